@@ -1,0 +1,1 @@
+"""The local agent: schedules one cluster and learns from it."""

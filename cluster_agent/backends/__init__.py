@@ -1,0 +1,1 @@
+"""Where a cluster's jobs live: simulated first, Kubernetes later."""

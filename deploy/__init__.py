@@ -1,0 +1,1 @@
+"""How fedl2 is run: the local fleet, and later the cluster manifests."""

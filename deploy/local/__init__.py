@@ -1,0 +1,1 @@
+"""The fleet on one machine: what `make demo` runs."""

@@ -1,0 +1,1 @@
+"""Elastic training for PyTorch; its rooms are built with the live resize."""

@@ -1,0 +1,1 @@
+"""The central learner: one policy, improved by every cluster's gradients."""

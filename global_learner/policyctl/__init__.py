@@ -1,0 +1,1 @@
+"""The platform owner's command line."""

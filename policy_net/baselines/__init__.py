@@ -1,0 +1,1 @@
+"""Heuristic schedulers, one file each, as their papers define them."""

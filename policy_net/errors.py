@@ -1,0 +1,29 @@
+"""What can go wrong in the brain; every error here is the user's to mend, so its message says what, where and what to do.
+
+`PolicyNetError` is the root. `BadInput` (exit code 2) is raised for files, flags and values that cannot be used; the
+rest name one concept each. Errors of third-party libraries are translated where they are caught, and chained.
+"""
+
+
+class PolicyNetError(Exception):
+    """Root of all errors raised by `policy_net`."""
+
+
+class BadInput(PolicyNetError):
+    """A file, option or value cannot be used; the message names it and says what to do. Exit code 2."""
+
+
+class UnknownPolicy(BadInput):
+    """No policy is registered under this name and no file of this name exists."""
+
+
+class PolicyFileError(BadInput):
+    """A policy file is cut short, damaged, or of another specification than this program reads."""
+
+
+class InvalidAllocation(PolicyNetError):
+    """A decision names an unknown job, breaks a cap, or needs more than the cluster has."""
+
+
+class SpecMismatch(PolicyNetError):
+    """Weights or a gradient belong to another `PolicySpec` than the one in use."""

@@ -1,0 +1,1 @@
+"""What agents and the learner exchange: specs, weights, policy files, messages."""

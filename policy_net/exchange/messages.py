@@ -1,0 +1,47 @@
+"""What travels between agents and the learner, as plain values; `fleet.proto` is their wire form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from policy_net.exchange.spec import PolicySpec, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class GradientUpdate:
+    """One cluster's gradient of the loss at a head step; (cluster, incarnation, sequence) names it for ever.
+
+    Attributes:
+        base_step: the learner head's step at which the gradient was computed.
+        gradient: float32, shape (parameter_count,); descent goes along its negative.
+        samples: micro-actions that it was computed from.
+        effective_samples: the same after importance weighting.
+    """
+
+    cluster: str
+    incarnation: int
+    sequence: int
+    base_step: int
+    spec_digest: str
+    gradient: Weights
+    samples: int
+    effective_samples: float
+    statistics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """An immutable, published snapshot: v1, v2 …"""
+
+    version: int
+    spec: PolicySpec
+    weights: Weights
+    head_step: int
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """How people call it: `v7`."""
+        return f"v{self.version}"

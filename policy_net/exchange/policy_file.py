@@ -1,0 +1,130 @@
+"""A policy on disk: one safetensors file with the named tensors, the spec and a card in its metadata.
+
+The card is free-form JSON (seeds, data, scores, parent): what a reader wants to know before trusting the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from policy_net.errors import PolicyFileError
+from policy_net.exchange.spec import PolicySpec, Weights, split_weights
+
+FORMAT = "fedl2-policy-1"
+_HEADER_LENGTH_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """The content of a policy file."""
+
+    spec: PolicySpec
+    weights: Weights
+    card: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def to_bytes(self) -> bytes:
+        """The file's bytes; the same content gives the same bytes."""
+        metadata = {
+            "format": FORMAT,
+            "spec": self.spec.to_json(),
+            "card": json.dumps(dict(self.card), sort_keys=True, separators=(",", ":")),
+        }
+        tensors = {name: np.ascontiguousarray(view) for name, view in split_weights(self.weights, self.spec).items()}
+        return save_tensors(tensors, metadata)
+
+
+def digest_of(data: bytes) -> str:
+    """SHA-256 of a policy file's bytes, hex: a version's identity."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def parse_policy_file(data: bytes, source: str) -> PolicyFile:
+    """Read a policy file's bytes; `source` names them in errors.
+
+    Raises:
+        PolicyFileError: cut short, damaged, not finite, or of another spec than this program reads.
+    """
+    metadata = _metadata(data, source)
+    if metadata.get("format") != FORMAT:
+        raise PolicyFileError(
+            f"{source}: not a fedl2 policy file (its format is {metadata.get('format')!r}, not {FORMAT!r})"
+        )
+    try:
+        spec = PolicySpec.from_json(metadata.get("spec", ""))
+    except PolicyFileError as error:
+        raise PolicyFileError(f"{source}: {error}") from error
+    try:
+        tensors = load_tensors(data)
+        card = json.loads(metadata.get("card", "{}"))
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise PolicyFileError(f"{source}: damaged policy file ({error}); copy it again") from error
+    pieces = []
+    for name, shape in spec.layout():
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
+            found = "missing" if tensor is None else f"{tensor.dtype} {tensor.shape}"
+            raise PolicyFileError(f"{source}: tensor {name} is {found}, its spec needs float32 {shape}")
+        pieces.append(tensor.ravel())
+    weights: Weights = np.concatenate(pieces)
+    if not np.isfinite(weights).all():
+        raise PolicyFileError(f"{source}: the weights hold NaN or infinity; the file cannot be used")
+    return PolicyFile(spec, weights, card)
+
+
+def _metadata(data: bytes, source: str) -> dict[str, str]:
+    """The safetensors header's metadata, read before the tensors so that a wrong file gets a plain message."""
+    size = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little") if len(data) >= _HEADER_LENGTH_BYTES else -1
+    header = data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + max(size, 0)]
+    if size < 0 or len(header) != size:
+        raise PolicyFileError(f"{source}: cut short or no policy file ({len(data)} bytes); copy it again or train one")
+    try:
+        metadata = json.loads(header).get("__metadata__", {})
+    except (ValueError, AttributeError) as error:
+        raise PolicyFileError(
+            f"{source}: no policy file (unreadable header); train one with `policy-net train`"
+        ) from error
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def read_policy_file(path: Path) -> PolicyFile:
+    """Read a policy file from disk.
+
+    Raises:
+        PolicyFileError: as `parse_policy_file`, or the file cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise PolicyFileError(f"{path}: cannot be read ({error.strerror})") from error
+    return parse_policy_file(data, str(path))
+
+
+def write_policy_file(path: Path, content: PolicyFile) -> None:
+    """Write a policy file whole or not at all.
+
+    Raises:
+        PolicyFileError: the file cannot be written; nothing is left behind.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as stream:
+            stream.write(content.to_bytes())
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise PolicyFileError(f"{path}: cannot be written ({error.strerror})") from error

@@ -1,0 +1,148 @@
+"""What a set of weights is for: the shapes, the features and the vocabulary that a policy was built with.
+
+Two programs that agree on a spec's digest agree on the meaning of every float in the flat weight vector; the learner and
+every agent compare it before anything is applied.
+Source: DL2 §4.1 (J jobs a batch, 3J+1 actions, two hidden layers of 256).
+Deviation: the job type is one-hot over a fixed number of reserved columns (the paper's text; the authors' code writes it
+in four bits), so that the vocabulary can grow without a change of shape.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from policy_net.errors import PolicyFileError, SpecMismatch
+
+FEATURE_VERSION = 1
+"""Raised whenever the meaning of an input column changes."""
+
+SCALARS_PER_JOB = 5
+"""d, e, r, w, u: slots run, remaining epochs, dominant share, workers, parameter servers. Source: DL2 §4.1."""
+
+OTHER_TYPE = "other"
+"""The reserved type of every job whose model is not in the vocabulary; always column 0."""
+
+
+class PolicySpec(BaseModel):
+    """The shape and meaning of a `dl2` policy's weights; frozen, compared by `digest`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    policy: str = "dl2"
+    jobs_per_batch: int = Field(20, ge=1, le=1024, description="J: how many jobs one forward pass sees")
+    type_columns: int = Field(12, ge=1, le=4096, description="L: reserved one-hot columns, column 0 is `other`")
+    job_types: tuple[str, ...] = Field((OTHER_TYPE,), description="the vocabulary; the index is the column")
+    hidden: tuple[int, ...] = Field((256, 256), description="widths of the hidden layers, actor and critic alike")
+    feature_version: int = FEATURE_VERSION
+
+    @model_validator(mode="after")
+    def _vocabulary_fits(self) -> PolicySpec:
+        if not self.job_types or self.job_types[0] != OTHER_TYPE:
+            raise ValueError(f"job_types must begin with {OTHER_TYPE!r}")
+        if len(set(self.job_types)) != len(self.job_types):
+            raise ValueError("job_types names a type twice")
+        if len(self.job_types) > self.type_columns:
+            raise ValueError(f"{len(self.job_types)} job types do not fit {self.type_columns} type_columns")
+        if any(width < 1 or width > 65536 for width in self.hidden):
+            raise ValueError("hidden widths must lie between 1 and 65536")
+        return self
+
+    @property
+    def feature_count(self) -> int:
+        """Width of the input: J × (L + 5)."""
+        return self.jobs_per_batch * (self.type_columns + SCALARS_PER_JOB)
+
+    @property
+    def action_count(self) -> int:
+        """3J + 1. Source: DL2 §4.1."""
+        return 3 * self.jobs_per_batch + 1
+
+    def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Names and shapes of all tensors, in the order of the flat vector: the actor's, then the critic's."""
+        return tuple(self._tensors())
+
+    def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        for net, outputs in (("actor", self.action_count), ("critic", 1)):
+            widths = (self.feature_count, *self.hidden, outputs)
+            for layer, (inputs, width) in enumerate(zip(widths, widths[1:], strict=False)):
+                yield f"{net}.{layer}.weight", (width, inputs)
+                yield f"{net}.{layer}.bias", (width,)
+
+    @property
+    def parameter_count(self) -> int:
+        """Length of the flat weight vector."""
+        return sum(prod(shape) for _, shape in self.layout())
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no spaces."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, hex."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @classmethod
+    def from_json(cls, text: str) -> PolicySpec:
+        """Read a spec.
+
+        Raises:
+            PolicyFileError: the text is no spec that this program reads.
+        """
+        try:
+            spec = cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "spec"
+            raise PolicyFileError(f"policy spec, {where}: {first['msg']}") from error
+        if spec.policy != "dl2" or spec.feature_version != FEATURE_VERSION:
+            raise PolicyFileError(
+                f"policy spec is for {spec.policy!r} with feature version {spec.feature_version}; "
+                f"this program reads 'dl2' with feature version {FEATURE_VERSION}"
+            )
+        return spec
+
+
+Weights = NDArray[np.float32]
+"""A flat weight vector (or a gradient of one), shape (parameter_count,)."""
+
+
+def weights_to_bytes(weights: Weights) -> bytes:
+    """The flat vector as little-endian float32, exactly."""
+    return np.ascontiguousarray(weights, dtype="<f4").tobytes()
+
+
+def weights_from_bytes(data: bytes, spec: PolicySpec) -> Weights:
+    """A read-only flat vector on `data`.
+
+    Raises:
+        SpecMismatch: the length is not the spec's.
+    """
+    expected = 4 * spec.parameter_count
+    if len(data) != expected:
+        raise SpecMismatch(f"weights have {len(data)} bytes, the spec {spec.digest[:12]} needs {expected}")
+    return np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
+
+
+def split_weights(weights: Weights, spec: PolicySpec) -> dict[str, NDArray[np.float32]]:
+    """Named views into the flat vector, in the layout's order.
+
+    Raises:
+        SpecMismatch: the vector has another length than the spec's.
+    """
+    if weights.shape != (spec.parameter_count,):
+        raise SpecMismatch(f"weights have shape {weights.shape}, the spec needs ({spec.parameter_count},)")
+    views: dict[str, NDArray[np.float32]] = {}
+    start = 0
+    for name, shape in spec.layout():
+        size = prod(shape)
+        views[name] = weights[start : start + size].reshape(shape)
+        start += size
+    return views

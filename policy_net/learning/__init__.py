@@ -1,0 +1,1 @@
+"""Training: imitation, actor-critic, replay, exploration, evaluation."""

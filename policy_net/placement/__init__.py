@@ -1,0 +1,1 @@
+"""Which node gets which task: one file a strategy."""

@@ -1,0 +1,62 @@
+"""The one interface of every scheduler, and the registry of their names.
+
+Baselines, the learned policies and whatever comes later (job-selecting, event-driven) implement `SchedulerPolicy`; the
+simulator, the agent and the benchmarks know nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.errors import UnknownPolicy
+
+
+@runtime_checkable
+class SchedulerPolicy(Protocol):
+    """Decides how many tasks every job gets; may learn beliefs from the progress that it is shown."""
+
+    @property
+    def name(self) -> str:
+        """The name under which results are reported."""
+        ...
+
+    def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
+        """Allocate tasks to the jobs of `state`, from zero, within its capacity and the jobs' caps."""
+        ...
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """See what the jobs did since the last decision; policies without beliefs ignore it."""
+        ...
+
+
+PolicyFactory = Callable[[PolicyContext], SchedulerPolicy]
+
+_factories: dict[str, PolicyFactory] = {}
+
+
+def register_policy(name: str, factory: PolicyFactory) -> None:
+    """Make a policy available by name; a name is registered once."""
+    if name in _factories:
+        raise ValueError(f"policy {name!r} is registered twice")
+    _factories[name] = factory
+
+
+def policy_names() -> tuple[str, ...]:
+    """All registered names, sorted."""
+    return tuple(sorted(_factories))
+
+
+def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:
+    """Build a registered policy.
+
+    Raises:
+        UnknownPolicy: no policy has this name.
+    """
+    factory = _factories.get(name)
+    if factory is None:
+        raise UnknownPolicy(
+            f"unknown policy {name!r}: use one of {', '.join(policy_names())}, or the path of a policy file"
+        )
+    return factory(context)

@@ -1,0 +1,1 @@
+"""The simulated cluster: the truth that policies are trained and tested on."""
