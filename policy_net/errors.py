@@ -1,4 +1,4 @@
-"""What can go wrong in the brain; every error here is the user's to mend, so its message says what, where and what to do.
+"""What can go wrong in the brain; every message says what was wrong, where, and what to do.
 
 `PolicyNetError` is the root. `BadInput` (exit code 2) is raised for files, flags and values that cannot be used; the
 rest name one concept each. Errors of third-party libraries are translated where they are caught, and chained.

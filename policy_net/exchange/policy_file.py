@@ -36,11 +36,9 @@ class PolicyFile:
 
     def to_bytes(self) -> bytes:
         """The file's bytes; the same content gives the same bytes."""
-        metadata = {
-            "format": FORMAT,
-            "spec": self.spec.to_json(),
-            "card": json.dumps(dict(self.card), sort_keys=True, separators=(",", ":")),
-        }
+        # One key only: safetensors writes several in an order of its own, and a version's digest must be reproducible.
+        content = {"spec": self.spec.model_dump(mode="json"), "card": dict(self.card)}
+        metadata = {FORMAT: json.dumps(content, sort_keys=True, separators=(",", ":"))}
         tensors = {name: np.ascontiguousarray(view) for name, view in split_weights(self.weights, self.spec).items()}
         return save_tensors(tensors, metadata)
 
@@ -56,18 +54,13 @@ def parse_policy_file(data: bytes, source: str) -> PolicyFile:
     Raises:
         PolicyFileError: cut short, damaged, not finite, or of another spec than this program reads.
     """
-    metadata = _metadata(data, source)
-    if metadata.get("format") != FORMAT:
-        raise PolicyFileError(
-            f"{source}: not a fedl2 policy file (its format is {metadata.get('format')!r}, not {FORMAT!r})"
-        )
+    content = _content(data, source)
     try:
-        spec = PolicySpec.from_json(metadata.get("spec", ""))
+        spec = PolicySpec.from_json(json.dumps(content.get("spec")))
     except PolicyFileError as error:
         raise PolicyFileError(f"{source}: {error}") from error
     try:
         tensors = load_tensors(data)
-        card = json.loads(metadata.get("card", "{}"))
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise PolicyFileError(f"{source}: damaged policy file ({error}); copy it again") from error
     pieces = []
@@ -80,22 +73,24 @@ def parse_policy_file(data: bytes, source: str) -> PolicyFile:
     weights: Weights = np.concatenate(pieces)
     if not np.isfinite(weights).all():
         raise PolicyFileError(f"{source}: the weights hold NaN or infinity; the file cannot be used")
-    return PolicyFile(spec, weights, card)
+    return PolicyFile(spec, weights, content.get("card", {}))
 
 
-def _metadata(data: bytes, source: str) -> dict[str, str]:
-    """The safetensors header's metadata, read before the tensors so that a wrong file gets a plain message."""
+def _content(data: bytes, source: str) -> dict[str, Any]:
+    """Spec and card, from the safetensors header: read before the tensors so that a wrong file gets a plain message."""
     size = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little") if len(data) >= _HEADER_LENGTH_BYTES else -1
     header = data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + max(size, 0)]
     if size < 0 or len(header) != size:
         raise PolicyFileError(f"{source}: cut short or no policy file ({len(data)} bytes); copy it again or train one")
     try:
-        metadata = json.loads(header).get("__metadata__", {})
-    except (ValueError, AttributeError) as error:
+        content = json.loads(json.loads(header)["__metadata__"][FORMAT])
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
         raise PolicyFileError(
-            f"{source}: no policy file (unreadable header); train one with `policy-net train`"
+            f"{source}: not a policy file of format {FORMAT}; train one with `policy-net train`"
         ) from error
-    return metadata if isinstance(metadata, dict) else {}
+    if not isinstance(content, dict) or not isinstance(content.get("card", {}), dict):
+        raise PolicyFileError(f"{source}: damaged policy file (its metadata is no mapping); copy it again")
+    return content
 
 
 def read_policy_file(path: Path) -> PolicyFile:

@@ -1,15 +1,16 @@
 """What a set of weights is for: the shapes, the features and the vocabulary that a policy was built with.
 
-Two programs that agree on a spec's digest agree on the meaning of every float in the flat weight vector; the learner and
-every agent compare it before anything is applied.
+Two programs that agree on a spec's digest agree on the meaning of every float in the flat weight vector; the learner
+and every agent compare it before anything is applied.
 Source: DL2 §4.1 (J jobs a batch, 3J+1 actions, two hidden layers of 256).
-Deviation: the job type is one-hot over a fixed number of reserved columns (the paper's text; the authors' code writes it
-in four bits), so that the vocabulary can grow without a change of shape.
+Deviation: the job type is one-hot over a fixed number of reserved columns (the paper's text; the authors' code
+writes it in four bits), so that the vocabulary can grow without a change of shape.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator
 from math import prod
@@ -71,7 +72,7 @@ class PolicySpec(BaseModel):
     def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for net, outputs in (("actor", self.action_count), ("critic", 1)):
             widths = (self.feature_count, *self.hidden, outputs)
-            for layer, (inputs, width) in enumerate(zip(widths, widths[1:], strict=False)):
+            for layer, (inputs, width) in enumerate(itertools.pairwise(widths)):
                 yield f"{net}.{layer}.weight", (width, inputs)
                 yield f"{net}.{layer}.bias", (width,)
 
