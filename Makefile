@@ -1,0 +1,63 @@
+# Everything a newcomer needs: `make demo`. Each target does its own set-up first.
+#
+# TORCH_INDEX  address of PyTorch's CPU wheel index, for machines whose default index would bring the CUDA build
+#              (see docs/guide/install.md); empty: the default index.
+# WORKLOADS, FLEET, SEED, JOBS  see docs/guide/demo.md.
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+TORCH_VERSION := 2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+PROTO := policy_net/exchange
+GENERATED := $(PROTO)/generated
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format proto bench clean
+
+help: ## show the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## build .venv with the pinned dependencies (CPU build of torch)
+
+$(STAMP): pyproject.toml constraints.txt
+	@rm -f $(STAMP)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedl2 needs Python 3.11 or newer; name one with PYTHON=…" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") -c constraints.txt torch==$(TORCH_VERSION)
+	@if $(BIN)/python -m pip list --format=freeze | grep -qi '^nvidia[-_]'; then \
+	  echo "setup: the package index gave torch's CUDA build (nvidia-* packages). Remove $(VENV) and run again with TORCH_INDEX=<address of PyTorch's CPU wheel index>; see docs/guide/install.md" >&2; \
+	  exit 2; fi
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip check
+	@touch $(STAMP)
+
+demo: $(STAMP) ## a learner and three clusters on this machine; ends by itself with a report
+	@$(BIN)/python -m deploy.local $(if $(WORKLOADS),--workloads "$(WORKLOADS)") $(if $(FLEET),--fleet "$(FLEET)") \
+	  $(if $(SEED),--seed "$(SEED)") $(if $(JOBS),--jobs "$(JOBS)")
+
+test: $(STAMP) ## the whole test suite
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## ruff, mypy, import-linter, docs tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/docs
+
+format: $(STAMP) ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(STAMP) ## regenerate the committed stubs from fleet.proto; leaves no diff
+	$(BIN)/python -m grpc_tools.protoc -I $(PROTO) --python_out=$(GENERATED) --pyi_out=$(GENERATED) --grpc_python_out=$(GENERATED) fleet.proto
+	@# protoc writes a top-level import; ours is a package.
+	sed -i 's/^import fleet_pb2 as/from policy_net.exchange.generated import fleet_pb2 as/' $(GENERATED)/fleet_pb2_grpc.py
+
+bench: $(STAMP) ## the learning benchmark: a JSON record on stdout
+	@$(BIN)/python -m benchmarks.learning -o json
+
+clean: ## remove what runs left behind (not .venv)
+	rm -rf run report build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
