@@ -1,0 +1,108 @@
+"""One batch of jobs while the policy gives to it: what is given, what may still be given, and the features of both.
+
+Caps and capacity only ever shrink while grants are made, so the mask is updated, never built again: after a grant, the
+caps of one job and the few distinct demands are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.action import GRANT_KINDS, Grant, void_index
+from policy_net.domain import Allocation, ClusterState, Job, Resources
+from policy_net.encoding import TASK_SCALE, BatchEncoder
+from policy_net.placement.capacity import Capacity
+
+_ZERO = Resources(0, 0)
+
+
+class Batch:
+    """Up to J jobs, their allocations so far, the mask and the features.
+
+    Attributes:
+        mask_A: bool, shape (3J+1,); True where an action is admissible. Void always is.
+        features_F: float32, shape (F,), true to the grants made so far.
+        workers, ps: how many each job has been given, in the order of the jobs.
+    """
+
+    def __init__(self, jobs: Sequence[Job], state: ClusterState, capacity: Capacity, encoder: BatchEncoder) -> None:
+        self._jobs = jobs
+        self._capacity = capacity
+        self._encoder = encoder
+        jobs_per_batch = encoder.spec.jobs_per_batch
+        self.void = void_index(jobs_per_batch)
+        self.features_F = encoder.encode(jobs, state)
+        self.workers = [0] * len(jobs)
+        self.ps = [0] * len(jobs)
+        self._used = [_ZERO] * len(jobs)
+        self.mask_A: NDArray[np.bool_] = np.zeros(self.void + 1, dtype=np.bool_)
+        self.mask_A[self.void] = True
+        self._columns_of_demands: dict[tuple[Resources, ...], list[int]] = {}
+        for column, job in enumerate(jobs):
+            first = GRANT_KINDS * column
+            self.mask_A[first] = job.max_workers > 0
+            self.mask_A[first + 1] = job.max_ps > 0
+            self.mask_A[first + 2] = job.max_workers > 0 and job.max_ps > 0
+            for kind, demands in enumerate(_demands_of(job)):
+                self._columns_of_demands.setdefault(demands, []).append(first + kind)
+        self._close_what_does_not_fit()
+
+    @property
+    def only_void(self) -> bool:
+        """Whether nothing can be given any more."""
+        return not self._columns_of_demands or not self.mask_A[: self.void].any()
+
+    def grant(self, index: int) -> tuple[int, NDArray[np.float32]]:
+        """Give what an admissible action (not void) gives.
+
+        Returns:
+            The first of the changed features and the changes: of r, w and u of one job.
+        """
+        column, kind = divmod(index, GRANT_KINDS)
+        grant = Grant(kind)
+        job = self._jobs[column]
+        demands = _demands_of(job)[kind]
+        self._capacity.take(*demands)
+        self.workers[column] += grant.workers
+        self.ps[column] += grant.ps
+        first = GRANT_KINDS * column
+        no_worker = self.workers[column] >= job.max_workers
+        no_ps = self.ps[column] >= job.max_ps
+        if no_worker:
+            self.mask_A[first] = self.mask_A[first + 2] = False
+        if no_ps:
+            self.mask_A[first + 1] = self.mask_A[first + 2] = False
+        self._close_what_does_not_fit()
+        return self._change_features(column, demands, grant)
+
+    def allocation(self) -> dict[str, Allocation]:
+        """What each job of the batch has been given."""
+        return {job.job_id: Allocation(self.workers[column], self.ps[column]) for column, job in enumerate(self._jobs)}
+
+    def _change_features(
+        self, column: int, demands: tuple[Resources, ...], grant: Grant
+    ) -> tuple[int, NDArray[np.float32]]:
+        used = self._used[column]
+        for demand in demands:
+            used = used + demand
+        self._used[column] = used
+        first = self._encoder.scalar_offset(column) + 2
+        share = self._capacity.dominant_share(used)
+        deltas = np.array(
+            (share - self.features_F[first], grant.workers * TASK_SCALE, grant.ps * TASK_SCALE), dtype=np.float32
+        )
+        self.features_F[first : first + 3] += deltas
+        return first, deltas
+
+    def _close_what_does_not_fit(self) -> None:
+        closed = [demands for demands in self._columns_of_demands if not self._capacity.fits(*demands)]
+        for demands in closed:
+            self.mask_A[self._columns_of_demands.pop(demands)] = False
+
+
+def _demands_of(job: Job) -> tuple[tuple[Resources, ...], ...]:
+    """The tasks of a worker, a parameter server and a bundle, in the order of `Grant`."""
+    return (job.worker_demand,), (job.ps_demand,), (job.worker_demand, job.ps_demand)

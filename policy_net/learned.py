@@ -1,0 +1,220 @@
+"""The learned policy: one inference after another until void or nothing fits, batch by batch in arrival order.
+
+Legend: M micro-actions of one decision, F features, A actions.
+Source: DL2 §4.1 (inference repeats with the state updated; more than J jobs: batches of J in arrival order).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.batch import Batch
+from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.encoding import BatchEncoder
+from policy_net.errors import UnknownPolicy
+from policy_net.exchange.policy_file import read_policy_file
+from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.network import ActingNetwork
+from policy_net.placement.capacity import open_capacity
+from policy_net.policy import SchedulerPolicy, build_policy, policy_names
+
+
+class ActingMode(StrEnum):
+    """Whether the policy takes its best action or draws one."""
+
+    GREEDY = "greedy"
+    SAMPLE = "sample"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionSamples:
+    """The micro-actions of one decision that were a choice, as they were made.
+
+    Attributes:
+        features_MF: float32, what the network saw.
+        masks_MA: bool, what was admissible.
+        actions_M: int64, what was taken.
+        behaviour_M: float64, with which probability, masks and exploration included.
+    """
+
+    features_MF: NDArray[np.float32]
+    masks_MA: NDArray[np.bool_]
+    actions_M: NDArray[np.int64]
+    behaviour_M: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.actions_M)
+
+
+class Explorer(Protocol):
+    """Proposes an action to try instead of the policy's; see `learning.exploration`."""
+
+    @property
+    def epsilon(self) -> float:
+        """With which probability the proposal replaces the policy's action."""
+        ...
+
+    def propose(self, batch: Batch) -> int | None:
+        """An admissible action, or None where there is nothing to repair."""
+        ...
+
+
+class LearnedPolicy:
+    """Allocates with a trained network; `load_weights` swaps it between two decisions.
+
+    The random numbers of a decision depend on the seed and the decision's index alone, so that a logged decision can be
+    made again.
+    """
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        weights: Weights,
+        *,
+        seed: int = 0,
+        mode: ActingMode = ActingMode.GREEDY,
+        explorer: Explorer | None = None,
+        label: str = "dl2",
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.spec = spec
+        self.seed = seed
+        self.mode = mode
+        self.decision_index = 0
+        self.inference_seconds: list[float] = []
+        self._explorer = explorer if mode is ActingMode.SAMPLE else None
+        self._label = label
+        self._clock = clock
+        self._encoder = BatchEncoder(spec)
+        self._network = ActingNetwork(spec, weights)
+
+    @property
+    def name(self) -> str:
+        """The name under which results are reported."""
+        return self._label
+
+    def load_weights(self, weights: Weights) -> None:
+        """Act with other weights from the next decision on.
+
+        Raises:
+            SpecMismatch: they are not of this policy's spec.
+        """
+        self._network = ActingNetwork(self.spec, weights)
+
+    def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
+        """Allocate tasks to the jobs of `state`, from zero."""
+        return self._decide(state, trigger, None)
+
+    def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, DecisionSamples]:
+        """Decide, and keep what a learner needs of every choice."""
+        record = _Record(self.spec)
+        decision = self._decide(state, trigger, record)
+        return decision, record.samples()
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """The network has no beliefs."""
+
+    def _decide(self, state: ClusterState, trigger: Trigger, record: _Record | None) -> Decision:
+        del trigger
+        generator = np.random.default_rng((self.seed, self.decision_index))
+        self.decision_index += 1
+        capacity = open_capacity(state)
+        allocation: dict[str, Allocation] = {}
+        size = self.spec.jobs_per_batch
+        for start in range(0, len(state.jobs), size):
+            batch = Batch(state.jobs[start : start + size], state, capacity, self._encoder)
+            self._fill(batch, generator, record)
+            allocation.update(batch.allocation())
+        return Decision(allocation)
+
+    def _fill(self, batch: Batch, generator: np.random.Generator, record: _Record | None) -> None:
+        """Give to one batch until void is chosen or nothing more can be given; the forced last void is no choice."""
+        if batch.only_void:
+            return
+        began = self._clock()
+        self._network.start(batch.features_F)
+        while True:
+            logits_A = self._network.logits()
+            if not np.isfinite(logits_A).all():
+                raise FloatingPointError("the network's logits are not finite")
+            if self.mode is ActingMode.GREEDY:
+                index = int(np.where(batch.mask_A, logits_A, -np.inf).argmax())
+                probability = 1.0
+            else:
+                index, probability = self._draw(logits_A, batch, generator)
+            if record is not None:
+                record.add(batch, index, probability)
+            if index != batch.void:
+                self._network.change(*batch.grant(index))
+            now = self._clock()
+            self.inference_seconds.append(now - began)
+            began = now
+            if index == batch.void or batch.only_void:
+                return
+
+    def _draw(self, logits_A: NDArray[np.float32], batch: Batch, generator: np.random.Generator) -> tuple[int, float]:
+        """Draw from μ = (1 − ε)·π + ε·1[the explorer's proposal]; μ = π where there is none."""
+        masked_A = np.where(batch.mask_A, logits_A.astype(np.float64), -np.inf)
+        weights_A = np.exp(masked_A - masked_A.max())
+        probabilities_A = weights_A / weights_A.sum()
+        proposal = self._explorer.propose(batch) if self._explorer is not None else None
+        if proposal is not None and self._explorer is not None:
+            probabilities_A *= 1.0 - self._explorer.epsilon
+            probabilities_A[proposal] += self._explorer.epsilon
+        cumulative_A = probabilities_A.cumsum()
+        index = int(cumulative_A.searchsorted(generator.random() * cumulative_A[-1], side="right"))
+        return index, float(probabilities_A[index])
+
+
+class _Record:
+    """Collects a decision's choices in arrays that grow by doubling."""
+
+    def __init__(self, spec: PolicySpec) -> None:
+        self._count = 0
+        self._features = np.empty((64, spec.feature_count), dtype=np.float32)
+        self._masks = np.empty((64, spec.action_count), dtype=np.bool_)
+        self._actions: list[int] = []
+        self._behaviour: list[float] = []
+
+    def add(self, batch: Batch, index: int, probability: float) -> None:
+        if self._count == len(self._features):
+            self._features = np.concatenate((self._features, np.empty_like(self._features)))
+            self._masks = np.concatenate((self._masks, np.empty_like(self._masks)))
+        self._features[self._count] = batch.features_F
+        self._masks[self._count] = batch.mask_A
+        self._actions.append(index)
+        self._behaviour.append(probability)
+        self._count += 1
+
+    def samples(self) -> DecisionSamples:
+        return DecisionSamples(
+            self._features[: self._count].copy(),
+            self._masks[: self._count].copy(),
+            np.array(self._actions, dtype=np.int64),
+            np.array(self._behaviour, dtype=np.float64),
+        )
+
+
+def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
+    """A registered policy by its name, or a trained one from its file.
+
+    Raises:
+        UnknownPolicy: neither a name nor a file.
+        PolicyFileError: the file cannot be used.
+    """
+    if name_or_path in policy_names():
+        return build_policy(name_or_path, context)
+    path = Path(name_or_path)
+    if not path.is_file():
+        names = ", ".join(policy_names())
+        raise UnknownPolicy(f"unknown policy {name_or_path!r}: no such file, and not one of {names}")
+    content = read_policy_file(path)
+    return LearnedPolicy(content.spec, content.weights, seed=context.seed, label=path.name)
