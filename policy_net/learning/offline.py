@@ -1,0 +1,83 @@
+"""Actor-critic in one process: a simulated cluster, one learner, no network between them.
+
+The same policy, reward, replay and gradient as in the fleet; what the agent and the learner add is that many clusters
+do it at once. Used by `policy-net train`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from policy_net.domain import SpeedModel
+from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.learned import ActingMode, LearnedPolicy
+from policy_net.learning.actor_critic import GradientComputer, NotEnoughSamples
+from policy_net.learning.exploration import JobAwareExploration
+from policy_net.learning.replay import Experience, ExperienceReplay
+from policy_net.learning.settings import ActorCriticSettings, RewardKind
+from policy_net.reward import paper_reward, slot_utility_reward
+from policy_net.simulation.engine import Simulation
+from policy_net.simulation.environment import Environment
+from policy_net.simulation.workload import Workload
+from policy_net.throughput.parametric import OnlineFit
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineSettings:
+    """What the fleet's configs say elsewhere: step size, exploration, seed."""
+
+    learning_rate: float = 1e-3
+    epsilon: float = 0.1
+    seed: int = 0
+
+
+def train_offline(
+    start: Weights,
+    spec: PolicySpec,
+    workloads: Iterator[Workload],
+    environment: Environment,
+    speeds: SpeedModel,
+    actor_critic: ActorCriticSettings,
+    settings: OfflineSettings,
+    *,
+    steps: int,
+    stop: Callable[[], bool] = lambda: False,
+    on_step: Callable[[int, Weights], None] | None = None,
+) -> Weights:
+    """Take `steps` updates, one a decision time; workloads follow one another. `stop` may end it early."""
+    flat = torch.from_numpy(np.array(start, dtype=np.float32))
+    optimizer = torch.optim.Adam([flat], lr=settings.learning_rate, fused=True)
+    gradients = GradientComputer(spec, actor_critic, settings.seed)
+    replay = ExperienceReplay(seed=settings.seed)
+    explorer = JobAwareExploration(settings.epsilon)
+    policy = LearnedPolicy(spec, flat.numpy(), seed=settings.seed, mode=ActingMode.SAMPLE, explorer=explorer)
+    beliefs = OnlineFit()
+    done = 0
+    while done < steps and not stop():
+        simulation = Simulation(next(workloads), environment, speeds)
+        while not simulation.finished and done < steps and not stop():
+            state, trigger = simulation.observe()
+            decision, samples = policy.decide_recorded(state, trigger)
+            progress = simulation.apply(decision)
+            seconds = simulation.time_seconds - state.time_seconds
+            if actor_critic.reward is RewardKind.PAPER:
+                reward = paper_reward(state, progress)
+            else:
+                reward = slot_utility_reward(state, progress, beliefs, seconds)
+            beliefs.observe(progress)
+            replay.add(Experience(samples, reward, seconds))
+            try:
+                result = gradients.gradient(flat.numpy(), replay.segment(actor_critic.segment_decisions))
+            except NotEnoughSamples:
+                continue
+            flat.grad = torch.from_numpy(result.gradient)
+            optimizer.step()
+            policy.load_weights(flat.numpy())
+            done += 1
+            if on_step is not None:
+                on_step(done, flat.numpy())
+    return flat.numpy().copy()

@@ -1,0 +1,51 @@
+"""How a policy learns: every knob of imitation and of the actor-critic, with its unit and why that default."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RewardKind(StrEnum):
+    """Which reward a policy climbs; see `policy_net.reward`."""
+
+    SLOT_UTILITY = "slot-utility"
+    PAPER = "paper"
+
+
+class ActorCriticSettings(BaseModel):
+    """One policy-gradient update. Source: DL2 §4.3 where the paper gives a figure."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reward: RewardKind = Field(RewardKind.SLOT_UTILITY, description="what is climbed; `paper` is Σ epochs/total")
+    discount: float = Field(
+        0.9, ge=0.0, lt=1.0, description="γ of the paper's reward; the slot utility is not discounted across slots"
+    )
+    batch_samples: int = Field(256, ge=1, description="micro-actions per update, drawn from the segment (paper: 256)")
+    segment_decisions: int = Field(
+        20, ge=2, description="decision times whose rewards are compared; advantages are centred over them"
+    )
+    entropy_weight: float = Field(
+        0.01, ge=0.0, description="β, on the entropy over its maximum; the paper's 0.1 is on raw rewards"
+    )
+    value_weight: float = Field(0.5, ge=0.0, description="weight of the critic's squared error beside the actor's loss")
+    minimum_effective_samples: float = Field(
+        16.0, ge=1.0, description="learning pauses while importance weighting leaves fewer samples than this"
+    )
+
+
+class ImitationSettings(BaseModel):
+    """Supervised warm start. Source: DL2 §4.2 (cross-entropy, Adam 0.005, batch 256)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    learning_rate: float = Field(0.001, gt=0.0, description="Adam; the paper's 0.005 overshoots on one-hot types")
+    batch_samples: int = Field(256, ge=1, description="micro-states per step (paper: 256)")
+    softness: float = Field(
+        0.2,
+        ge=0.0,
+        lt=1.0,
+        description="share of the target spread over all admissible grants: a sharp start stalls RL",
+    )
