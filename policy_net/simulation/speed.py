@@ -1,0 +1,161 @@
+"""The simulator's truth about speeds: constants that we fitted, or a table that the user brings.
+
+Both are injected as a `SpeedModel`, so that no scheduler can tell truth from belief.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.domain import MAX_TASKS_PER_ROLE, SpeedModel
+from policy_net.errors import BadInput
+from policy_net.simulation.fitted_speeds import FITTED_SPEEDS, SpeedConstants
+
+SPEED_TABLE_COLUMNS = ("model", "num_ps", "num_workers", "samples_per_s")
+GRID_SIDE = MAX_TASKS_PER_ROLE + 1
+
+
+class TableSpeedModel:
+    """Speeds from one grid per model, shape (17, 17), indexed [ps, workers], in samples/s."""
+
+    def __init__(self, grids: Mapping[str, NDArray[np.float64]], origin: str) -> None:
+        """Keep read-only copies of `grids`; `origin` names their source in messages.
+
+        Raises:
+            ValueError: a grid has another shape, a value that is not finite and ≥ 0, or a speed without a worker or PS.
+        """
+        self._origin = origin
+        self._grids: dict[str, NDArray[np.float64]] = {}
+        for name, grid in grids.items():
+            copy = np.array(grid, dtype=np.float64)
+            if copy.shape != (GRID_SIDE, GRID_SIDE) or not np.isfinite(copy).all() or (copy < 0).any():
+                raise ValueError(f"speeds of {name!r}: need finite values ≥ 0 of shape ({GRID_SIDE}, {GRID_SIDE})")
+            if copy[0].any() or copy[:, 0].any():
+                raise ValueError(f"speeds of {name!r}: a job without a worker or without a PS cannot train")
+            copy.setflags(write=False)
+            self._grids[name] = copy
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The models that have a grid."""
+        return tuple(self._grids)
+
+    def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
+        """Speed in samples/s. Raises BadInput for an unknown model and ValueError for counts outside 0…16."""
+        if not (0 <= ps < GRID_SIDE and 0 <= workers < GRID_SIDE):
+            raise ValueError(f"{ps} PSs and {workers} workers: both must be 0…{MAX_TASKS_PER_ROLE}")
+        return float(self.grid(job_type)[ps, workers])
+
+    def grid(self, job_type: str) -> NDArray[np.float64]:
+        """Speeds in samples/s, shape (17, 17), indexed [ps, workers]; read-only. BadInput for an unknown model."""
+        grid = self._grids.get(job_type)
+        if grid is None:
+            raise BadInput(f"no speeds for model {job_type!r} in {self._origin}: it has {', '.join(self._grids)}")
+        return grid
+
+
+class FittedSpeedModel(TableSpeedModel):
+    """Speeds from fitted constants: the truth that ships with the package.
+
+    With p PSs and w workers: log speed = A[p] + Σ_j b[j]·(log w)^j + Σ_{i,j=1..3} c[i, j]·(log p)^i·(log w)^j.
+    A[p] is free for every p because parameters are sharded in whole blocks: the largest shard, which sets the pace,
+    does not shrink smoothly (5 and 11 PSs stand out in most models). Workers add compute and, beyond a point, more
+    traffic than they are worth, which is smooth; so is the way in which more PSs move that point.
+    """
+
+    def __init__(self, constants: Mapping[str, SpeedConstants] = FITTED_SPEEDS) -> None:
+        super().__init__({name: fitted_grid(values) for name, values in constants.items()}, "the fitted constants")
+
+
+def fitted_grid(constants: SpeedConstants) -> NDArray[np.float64]:
+    """The grid, shape (17, 17) [ps, workers] in samples/s, that a model's constants stand for."""
+    log_count = np.log(np.arange(1, GRID_SIDE))
+    powers = log_count[:, None] ** np.arange(1, 1 + len(constants.workers))
+    log_speed = np.array(constants.servers)[:, None] + powers @ np.array(constants.workers)
+    interaction = np.array(constants.interaction)
+    side = np.arange(1, 1 + len(interaction))
+    log_speed = log_speed + (log_count[:, None] ** side) @ interaction @ (log_count[:, None] ** side).T
+    grid = np.zeros((GRID_SIDE, GRID_SIDE))
+    grid[1:, 1:] = np.exp(log_speed)
+    return grid
+
+
+@cache
+def default_speeds() -> SpeedModel:
+    """The fitted truth, built once."""
+    return FittedSpeedModel()
+
+
+def read_speed_table(path: str | Path) -> TableSpeedModel:
+    """Read a csv with the columns model, num_ps, num_workers, samples_per_s.
+
+    Every model that is named needs all 256 combinations of 1–16 PSs and 1–16 workers; zero is a valid speed (a
+    combination that cannot train).
+
+    Raises:
+        BadInput: the file cannot be read, or a row or a model in it cannot be used.
+    """
+    path = Path(path)
+    grids: dict[str, NDArray[np.float64]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in SPEED_TABLE_COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise BadInput(f"{path}: column {missing[0]!r} is missing; a speed table has {SPEED_TABLE_COLUMNS}")
+            for row in reader:
+                _enter(grids, row, f"{path}, line {reader.line_num}")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot read the speed table: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path}: not a readable UTF-8 csv file: {error}") from error
+    if not grids:
+        raise BadInput(f"{path}: the speed table has no rows")
+    for model, grid in grids.items():
+        holes = np.argwhere(np.isnan(grid))
+        if len(holes):
+            ps, workers = holes[0]
+            raise BadInput(f"{path}: model {model!r} has no speed for {ps} PSs and {workers} workers (1–16 of each)")
+    return TableSpeedModel(grids, str(path))
+
+
+def _enter(grids: dict[str, NDArray[np.float64]], row: Mapping[str, str | None], where: str) -> None:
+    """Put one row of the table into its model's grid."""
+    model = (row["model"] or "").strip()
+    if not model:
+        raise BadInput(f"{where}: the model is empty")
+    ps, workers = (_count(row[name], f"{where}: {name}") for name in ("num_ps", "num_workers"))
+    text = row["samples_per_s"]
+    try:
+        speed = float(text or "")
+    except ValueError:
+        speed = math.nan
+    if not (math.isfinite(speed) and speed >= 0):
+        raise BadInput(f"{where}: samples_per_s is {text!r}; use a finite number ≥ 0")
+    if not (ps <= MAX_TASKS_PER_ROLE and workers <= MAX_TASKS_PER_ROLE):
+        return  # measured, but beyond what a job may hold
+    grid = grids.get(model)
+    if grid is None:
+        grid = grids[model] = np.zeros((GRID_SIDE, GRID_SIDE))
+        grid[1:, 1:] = np.nan
+    if not np.isnan(grid[ps, workers]):
+        raise BadInput(f"{where}: model {model!r} with {ps} PSs and {workers} workers is given twice")
+    grid[ps, workers] = speed
+
+
+def _count(text: str | None, what: str) -> int:
+    """A whole number of tasks, at least 1."""
+    try:
+        count = int(text or "")
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise BadInput(f"{what} is {text!r}; use a whole number ≥ 1")
+    return count
