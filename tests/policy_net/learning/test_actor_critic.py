@@ -1,0 +1,207 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from policy_net.exchange.spec import PolicySpec, split_weights
+from policy_net.learned import DecisionSamples
+from policy_net.learning.actor_critic import GradientComputer, NotEnoughSamples
+from policy_net.learning.replay import Experience, ExperienceReplay
+from policy_net.learning.settings import ActorCriticSettings, RewardKind
+
+SPEC = PolicySpec(jobs_per_batch=2, type_columns=2, hidden=(8, 8))
+
+
+def make_weights(seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(0, 0.5, SPEC.parameter_count).astype(np.float32)
+
+
+def policy_at(
+    weights: NDArray[np.float32], features: NDArray[np.float32], mask: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    views = split_weights(weights.astype(np.float64), SPEC)  # type: ignore[arg-type]
+    hidden = features.astype(np.float64)
+    for layer in range(3):
+        hidden = hidden @ views[f"actor.{layer}.weight"].T + views[f"actor.{layer}.bias"]
+        hidden = np.maximum(hidden, 0) if layer < 2 else hidden
+    logits = np.where(mask, hidden.astype(np.float64), -np.inf)
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def make_experience(
+    seed: int, reward: float, weights: NDArray[np.float32], choices: int = 6, seconds: float = 100.0
+) -> Experience:
+    generator = np.random.default_rng(seed)
+    features = generator.random((choices, SPEC.feature_count), dtype=np.float32)
+    mask = generator.random((choices, SPEC.action_count)) < 0.7
+    mask[:, -1] = True
+    probabilities = policy_at(weights, features, mask)
+    actions = np.array([generator.choice(SPEC.action_count, p=row) for row in probabilities])
+    behaviour = probabilities[np.arange(choices), actions]
+    return Experience(DecisionSamples(features, mask, actions, behaviour), reward, seconds)
+
+
+def settings(**changes: object) -> ActorCriticSettings:
+    values = {"entropy_weight": 0.0, "value_weight": 0.0, "minimum_effective_samples": 1.0}
+    return ActorCriticSettings(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def log_probability(weights: NDArray[np.float32], entry: Experience) -> float:
+    samples = entry.samples
+    probabilities = policy_at(weights, samples.features_MF, samples.masks_MA)
+    return float(np.log(probabilities[np.arange(len(samples)), samples.actions_M]).sum())
+
+
+def test_descending_makes_the_better_decision_likelier_and_the_worse_one_less() -> None:
+    weights = make_weights()
+    good, bad = make_experience(1, 1.0, weights), make_experience(2, 0.0, weights)
+    result = GradientComputer(SPEC, settings()).gradient(weights, [good, bad])
+    stepped = weights - 1e-3 * result.gradient
+    assert log_probability(stepped, good) > log_probability(weights, good)
+    assert log_probability(stepped, bad) < log_probability(weights, bad)
+
+
+def test_the_gradient_is_that_of_the_definition() -> None:
+    weights = make_weights(1)
+    segment = [make_experience(seed, reward, weights) for seed, reward in ((1, 0.2), (2, 0.8), (3, 0.5))]
+    rewards = np.array([0.2, 0.8, 0.5])
+    advantages = (rewards - rewards.mean()) / rewards.std()
+    result = GradientComputer(SPEC, settings()).gradient(weights, segment)
+
+    def loss(at: NDArray[np.float32]) -> float:
+        total = sum(a * log_probability(at, entry) for a, entry in zip(advantages, segment, strict=True))
+        return -total / sum(len(entry.samples) for entry in segment)
+
+    direction = np.random.default_rng(0).normal(size=SPEC.parameter_count)
+    step = 1e-4
+    numeric = (loss(weights + step * direction) - loss(weights - step * direction)) / (2 * step)
+    assert float(result.gradient @ direction) == pytest.approx(numeric, rel=0.02, abs=1e-3)
+    assert result.samples == result.effective_samples == 18
+
+
+def test_experience_that_the_head_would_not_repeat_counts_less() -> None:
+    weights = make_weights()
+    near, far = make_experience(1, 1.0, weights), make_experience(2, 0.0, weights)
+    unlikely = DecisionSamples(
+        far.samples.features_MF,
+        far.samples.masks_MA,
+        far.samples.actions_M,
+        np.minimum(1.0, 50 * far.samples.behaviour_M),
+    )
+    off_policy = Experience(unlikely, 0.0, 100.0)
+    on = GradientComputer(SPEC, settings()).gradient(weights, [near, far])
+    off = GradientComputer(SPEC, settings()).gradient(weights, [near, off_policy])
+    assert off.effective_samples < on.effective_samples
+    assert off.statistics["ratio_mean"] < 1.0
+
+
+def test_behaviour_less_likely_than_the_head_is_never_weighted_above_one() -> None:
+    weights = make_weights()
+    entries = [make_experience(seed, float(seed), weights) for seed in range(2)]
+    rare = [
+        Experience(
+            DecisionSamples(
+                e.samples.features_MF, e.samples.masks_MA, e.samples.actions_M, 0.1 * e.samples.behaviour_M
+            ),
+            e.reward,
+            e.seconds,
+        )
+        for e in entries
+    ]
+    computed = [GradientComputer(SPEC, settings()).gradient(weights, segment).gradient for segment in (entries, rare)]
+    np.testing.assert_allclose(computed[0], computed[1], rtol=1e-4, atol=1e-6)
+
+
+def test_learning_waits_when_too_little_is_left_after_weighting() -> None:
+    weights = make_weights()
+    segment = [make_experience(seed, float(seed), weights) for seed in range(2)]
+    with pytest.raises(NotEnoughSamples, match="effective"):
+        GradientComputer(SPEC, settings(minimum_effective_samples=13.0)).gradient(weights, segment)
+    with pytest.raises(NotEnoughSamples, match="at least 2"):
+        GradientComputer(SPEC, settings()).gradient(weights, segment[:1])
+
+
+def test_equal_rewards_teach_nothing() -> None:
+    weights = make_weights()
+    segment = [make_experience(seed, 0.5, weights) for seed in range(4)]
+    assert not GradientComputer(SPEC, settings()).gradient(weights, segment).gradient.any()
+
+
+def test_the_entropy_bonus_makes_the_policy_less_certain() -> None:
+    weights = make_weights()
+    segment = [make_experience(seed, 0.5, weights) for seed in range(4)]
+    computer = GradientComputer(SPEC, settings(entropy_weight=1.0))
+    before = computer.gradient(weights, segment)
+    after = computer.gradient(weights - 1e-2 * before.gradient, segment)
+    assert after.statistics["entropy_mean"] > before.statistics["entropy_mean"]
+
+
+@pytest.mark.parametrize("reward", list(RewardKind))
+def test_the_critic_comes_nearer_to_its_target(reward: RewardKind) -> None:
+    weights = make_weights()
+    segment = [make_experience(seed, 0.1 * seed, weights) for seed in range(6)]
+    computer = GradientComputer(SPEC, settings(value_weight=1.0, reward=reward))
+    first = computer.gradient(weights, segment)
+    second = computer.gradient(weights - 1e-3 * first.gradient, segment)
+    assert second.statistics["value_error"] < first.statistics["value_error"]
+
+
+def test_a_longer_interval_weighs_more() -> None:
+    weights = make_weights()
+    rewards_seconds = ((1.0, 10.0), (0.0, 100.0), (0.5, 100.0))
+    short = [make_experience(seed, r, weights, seconds=s) for seed, (r, s) in enumerate(rewards_seconds)]
+    equal = [make_experience(seed, r, weights) for seed, (r, _) in enumerate(rewards_seconds)]
+    first = short[0]
+    moved = []
+    for segment in (short, equal):
+        gradient = GradientComputer(SPEC, settings()).gradient(weights, segment).gradient
+        moved.append(log_probability(weights - 1e-3 * gradient, first) - log_probability(weights, first))
+    assert moved[0] < moved[1]
+
+
+def test_a_mini_batch_has_the_size_asked_for_and_the_seed_decides_it() -> None:
+    weights = make_weights()
+    segment = [make_experience(seed, float(seed), weights, choices=30) for seed in range(5)]
+    results = [
+        GradientComputer(SPEC, settings(batch_samples=64), seed).gradient(weights, segment) for seed in (1, 1, 2)
+    ]
+    assert [result.samples for result in results] == [64, 64, 64]
+    np.testing.assert_array_equal(results[0].gradient, results[1].gradient)
+    assert (results[0].gradient != results[2].gradient).any()
+
+
+def test_gradients_are_finite_where_masks_leave_one_action() -> None:
+    weights = make_weights()
+    entry = make_experience(1, 1.0, weights)
+    entry.samples.masks_MA[:] = False
+    entry.samples.masks_MA[:, -1] = True
+    entry.samples.actions_M[:] = SPEC.action_count - 1
+    entry.samples.behaviour_M[:] = 1.0
+    result = GradientComputer(SPEC, settings(entropy_weight=0.1)).gradient(
+        weights, [entry, make_experience(2, 0.0, weights)]
+    )
+    assert np.isfinite(result.gradient).all()
+
+
+def test_the_replay_forgets_the_oldest_and_never_keeps_what_was_not_the_policys() -> None:
+    weights = make_weights()
+    replay = ExperienceReplay(capacity_samples=20, seed=0)
+    for seed in range(10):
+        replay.add(make_experience(seed, float(seed), weights))
+    assert replay.samples <= 20
+    assert [entry.reward for entry in replay.segment(99)] == [7.0, 8.0, 9.0]
+    replay.add(Experience(make_experience(0, 5.0, weights).samples, 5.0, 1.0, trainable=False))
+    assert [entry.reward for entry in replay.segment(2, newest=True)] == [8.0, 9.0]
+
+
+def test_segments_are_consecutive() -> None:
+    weights = make_weights()
+    replay = ExperienceReplay(seed=3)
+    for seed in range(30):
+        replay.add(make_experience(seed, float(seed), weights, choices=1))
+    starts = set()
+    for _ in range(50):
+        rewards = [entry.reward for entry in replay.segment(5)]
+        assert rewards == [rewards[0] + k for k in range(5)]
+        starts.add(rewards[0])
+    assert len(starts) > 5
