@@ -5,6 +5,7 @@ The card is free-form JSON (seeds, data, scores, parent): what a reader wants to
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -121,5 +122,6 @@ def write_policy_file(path: Path, content: PolicyFile) -> None:
             os.fsync(stream.fileno())
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the cause of the failure is reported, not the failed clean-up
+            partial.unlink()
         raise PolicyFileError(f"{path}: cannot be written ({error.strerror})") from error

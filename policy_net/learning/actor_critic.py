@@ -64,7 +64,7 @@ class GradientComputer:
         features_BF = torch.from_numpy(_stack(segment, picked, "features_MF"))
         masks_BA = torch.from_numpy(_stack(segment, picked, "masks_MA"))
         actions_B = torch.from_numpy(_stack(segment, picked, "actions_M"))
-        behaviour_B = _stack(segment, picked, "behaviour_M")
+        behaviour_B = _stack(segment, picked, "behaviour_M").astype(np.float64)
         decision_B = np.concatenate([np.full(len(rows), k) for k, rows in enumerate(picked)])
 
         logits_BA = actor_logits(features_BF, tensors, self._spec).masked_fill(~masks_BA, -torch.inf)

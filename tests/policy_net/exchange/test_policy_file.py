@@ -39,14 +39,14 @@ def some_bytes() -> bytes:
 @settings(max_examples=100)
 @given(st.integers(0, len(some_bytes()) - 1))
 def test_a_file_cut_short_anywhere_is_refused_by_name(length: int) -> None:
-    with pytest.raises(PolicyFileError, match="v1.policy"):
+    with pytest.raises(PolicyFileError, match=r"v1\.policy"):
         parse_policy_file(some_bytes()[:length], "v1.policy")
 
 
 @settings(max_examples=100)
 @given(st.binary(max_size=400))
 def test_any_other_bytes_are_refused_by_name(data: bytes) -> None:
-    with pytest.raises(PolicyFileError, match="v1.policy"):
+    with pytest.raises(PolicyFileError, match=r"v1\.policy"):
         parse_policy_file(data, "v1.policy")
 
 
@@ -66,7 +66,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PolicyFileError, match="none.policy"):
+    with pytest.raises(PolicyFileError, match=r"none\.policy"):
         read_policy_file(tmp_path / "none.policy")
 
 
