@@ -1,0 +1,106 @@
+"""What more tasks are worth to a job type: its best splits, and their upper concave hull.
+
+A split divides n tasks into parameter servers and workers. The hull skips splits that only pay off with more tasks
+still to come, so a greedy over its segments does not stop where the next single task happens to bring nothing (which
+is how a task-by-task greedy gets stuck).
+
+Utility of a speed s is s^0.25 / 0.25, the form Σ −T^a / a with T = work / s and a = −0.25: between maximising
+throughput (a = −1) and proportional fairness (a → 0). Its concavity shares a full cluster out among many jobs; it is
+not so concave that jobs far from their end hold back those near it. Work enters only as a factor work^−0.25 of every
+slope, so one hull serves all jobs of a type, whatever their size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.domain import SUSPENDED, Allocation, Job, SpeedModel
+
+FAIRNESS_EXPONENT = 0.25
+"""−a of the utility; measured best or near best among −1 … −0.1 where the cluster is neither empty nor jammed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A step along the hull: from one split to a larger one.
+
+    Attributes:
+        slope: gain in utility per task of the step.
+    """
+
+    start: Allocation
+    end: Allocation
+    slope: float
+
+
+@dataclass(frozen=True, slots=True)
+class SplitHull:
+    """The hull of one job type under given caps.
+
+    Attributes:
+        segments: in order, starting at 0/0, slopes falling; empty if the type cannot train at all.
+        splits: (speed in samples/s, split), fastest first, without any split that another beats with no more of
+            either role: the best use of whatever room is left is the first that fits.
+    """
+
+    segments: tuple[Segment, ...]
+    splits: tuple[tuple[float, Allocation], ...]
+
+
+def split_hull(grid: NDArray[np.float64], max_ps: int, max_workers: int) -> SplitHull:
+    """Compute the hull from speeds in samples/s, shape (17, 17) indexed [ps, workers]."""
+    speeds = grid[: max_ps + 1, : max_workers + 1]
+    best_within = np.maximum.accumulate(np.maximum.accumulate(speeds, axis=0), axis=1)
+    worth_it = np.zeros(speeds.shape, dtype=bool)
+    worth_it[1:, 1:] = (speeds[1:, 1:] > best_within[:-1, 1:]) & (speeds[1:, 1:] > best_within[1:, :-1])
+    splits = [
+        (speed, Allocation(workers, ps))
+        for speed, ps, workers in zip(
+            speeds[worth_it].tolist(), *(axis.tolist() for axis in worth_it.nonzero()), strict=True
+        )
+    ]
+    splits.sort(key=lambda entry: (-entry[0], entry[1].tasks))
+
+    corners: list[tuple[int, float, Allocation]] = [(0, 0.0, SUSPENDED)]
+    fastest_so_far = 0.0
+    for speed, split in sorted(splits, key=lambda entry: (entry[1].tasks, -entry[0])):
+        if speed <= fastest_so_far:
+            continue
+        fastest_so_far = speed
+        tasks, utility = split.tasks, speed**FAIRNESS_EXPONENT / FAIRNESS_EXPONENT
+        while (
+            len(corners) > 1 and _slope(corners[-2], corners[-1]) * (tasks - corners[-1][0]) <= utility - corners[-1][1]
+        ):
+            corners.pop()
+        corners.append((tasks, utility, split))
+    segments = tuple(Segment(start[2], end[2], _slope(start, end)) for start, end in pairwise(corners))
+    return SplitHull(segments, tuple(splits))
+
+
+def _slope(start: tuple[int, float, Allocation], end: tuple[int, float, Allocation]) -> float:
+    return (end[1] - start[1]) / (end[0] - start[0])
+
+
+class HullCache:
+    """Hulls per (type, caps), recomputed when the speed model hands out another grid for the type.
+
+    A speed model returns the same array until its speeds change (`SpeedModel.grid` arrays are read-only), so the
+    array itself is the version.
+    """
+
+    def __init__(self, speeds: SpeedModel) -> None:
+        self._speeds = speeds
+        self._known: dict[tuple[str, int, int], tuple[NDArray[np.float64], SplitHull]] = {}
+
+    def of(self, job: Job) -> SplitHull:
+        """The hull of this job's type under this job's caps."""
+        grid = self._speeds.grid(job.job_type)
+        key = (job.job_type, job.max_ps, job.max_workers)
+        known = self._known.get(key)
+        if known is None or known[0] is not grid:
+            known = self._known[key] = (grid, split_hull(grid, job.max_ps, job.max_workers))
+        return known[1]

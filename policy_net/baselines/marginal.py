@@ -1,0 +1,80 @@
+"""Give tasks where they add most utility: a greedy over the concave hulls of all jobs.
+
+Each job walks its type's hull (`hull.py`) from 0/0 upwards; the next step in the cluster is always the segment with
+the highest slope × remaining work^−0.25, so short jobs come first but large ones keep a share. With `OnlineFit` beliefs
+this is `marginal`, a scheduler that needs no training; given the simulator's speeds it is `oracle`, the yardstick.
+Source: our own, on the concave-utility view of sharing in Optimus (EuroSys 2018 §4) and DL2 §6.1's comparisons.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from policy_net.baselines.hull import FAIRNESS_EXPONENT, HullCache
+from policy_net.baselines.remaining import remaining_samples
+from policy_net.baselines.room import Room
+from policy_net.baselines.truth import true_speeds_for
+from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, SpeedModel, Trigger
+from policy_net.throughput.parametric import OnlineFit
+
+
+class MarginalPolicy:
+    """Greedy hull planner over any speed model; feeds the progress it is shown to `beliefs`, if it has any."""
+
+    def __init__(self, name: str, speeds: SpeedModel, beliefs: OnlineFit | None = None) -> None:
+        self._name = name
+        self._hulls = HullCache(speeds)
+        self._beliefs = beliefs
+
+    @property
+    def name(self) -> str:
+        """The name under which results are reported."""
+        return self._name
+
+    def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
+        """Walk the hull segments of all jobs by falling score (ties by arrival) until nothing more fits."""
+        hulls = [self._hulls.of(job) for job in state.jobs]
+        urgencies = [_urgency(job) for job in state.jobs]
+        room = Room(state)
+        queue = [
+            (-hull.segments[0].slope * urgency, index, 0)
+            for index, (hull, urgency) in enumerate(zip(hulls, urgencies, strict=True))
+            if hull.segments
+        ]
+        heapq.heapify(queue)
+        while queue:
+            _, index, step = heapq.heappop(queue)
+            hull = hulls[index]
+            if room.change(index, hull.segments[step].end):
+                if step + 1 < len(hull.segments):
+                    heapq.heappush(queue, (-hull.segments[step + 1].slope * urgencies[index], index, step + 1))
+                continue
+            # The step is too large for what is left: settle for the fastest split that fits, and close the job.
+            held = hull.segments[step].start
+            for _, split in hull.splits:
+                if split == held or room.change(index, split):
+                    break
+        return Decision({job.job_id: held for job, held in zip(state.jobs, room.held, strict=True) if held.tasks})
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """Sharpen the beliefs, if this policy plans on beliefs."""
+        if self._beliefs is not None:
+            self._beliefs.observe(progress)
+
+
+def _urgency(job: Job) -> float:
+    """The factor of this job's slopes: its remaining samples to the power of −0.25."""
+    samples = remaining_samples(job)
+    return float(samples**-FAIRNESS_EXPONENT) if samples > 0 else 0.0
+
+
+def build_marginal(context: PolicyContext) -> MarginalPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
+    """Build the policy registered as `marginal`."""
+    beliefs = OnlineFit()
+    return MarginalPolicy("marginal", beliefs, beliefs)
+
+
+def build_oracle(context: PolicyContext) -> MarginalPolicy:
+    """Build the policy registered as `oracle`. Raises BadInput without true speeds."""
+    return MarginalPolicy("oracle", true_speeds_for("oracle", context))

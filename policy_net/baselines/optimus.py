@@ -1,0 +1,158 @@
+"""Give the next task where it saves most remaining time, one task at a time.
+
+Every job starts with one worker and one parameter server, in arrival order; then the job whose remaining time shrinks
+most by one more worker, or one more parameter server, gets it, until no task saves time or fits.
+Source: Optimus (Peng et al., EuroSys 2018) §4.1; `optimus` fits speeds online as in §3.2.
+Deviation: the gain is per task, not per unit of dominant resource, and jobs are not placed here; `optimus-true-table`
+knows the simulator's speeds, as in the code that accompanies DL2. A task that brings nothing by itself ends a role's
+growth even where two tasks together would pay: that is the published greedy, and its weakness.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.baselines.remaining import remaining_samples
+from policy_net.baselines.truth import true_speeds_for
+from policy_net.domain import (
+    Allocation,
+    ClusterState,
+    Decision,
+    Job,
+    PolicyContext,
+    Progress,
+    Resources,
+    SpeedModel,
+    Trigger,
+)
+from policy_net.placement.capacity import open_capacity
+from policy_net.throughput.parametric import OnlineFit
+
+Rows = list[list[float]]
+
+
+class OptimusPolicy:
+    """Greedy on marginal gain over any speed model; feeds the progress it is shown to `beliefs`, if it has any."""
+
+    def __init__(self, name: str, speeds: SpeedModel, beliefs: OnlineFit | None = None) -> None:
+        self._name = name
+        self._speeds = speeds
+        self._beliefs = beliefs
+        self._savings: dict[str, tuple[NDArray[np.float64], Rows, Rows]] = {}
+
+    @property
+    def name(self) -> str:
+        """The name under which results are reported."""
+        return self._name
+
+    def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
+        """One bundle each by arrival, then task by task to the largest saving (ties by arrival)."""
+        capacity = open_capacity(state)
+        growths: dict[int, _Growth] = {}
+        for index, job in enumerate(state.jobs):
+            if job.max_workers and job.max_ps and capacity.fits(job.worker_demand, job.ps_demand):
+                capacity.take(job.worker_demand, job.ps_demand)
+                growths[index] = _Growth(job, *self._savings_of(job.job_type))
+        queue = [(-saving, index) for index, growth in growths.items() if (saving := growth.best_saving()) > 0]
+        heapq.heapify(queue)
+        while queue:
+            _, index = heapq.heappop(queue)
+            growth = growths[index]
+            demand = growth.next_demand
+            if capacity.fits(demand):
+                capacity.take(demand)
+                growth.grow()
+            else:
+                growth.stop_role()
+            saving = growth.best_saving()
+            if saving > 0:
+                heapq.heappush(queue, (-saving, index))
+        return Decision({growth.job.job_id: Allocation(growth.workers, growth.ps) for growth in growths.values()})
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """Sharpen the beliefs, if this policy plans on beliefs."""
+        if self._beliefs is not None:
+            self._beliefs.observe(progress)
+
+    def _savings_of(self, job_type: str) -> tuple[Rows, Rows]:
+        """Seconds per sample that one more worker, or one more server, saves, by [ps][workers]; until speeds change."""
+        grid = self._speeds.grid(job_type)
+        known = self._savings.get(job_type)
+        if known is None or known[0] is not grid:
+            known = self._savings[job_type] = (grid, *_savings(grid))
+        return known[1], known[2]
+
+
+def _savings(grid: NDArray[np.float64]) -> tuple[Rows, Rows]:
+    """Differences of seconds per sample along both axes; from one dead cell to another nothing is saved."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = 1 / grid
+        by_worker, by_ps = times[:, :-1] - times[:, 1:], times[:-1] - times[1:]
+    by_worker[np.isnan(by_worker)] = 0
+    by_ps[np.isnan(by_ps)] = 0
+    return by_worker.tolist(), by_ps.tolist()
+
+
+class _Growth:
+    """One job's way up from 1+1: what it holds and which task it would take next."""
+
+    __slots__ = (
+        "_by_ps",
+        "_by_worker",
+        "_most_ps",
+        "_most_workers",
+        "_next_is_worker",
+        "_samples",
+        "job",
+        "ps",
+        "workers",
+    )
+
+    def __init__(self, job: Job, by_worker: Rows, by_ps: Rows) -> None:
+        self.job = job
+        self.workers = self.ps = 1
+        self._by_worker, self._by_ps = by_worker, by_ps
+        self._most_workers, self._most_ps = job.max_workers, job.max_ps
+        self._samples = remaining_samples(job)
+        self._next_is_worker = True
+
+    @property
+    def next_demand(self) -> Resources:
+        """What the task chosen by the last `best_saving` needs."""
+        return self.job.worker_demand if self._next_is_worker else self.job.ps_demand
+
+    def best_saving(self) -> float:
+        """Choose the next task; returns the remaining seconds that it saves, 0 or less if none is worth taking."""
+        by_worker = self._by_worker[self.ps][self.workers] if self.workers < self._most_workers else 0.0
+        by_ps = self._by_ps[self.ps][self.workers] if self.ps < self._most_ps else 0.0
+        self._next_is_worker = by_worker > by_ps
+        return max(by_worker, by_ps) * self._samples
+
+    def grow(self) -> None:
+        """Take the chosen task."""
+        if self._next_is_worker:
+            self.workers += 1
+        else:
+            self.ps += 1
+
+    def stop_role(self) -> None:
+        """The chosen task does not fit, and will not in this decision: grow in the other role only."""
+        if self._next_is_worker:
+            self._most_workers = self.workers
+        else:
+            self._most_ps = self.ps
+
+
+def build_optimus(context: PolicyContext) -> OptimusPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
+    """Build the policy registered as `optimus`."""
+    beliefs = OnlineFit()
+    return OptimusPolicy("optimus", beliefs, beliefs)
+
+
+def build_optimus_true_table(context: PolicyContext) -> OptimusPolicy:
+    """Build the policy registered as `optimus-true-table`. Raises BadInput without true speeds."""
+    return OptimusPolicy("optimus-true-table", true_speeds_for("optimus-true-table", context))

@@ -1,0 +1,69 @@
+"""Room for planners that think in whole splits: several tasks at once, and exchanges of one role for another.
+
+Sums of resources decide everything in pooled mode, and rule most things out in nodes mode before any placing is tried.
+"""
+
+from __future__ import annotations
+
+from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Resources
+from policy_net.placement.capacity import Capacity, open_capacity
+
+
+class Room:
+    """What the jobs of one decision hold so far; every change keeps to the cluster's capacity."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._held: list[Allocation] = [SUSPENDED] * len(state.jobs)
+        self._free = state.total
+        self._capacity: Capacity | None = None if state.capacity_mode is CapacityMode.POOLED else open_capacity(state)
+        self._refused: dict[tuple[Resources, Resources], list[Allocation]] = {}
+
+    @property
+    def held(self) -> tuple[Allocation, ...]:
+        """What each job holds, in the order of the state's jobs."""
+        return tuple(self._held)
+
+    def change(self, index: int, target: Allocation) -> bool:
+        """Give the index-th job `target` in place of what it holds, if that fits; says whether it did."""
+        job = self._state.jobs[index]
+        held = self._held[index]
+        workers, ps = target.workers - held.workers, target.ps - held.ps
+        free = self._free - job.worker_demand * workers - job.ps_demand * ps
+        if free.cpu_milli < 0 or free.gpu < 0:
+            return False
+        if self._capacity is not None and not self._place(index, target, workers, ps):
+            return False
+        self._free = free
+        self._held[index] = target
+        return True
+
+    def _place(self, index: int, target: Allocation, workers: int, ps: int) -> bool:
+        """Whether the nodes have room too; takes it."""
+        if workers < 0 or ps < 0:
+            return self._exchange(index, target)
+        assert self._capacity is not None  # noqa: S101  (only called in nodes mode; narrows the type)
+        job = self._state.jobs[index]
+        # Room only shrinks while tasks are added, so what was refused once is refused for at least as many tasks.
+        refused = self._refused.setdefault((job.worker_demand, job.ps_demand), [])
+        if any(workers >= no.workers and ps >= no.ps for no in refused):
+            return False
+        demands = (job.worker_demand,) * workers + (job.ps_demand,) * ps
+        if not self._capacity.fits(*demands):
+            refused.append(Allocation(workers, ps))
+            return False
+        self._capacity.take(*demands)
+        return True
+
+    def _exchange(self, index: int, target: Allocation) -> bool:
+        """Place everything anew with another split for one job, as tasks cannot be given back one by one."""
+        capacity = open_capacity(self._state)
+        holdings = [*self._held[:index], target, *self._held[index + 1 :]]
+        for job, holding in zip(self._state.jobs, holdings, strict=True):
+            demands = (job.worker_demand,) * holding.workers + (job.ps_demand,) * holding.ps
+            if not capacity.fits(*demands):
+                return False
+            capacity.take(*demands)
+        self._capacity = capacity
+        self._refused.clear()
+        return True
