@@ -1,0 +1,320 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("cluster", "spec_digest", "job_types")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    JOB_TYPES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    spec_digest: str
+    job_types: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, cluster: _Optional[str] = ..., spec_digest: _Optional[str] = ..., job_types: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("incarnation", "spec_json", "spec_digest", "head_step", "assigned_version", "learning")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
+    SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    spec_json: str
+    spec_digest: str
+    head_step: int
+    assigned_version: int
+    learning: bool
+    def __init__(self, incarnation: _Optional[int] = ..., spec_json: _Optional[str] = ..., spec_digest: _Optional[str] = ..., head_step: _Optional[int] = ..., assigned_version: _Optional[int] = ..., learning: _Optional[bool] = ...) -> None: ...
+
+class PullHeadRequest(_message.Message):
+    __slots__ = ("cluster", "incarnation", "have_step", "have")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HAVE_STEP_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    have_step: int
+    have: bool
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., have_step: _Optional[int] = ..., have: _Optional[bool] = ...) -> None: ...
+
+class PullHeadReply(_message.Message):
+    __slots__ = ("step", "weights", "spec_digest", "unchanged")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    weights: bytes
+    spec_digest: str
+    unchanged: bool
+    def __init__(self, step: _Optional[int] = ..., weights: _Optional[bytes] = ..., spec_digest: _Optional[str] = ..., unchanged: _Optional[bool] = ...) -> None: ...
+
+class PushRequest(_message.Message):
+    __slots__ = ("cluster", "incarnation", "sequence", "base_step", "spec_digest", "gradient", "samples", "effective_samples", "statistics", "want_weights")
+    class StatisticsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BASE_STEP_FIELD_NUMBER: _ClassVar[int]
+    SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    EFFECTIVE_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    WANT_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    sequence: int
+    base_step: int
+    spec_digest: str
+    gradient: bytes
+    samples: int
+    effective_samples: float
+    statistics: _containers.ScalarMap[str, float]
+    want_weights: bool
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., base_step: _Optional[int] = ..., spec_digest: _Optional[str] = ..., gradient: _Optional[bytes] = ..., samples: _Optional[int] = ..., effective_samples: _Optional[float] = ..., statistics: _Optional[_Mapping[str, float]] = ..., want_weights: _Optional[bool] = ...) -> None: ...
+
+class PushReply(_message.Message):
+    __slots__ = ("outcome", "reason", "head_step", "weights", "staleness")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OUTCOME_UNSPECIFIED: _ClassVar[PushReply.Outcome]
+        APPLIED: _ClassVar[PushReply.Outcome]
+        DUPLICATE: _ClassVar[PushReply.Outcome]
+        REJECTED: _ClassVar[PushReply.Outcome]
+    OUTCOME_UNSPECIFIED: PushReply.Outcome
+    APPLIED: PushReply.Outcome
+    DUPLICATE: PushReply.Outcome
+    REJECTED: PushReply.Outcome
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    outcome: PushReply.Outcome
+    reason: str
+    head_step: int
+    weights: bytes
+    staleness: int
+    def __init__(self, outcome: _Optional[_Union[PushReply.Outcome, str]] = ..., reason: _Optional[str] = ..., head_step: _Optional[int] = ..., weights: _Optional[bytes] = ..., staleness: _Optional[int] = ...) -> None: ...
+
+class ClusterStatus(_message.Message):
+    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total")
+    class GuardInterventionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    TIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    JOBS_WAITING_FIELD_NUMBER: _ClassVar[int]
+    JOBS_DONE_FIELD_NUMBER: _ClassVar[int]
+    AVG_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ACTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_STEP_FIELD_NUMBER: _ClassVar[int]
+    GUARD_INTERVENTIONS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    JOBS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    time_seconds: float
+    decisions: int
+    jobs_running: int
+    jobs_waiting: int
+    jobs_done: int
+    avg_jct_seconds: float
+    baseline_jct_seconds: float
+    acting_version: int
+    learning_step: int
+    guard_interventions: _containers.ScalarMap[str, int]
+    finished: bool
+    jobs_total: int
+    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("cluster", "incarnation", "status")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    status: ClusterStatus
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("assigned_version", "head_step", "reregister")
+    ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
+    REREGISTER_FIELD_NUMBER: _ClassVar[int]
+    assigned_version: int
+    head_step: int
+    reregister: bool
+    def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ...) -> None: ...
+
+class FetchPolicyRequest(_message.Message):
+    __slots__ = ("cluster", "version")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    version: int
+    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class FetchPolicyReply(_message.Message):
+    __slots__ = ("version", "policy_file", "digest", "name")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FILE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    policy_file: bytes
+    digest: str
+    name: str
+    def __init__(self, version: _Optional[int] = ..., policy_file: _Optional[bytes] = ..., digest: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class PollRequest(_message.Message):
+    __slots__ = ("cluster", "incarnation")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class PollReply(_message.Message):
+    __slots__ = ("message",)
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    message: bytes
+    def __init__(self, message: _Optional[bytes] = ...) -> None: ...
+
+class ReplyRequest(_message.Message):
+    __slots__ = ("cluster", "incarnation", "message")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    message: bytes
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., message: _Optional[bytes] = ...) -> None: ...
+
+class ReplyReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class VersionCard(_message.Message):
+    __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest")
+    class ContributionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CREATED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_P50_FIELD_NUMBER: _ClassVar[int]
+    SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    head_step: int
+    parent: int
+    digest: str
+    created_unix_seconds: float
+    size_bytes: int
+    updates: int
+    contributions: _containers.ScalarMap[str, int]
+    staleness_p50: float
+    spec_digest: str
+    def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ...) -> None: ...
+
+class ListVersionsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListVersionsReply(_message.Message):
+    __slots__ = ("versions",)
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedCompositeFieldContainer[VersionCard]
+    def __init__(self, versions: _Optional[_Iterable[_Union[VersionCard, _Mapping]]] = ...) -> None: ...
+
+class ShowVersionRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class ShowVersionReply(_message.Message):
+    __slots__ = ("card", "spec_json")
+    CARD_FIELD_NUMBER: _ClassVar[int]
+    SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
+    card: VersionCard
+    spec_json: str
+    def __init__(self, card: _Optional[_Union[VersionCard, _Mapping]] = ..., spec_json: _Optional[str] = ...) -> None: ...
+
+class ClusterView(_message.Message):
+    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status")
+    class UpdatesRejectedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_SINCE_HEARD_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_REJECTED_FIELD_NUMBER: _ClassVar[int]
+    LAST_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    seconds_since_heard: float
+    updates_accepted: int
+    updates_duplicate: int
+    updates_rejected: _containers.ScalarMap[str, int]
+    last_staleness: int
+    assigned_version: int
+    status: ClusterStatus
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ...) -> None: ...
+
+class GetFleetRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetFleetReply(_message.Message):
+    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version")
+    HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_REJECTED_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_P50_FIELD_NUMBER: _ClassVar[int]
+    CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    head_step: int
+    updates_accepted: int
+    updates_rejected: int
+    staleness_p50: float
+    clusters: _containers.RepeatedCompositeFieldContainer[ClusterView]
+    latest_version: int
+    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ...) -> None: ...
