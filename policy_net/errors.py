@@ -25,5 +25,9 @@ class InvalidAllocation(PolicyNetError):
     """A decision names an unknown job, breaks a cap, or needs more than the cluster has."""
 
 
+class NoProgress(PolicyNetError):
+    """A policy keeps every remaining job from training, so that a simulation would never end."""
+
+
 class SpecMismatch(PolicyNetError):
     """Weights or a gradient belong to another `PolicySpec` than the one in use."""

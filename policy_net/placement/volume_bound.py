@@ -1,0 +1,94 @@
+"""Prove that a set of tasks can be placed by `spread`, from sums alone.
+
+`spread` fails on a task of class j only when every node is blocked for it: too little CPU or too few GPUs left. Only
+classes placed before j, and j itself, have used anything by then, so blocking all nodes takes at least a certain sum
+of their demand (of GPUs if j needs one, else of CPU). Below that sum, every task of class j has a place. For
+DL2's demands (2 CPU and 1 or 0 GPU, on nodes of 8 CPU and 2 GPU) the bound is exact; elsewhere it may say "not proven".
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from policy_net.domain import Resources
+from policy_net.placement.spread import NodeLayout, placing_order
+
+
+class VolumeBound:
+    """Running sums of what is taken, against the sums that could block every node.
+
+    Args:
+        classes: the demand classes that will be counted, in any order; repeated ones count once.
+    """
+
+    def __init__(self, layout: NodeLayout, classes: tuple[Resources, ...]) -> None:
+        self._classes = tuple(sorted(set(classes), key=placing_order))
+        self._index = {demand: index for index, demand in enumerate(self._classes)}
+        self._limits = _blocking_sums(layout, self._classes)
+        self._counts = [0] * len(self._classes)
+        self._used = [0] * len(self._classes)
+
+    @property
+    def classes(self) -> tuple[Resources, ...]:
+        """The classes that are counted, in placing order."""
+        return self._classes
+
+    def add(self, demand: Resources, count: int = 1) -> None:
+        """Count tasks of a known class as taken."""
+        index = self._index[demand]
+        self._counts[index] += count
+        for later in range(index, len(self._classes)):
+            self._used[later] += count * _amount(demand, self._classes[later])
+
+    def proves(self, demands: tuple[Resources, ...]) -> bool:
+        """Whether everything taken and these tasks certainly fit; an unknown class is never proven."""
+        index_of = self._index
+        try:
+            indices = [index_of[demand] for demand in demands]
+        except KeyError:
+            return False
+        for index in range(min(indices, default=0), len(self._classes)):
+            if not self._counts[index] and index not in indices:
+                continue
+            here = self._classes[index]
+            before_the_last = self._used[index] - _amount(here, here)
+            for demand, other in zip(demands, indices, strict=True):
+                if other <= index:
+                    before_the_last += _amount(demand, here)
+            if before_the_last >= self._limits[index]:
+                return False
+        return True
+
+
+def _amount(demand: Resources, measured_for: Resources) -> int:
+    """What a task takes of the resource by which the other class is measured."""
+    return demand.gpu if measured_for.gpu else demand.cpu_milli
+
+
+@lru_cache(maxsize=64)
+def _blocking_sums(layout: NodeLayout, classes: tuple[Resources, ...]) -> tuple[int, ...]:
+    """For each class, the least sum of demand (its own and of classes before it) that can block all nodes for it."""
+    sums = []
+    for index, demand in enumerate(classes):
+        before = classes[: index + 1]
+        cpu_unit = math.gcd(*(other.cpu_milli for other in before)) or 1
+        gpu_unit = math.gcd(*(other.gpu for other in before)) or 1
+        total = 0
+        for capacity, nodes in layout.shapes:
+            cpu_to_block = _round_up(max(0, capacity.cpu_milli - demand.cpu_milli + 1), cpu_unit)
+            if demand.gpu == 0:
+                total += nodes * cpu_to_block
+                continue
+            blocks = [_round_up(max(0, capacity.gpu - demand.gpu + 1), gpu_unit)]
+            # Blocking the CPU also uses GPUs, as every class up to here needs some: at least this many.
+            heaviest = max(before, key=lambda other: other.cpu_milli / other.gpu)
+            if heaviest.cpu_milli:
+                blocks.append(-(-cpu_to_block * heaviest.gpu // heaviest.cpu_milli))
+            total += nodes * min(blocks)
+        sums.append(total)
+    return tuple(sums)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

@@ -1,0 +1,67 @@
+"""Speed noise without a generator's state: every factor is a hash of (seed, job, decision).
+
+So a snapshot holds no random state, a run can be resumed or recomputed from any decision, and a job's luck does not
+depend on what the other jobs do. Factors are lognormal with mean 1 and the given standard deviation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MASK = (1 << 64) - 1
+_STEP = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+
+
+def job_key(seed: int, job_id: str) -> int:
+    """64 bits that stand for one job under one seed."""
+    digest = hashlib.blake2b(f"{seed}/{job_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def noise_factor(key: int, decision_index: int, relative_sd: float) -> float:
+    """The factor on the true speed of one job after one decision."""
+    if relative_sd == 0.0:
+        return 1.0
+    first = _mix((key + (2 * decision_index + 1) * _STEP) & _MASK)
+    second = _mix((key + (2 * decision_index + 2) * _STEP) & _MASK)
+    # Box-Muller on two uniform numbers in (0, 1]; the top 53 bits fill a float exactly.
+    radius = math.sqrt(-2.0 * math.log(((first >> 11) + 1) * 2.0**-53))
+    normal = radius * math.cos(2.0 * math.pi * (second >> 11) * 2.0**-53)
+    variance = math.log1p(relative_sd * relative_sd)
+    return math.exp(math.sqrt(variance) * normal - variance / 2.0)
+
+
+def noise_factors(
+    keys: NDArray[np.uint64], decision_indices: NDArray[np.uint64], relative_sd: float
+) -> NDArray[np.float64]:
+    """`noise_factor` for arrays that broadcast; equal to it but for the last bit of the float functions."""
+    keys, decision_indices = np.broadcast_arrays(keys, decision_indices)
+    if relative_sd == 0.0:
+        return np.ones(keys.shape)
+    with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is meant
+        first = _mix_array(keys + (decision_indices * np.uint64(2) + np.uint64(1)) * np.uint64(_STEP))
+        second = _mix_array(keys + (decision_indices * np.uint64(2) + np.uint64(2)) * np.uint64(_STEP))
+    radius = np.sqrt(-2.0 * np.log(((first >> np.uint64(11)) + np.uint64(1)) * 2.0**-53))
+    normal = radius * np.cos(2.0 * np.pi * (second >> np.uint64(11)) * 2.0**-53)
+    variance = math.log1p(relative_sd * relative_sd)
+    factors: NDArray[np.float64] = np.exp(math.sqrt(variance) * normal - variance / 2.0)
+    return factors
+
+
+def _mix(value: int) -> int:
+    """The finaliser of splitmix64."""
+    value = ((value ^ (value >> 30)) * _MIX_1) & _MASK
+    value = ((value ^ (value >> 27)) * _MIX_2) & _MASK
+    return value ^ (value >> 31)
+
+
+def _mix_array(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(_MIX_1)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(_MIX_2)
+    return value ^ (value >> np.uint64(31))

@@ -1,0 +1,138 @@
+"""Run one policy over one workload to the end, and say how it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from policy_net.domain import SUSPENDED, Progress, SpeedModel
+from policy_net.errors import NoProgress
+from policy_net.policy import SchedulerPolicy
+from policy_net.simulation.engine import Simulation
+from policy_net.simulation.environment import Environment
+from policy_net.simulation.metrics import JobOutcome, RunCounters, summarise
+from policy_net.simulation.workload import Workload
+
+MAX_IDLE_DECISIONS = 1000
+"""Decisions in a row without any progress, with no arrival to wait for, after which a replay gives up."""
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """How one policy did on one workload.
+
+    Attributes:
+        gpu_utilization: GPU-seconds held over GPU-seconds there were; None on a cluster without GPUs.
+        inference_p50_us: median time of one action, if the policy records `inference_seconds`.
+        slot_decide_p99_ms: 99th percentile of the time from state to allocation.
+        timeline: per job, (time, workers, PSs) at every change of its tasks; empty unless asked for.
+    """
+
+    workload: str
+    policy: str
+    outcomes: tuple[JobOutcome, ...]
+    counters: RunCounters
+    gpu_utilization: float | None
+    inference_p50_us: float | None
+    slot_decide_p99_ms: float
+    wall_seconds: float
+    timeline: dict[str, list[tuple[float, int, int]]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures under the names of the command's JSON output."""
+        jcts = summarise(self.outcomes)
+        return {
+            "workload": self.workload,
+            "policy": self.policy,
+            "jobs": len(self.outcomes),
+            "completed": jcts.completed,
+            "avg_jct_seconds": jcts.avg_jct_seconds,
+            "p99_jct_seconds": jcts.p99_jct_seconds,
+            "max_jct_seconds": jcts.max_jct_seconds,
+            "makespan_seconds": jcts.makespan_seconds,
+            "gpu_utilization": self.gpu_utilization,
+            "inference_p50_us": self.inference_p50_us,
+            "slot_decide_p99_ms": self.slot_decide_p99_ms,
+            "wall_seconds": self.wall_seconds,
+        }
+
+
+def replay(
+    workload: Workload,
+    environment: Environment,
+    policy: SchedulerPolicy,
+    speeds: SpeedModel,
+    on_progress: Callable[[float], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    *,
+    record_timeline: bool = False,
+) -> ReplayResult:
+    """Simulate until every job has ended.
+
+    Args:
+        on_progress: called after every decision with the share of jobs that have ended, 0 to 1.
+        clock: measures the policy; only the three time figures of the result depend on it.
+
+    Raises:
+        BadInput: a job of the workload can never run in this environment.
+        InvalidAllocation: the policy decided something impossible.
+        NoProgress: the policy keeps all remaining jobs from training.
+    """
+    started = clock()
+    simulation = Simulation(workload, environment, speeds)
+    decide_seconds: list[float] = []
+    timeline: dict[str, list[tuple[float, int, int]]] = {}
+    idle_decisions = completed = 0
+    while not simulation.finished:
+        state, trigger = simulation.observe()
+        before = clock()
+        decision = policy.decide(state, trigger)
+        decide_seconds.append(clock() - before)
+        progress = simulation.apply(decision)
+        policy.observe(progress)
+        completed += sum(entry.finished for entry in progress)
+        trained = simulation.arrivals_pending or any(entry.epochs > 0 for entry in progress)
+        idle_decisions = 0 if trained else idle_decisions + 1
+        if idle_decisions >= MAX_IDLE_DECISIONS:
+            raise NoProgress(
+                f"policy {policy.name!r} let none of the {len(state.jobs)} remaining jobs of workload"
+                f" {workload.name!r} train in {idle_decisions} decisions up to {simulation.time_seconds:.0f} s"
+                f" (the first is {state.jobs[0].job_id!r}): the replay would never end"
+            )
+        if record_timeline:
+            _record(timeline, state.time_seconds, [job.job_id for job in state.jobs], progress)
+        if on_progress is not None:
+            on_progress(completed / len(workload.jobs))
+    inference: Sequence[float] = getattr(policy, "inference_seconds", ())
+    makespan = simulation.time_seconds
+    gpus = environment.nodes * environment.gpus_per_node
+    return ReplayResult(
+        workload=workload.name,
+        policy=policy.name,
+        outcomes=tuple(simulation.outcomes()),
+        counters=simulation.counters,
+        gpu_utilization=simulation.counters.gpu_seconds / (gpus * makespan) if gpus else None,
+        inference_p50_us=float(np.median(inference)) * 1e6 if len(inference) else None,
+        slot_decide_p99_ms=float(np.percentile(decide_seconds, 99)) * 1e3,
+        wall_seconds=clock() - started,
+        timeline=timeline,
+    )
+
+
+def _record(
+    timeline: dict[str, list[tuple[float, int, int]]], now: float, present: Sequence[str], progress: Sequence[Progress]
+) -> None:
+    """Note every job whose tasks changed at this decision, and the end of those that ended."""
+    by_job = {entry.job_id: entry for entry in progress}
+    for job_id in present:
+        entry = by_job.get(job_id)
+        held = SUSPENDED if entry is None else entry.allocation
+        history = timeline.setdefault(job_id, [])
+        if not history or history[-1][1:] != (held.workers, held.ps):
+            history.append((now, held.workers, held.ps))
+        if entry is not None and entry.finished:
+            history.append((now + entry.seconds, 0, 0))
