@@ -1,0 +1,58 @@
+"""What can go wrong in the learner; every message says what was wrong, with the value, and what to do.
+
+`LearnerError` is the root. `BadConfig` and `StateUnusable` (exit code 2) are for the platform owner to mend, and stop
+the start. `UpdateRejected` and `UnknownPolicyVersion` answer one request and change nothing. `LogBroken` (exit code 1)
+means that the disk refused a write: the learner stops rather than acknowledge what it cannot keep. `Unreachable` (exit
+code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated where they are caught, and chained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from global_learner.ingest import Rejection
+
+
+class LearnerError(Exception):
+    """Root of all errors raised by `global_learner`."""
+
+
+class BadConfig(LearnerError):
+    """The configuration file or something that it names cannot be used. Exit code 2."""
+
+
+class StateUnusable(LearnerError):
+    """The state directory cannot be used: locked, unreadable, damaged, or of another spec. Exit code 2."""
+
+
+class UpdateRejected(LearnerError):
+    """A gradient update is not applied; `reason` is one of a fixed set of words."""
+
+    def __init__(self, reason: Rejection, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class IdentityRefused(LearnerError):
+    """A caller is not who its request says, or may not ask this."""
+
+
+class UnknownPolicyVersion(LearnerError):
+    """No version has this number, or its file is no longer kept."""
+
+
+class LogBroken(LearnerError):
+    """The update log cannot be written; nothing more may be acknowledged. Exit code 1."""
+
+
+class Unreachable(LearnerError):
+    """No learner answers at this address. Exit code 3."""
+
+
+EXIT_CODES: Mapping[type[BaseException], int] = MappingProxyType(
+    {BadConfig: 2, StateUnusable: 2, UnknownPolicyVersion: 2, Unreachable: 3, LearnerError: 1}
+)
+"""What the command lines end with, asked in this order."""

@@ -1,0 +1,209 @@
+"""The learner's configuration: one YAML file, checked whole before anything starts.
+
+Every setting says its unit, its meaning and why its default is what it is. Unknown keys are errors: a misspelt setting
+that is silently ignored is a fleet that learns otherwise than its owner believes. Relative paths are taken from the
+folder of the configuration file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from global_learner.errors import BadConfig
+
+
+def _host_and_port(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise ValueError("must be HOST:PORT, such as 127.0.0.1:7070")
+    return address
+
+
+Address = Annotated[str, AfterValidator(_host_and_port)]
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host (without the brackets of IPv6) and port of `HOST:PORT`."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach the address."""
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OptimizerSettings(_Section):
+    """How one gradient moves the head. Source: Kingma & Ba 2015; DL2 §4.3 (learning rate)."""
+
+    learning_rate: float = Field(1e-4, ge=0.0, le=1.0)
+    """Adam's step for an update that is not stale. DL2's 1e-4; 0 leaves the weights bit for bit (a control)."""
+    beta1: float = Field(0.9, ge=0.0, lt=1.0)
+    """Memory of the gradient; Adam's own default."""
+    beta2: float = Field(0.999, ge=0.0, lt=1.0)
+    """Memory of its square; Adam's own default."""
+    epsilon: float = Field(1e-8, gt=0.0, le=1.0)
+    """Keeps rarely used parameters from jumping; Adam's own default."""
+
+
+class IngestSettings(_Section):
+    """What an update must be to be applied; anything else is rejected with a reason, and changes nothing."""
+
+    max_gradient_norm: float = Field(1e3, gt=0.0)
+    """Euclidean norm beyond which an update is *rejected*, not clipped. Sound gradients of this policy have a norm of
+    0.01 to 10; what is a hundred times larger is a fault, and clipped it would still point the wrong way."""
+    max_staleness_steps: int = Field(64, ge=0)
+    """Rejected beyond so many head steps above what the active clusters explain (see `staleness`): at 64 in a fleet of
+    three the step would be a twentieth, and the off-policy correction no longer holds."""
+    active_window_updates: int = Field(256, ge=1, le=100_000)
+    """A cluster is active if one of the last so many accepted updates is its own. Counted in updates, not seconds,
+    since staleness is; must be above the number of clusters."""
+    max_clusters: int = Field(1024, ge=1, le=100_000)
+    """Registrations of further clusters are refused: bounds memory and the number of metrics."""
+    max_message_bytes: int | None = Field(None, ge=4096)
+    """Largest request in bytes; unless set, a gradient of the served policy and 1 MiB."""
+    max_concurrent_requests: int = Field(256, ge=1, le=10_000)
+    """Requests in progress, beyond which callers are told to come again; bounds memory to as many gradients."""
+
+
+class PublishSettings(_Section):
+    """When the head becomes a version."""
+
+    every_steps: int = Field(100, ge=1)
+    """A version every so many head steps. A hundred updates at 1e-4 move the policy visibly; a file is about 1.3 MB."""
+    auto_assign: bool = False
+    """Every cluster acts on each new version at once. For simulations and demonstrations; in production nothing new
+    acts without a decision, and clusters stay on v1."""
+    keep_versions: int = Field(200, ge=0)
+    """Policy files kept: v1, all assigned ones and the newest so many; the cards are kept for ever. 0 keeps all."""
+
+
+class DurabilitySettings(_Section):
+    """What survives a crash, and at which price."""
+
+    snapshot_every_steps: int = Field(200, ge=1)
+    """A snapshot, after which the log is cut, every so many head steps. 200 updates of 1.3 MB are 260 MB of log and are
+    replayed in a tenth of a second."""
+
+
+class TlsSettings(_Section):
+    """Files of the server's side of TLS (PEM); with `client_ca_file` the callers must show a certificate too."""
+
+    certificate_file: Path
+    """The learner's certificate chain."""
+    key_file: Path
+    """Its private key."""
+    client_ca_file: Path | None = None
+    """Callers' certificates are checked against these; their name is then their identity. Needed off loopback."""
+    admin_names: tuple[str, ...] = ("policyctl",)
+    """Certificate names that may ask about the whole fleet (`policyctl`); clusters see only what is their own."""
+
+
+class TelemetrySettings(_Section):
+    """What the learner says about itself."""
+
+    http_listen: Address | None = "127.0.0.1:7071"
+    """HOST:PORT of /metrics, /healthz and /readyz; null for none. Beside the service's own port."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """One line an update is at `info`."""
+
+
+class LearnerSettings(_Section):
+    """Everything about one learner."""
+
+    state_dir: Path
+    """Log, snapshots, registry and policy files; one learner at a time may hold it."""
+    initial_policy: Path
+    """The policy file that becomes v1 in an empty state directory; later starts only compare its spec."""
+    listen: Address = "127.0.0.1:7070"
+    """HOST:PORT of the service; port 0 takes a free one and needs `port_file`."""
+    port_file: Path | None = None
+    """Where the bound ports are written as JSON (`port`, `http_port`) once the learner serves; for tests and scripts."""
+    shutdown_grace_seconds: float = Field(5.0, ge=0.0, le=600.0)
+    """How long requests in progress may take after SIGTERM; a push takes milliseconds."""
+    optimizer: OptimizerSettings = OptimizerSettings()  # type: ignore[call-arg]  # its defaults are in Field()
+    ingest: IngestSettings = IngestSettings()  # type: ignore[call-arg]
+    publish: PublishSettings = PublishSettings()  # type: ignore[call-arg]
+    durability: DurabilitySettings = DurabilitySettings()  # type: ignore[call-arg]
+    telemetry: TelemetrySettings = TelemetrySettings()
+    tls: TlsSettings | None = None
+    """Plain text unless set, which only a loopback address may use."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LearnerSettings:
+        if split_address(self.listen)[1] == 0 and self.port_file is None:
+            raise ValueError("listen has port 0, so nobody could find it: name a port, or a port_file")
+        authenticated = self.tls is not None and self.tls.client_ca_file is not None
+        if not authenticated and not is_loopback(self.listen):
+            raise ValueError(
+                f"listen = {self.listen} can be reached from other machines, where a bare cluster name is not believed: "
+                "set tls with client_ca_file, or listen on 127.0.0.1"
+            )
+        return self
+
+
+def read_settings(path: Path) -> LearnerSettings:
+    """Read and check a configuration file.
+
+    Raises:
+        BadConfig: not there, no YAML, an unknown key, a wrong type or value; the message is one line.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadConfig(f"{path}: cannot be read ({error.strerror}); name a YAML configuration file") from error
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"{path}: is no UTF-8 text; name a YAML configuration file") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise BadConfig(f"{path}{where}: no valid YAML ({getattr(error, 'problem', None) or 'not readable'})") from error
+    if not isinstance(content, dict):
+        raise BadConfig(f"{path}: holds no settings; it needs at least state_dir and initial_policy")
+    try:
+        settings = LearnerSettings.model_validate(content)
+    except ValidationError as error:
+        raise BadConfig(f"{path}: {_first_problem(error)}") from error
+    return _resolved(settings, path.resolve().parent)
+
+
+def _first_problem(error: ValidationError) -> str:
+    problems = error.errors()
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        message = f"unknown setting {where}"
+    elif first["type"] == "missing":
+        message = f"setting {where} is missing"
+    elif not where:
+        message = first["msg"].removeprefix("Value error, ")
+    else:
+        message = f"setting {where} = {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+    return message + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
+
+
+def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:
+    """The settings with paths that do not depend on the working directory."""
+    changes: dict[str, object] = {
+        "state_dir": folder / settings.state_dir,
+        "initial_policy": folder / settings.initial_policy,
+        "port_file": folder / settings.port_file if settings.port_file is not None else None,
+    }
+    if settings.tls is not None:
+        names = ("certificate_file", "key_file", "client_ca_file")
+        files = {name: folder / path for name in names if (path := getattr(settings.tls, name)) is not None}
+        changes["tls"] = settings.tls.model_copy(update=files)
+    return settings.model_copy(update=changes)

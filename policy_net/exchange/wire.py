@@ -1,0 +1,63 @@
+"""The messages of `fleet.proto` as plain values, and back; only lengths are checked here, judgement is the learner's.
+
+Plain protobuf, no gRPC: whoever opens the connection passes the bytes on.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import numpy as np
+
+from policy_net.errors import SpecMismatch
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.spec import Weights, weights_to_bytes
+
+_FLOAT_BYTES = 4
+
+
+def push_request(update: GradientUpdate, want_weights: bool) -> fleet_pb2.PushRequest:
+    """The wire form of an update; `want_weights` asks for the newest head with the answer."""
+    return fleet_pb2.PushRequest(
+        cluster=update.cluster,
+        incarnation=update.incarnation,
+        sequence=update.sequence,
+        base_step=update.base_step,
+        spec_digest=update.spec_digest,
+        gradient=weights_to_bytes(update.gradient),
+        samples=update.samples,
+        effective_samples=update.effective_samples,
+        statistics=dict(update.statistics),
+        want_weights=want_weights,
+    )
+
+
+def gradient_update(request: fleet_pb2.PushRequest) -> GradientUpdate:
+    """The update in a request; its gradient is a read-only view of the request's bytes.
+
+    Raises:
+        SpecMismatch: the gradient's bytes are no whole number of float32.
+    """
+    return GradientUpdate(
+        cluster=request.cluster,
+        incarnation=request.incarnation,
+        sequence=request.sequence,
+        base_step=request.base_step,
+        spec_digest=request.spec_digest,
+        gradient=floats(request.gradient),
+        samples=request.samples,
+        effective_samples=request.effective_samples,
+        statistics=MappingProxyType(dict(request.statistics)),
+    )
+
+
+def floats(data: bytes) -> Weights:
+    """A read-only flat vector on little-endian float32 bytes, of whatever length they have.
+
+    Raises:
+        SpecMismatch: a float is cut in two.
+    """
+    if len(data) % _FLOAT_BYTES:
+        raise SpecMismatch(f"{len(data)} bytes are no whole number of float32 values")
+    return np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
