@@ -11,11 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from policy_net.domain import Resources
+from policy_net.domain import Allocation, Resources
 
 GPU_WORKER = Resources(cpu_milli=2000, gpu=1)
 CPU_WORKER = Resources(cpu_milli=2000)
 PARAMETER_SERVER = Resources(cpu_milli=2000)
+
+SLOT_SECONDS = 1200.0
+"""DL2's slot: the unit of arrival times in its traces."""
+
+UNSTATED_REQUEST = Allocation(workers=2, ps=2)
+"""What a job is taken to ask for where nothing says: one default node (8 CPU, 2 GPU), full. Only fixed-size schedulers
+use it."""
 
 
 @dataclass(frozen=True, slots=True)

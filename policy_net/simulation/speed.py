@@ -5,8 +5,6 @@ Both are injected as a `SpeedModel`, so that no scheduler can tell truth from be
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, SpeedModel
 from policy_net.errors import BadInput
+from policy_net.simulation.csv_rows import Row, read_rows
 from policy_net.simulation.fitted_speeds import FITTED_SPEEDS, SpeedConstants
 
 SPEED_TABLE_COLUMNS = ("model", "num_ps", "num_workers", "samples_per_s")
@@ -104,20 +103,10 @@ def read_speed_table(path: str | Path) -> TableSpeedModel:
     """
     path = Path(path)
     grids: dict[str, NDArray[np.float64]] = {}
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in SPEED_TABLE_COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise BadInput(f"{path}: column {missing[0]!r} is missing; a speed table has {SPEED_TABLE_COLUMNS}")
-            for row in reader:
-                _enter(grids, row, f"{path}, line {reader.line_num}")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot read the speed table: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path}: not a readable UTF-8 csv file: {error}") from error
+    for row in read_rows(path, SPEED_TABLE_COLUMNS):
+        _enter(grids, row)
     if not grids:
-        raise BadInput(f"{path}: the speed table has no rows")
+        raise BadInput(f"{path}: no row has 1–{MAX_TASKS_PER_ROLE} PSs and 1–{MAX_TASKS_PER_ROLE} workers")
     for model, grid in grids.items():
         holes = np.argwhere(np.isnan(grid))
         if len(holes):
@@ -126,19 +115,11 @@ def read_speed_table(path: str | Path) -> TableSpeedModel:
     return TableSpeedModel(grids, str(path))
 
 
-def _enter(grids: dict[str, NDArray[np.float64]], row: Mapping[str, str | None], where: str) -> None:
+def _enter(grids: dict[str, NDArray[np.float64]], row: Row) -> None:
     """Put one row of the table into its model's grid."""
-    model = (row["model"] or "").strip()
-    if not model:
-        raise BadInput(f"{where}: the model is empty")
-    ps, workers = (_count(row[name], f"{where}: {name}") for name in ("num_ps", "num_workers"))
-    text = row["samples_per_s"]
-    try:
-        speed = float(text or "")
-    except ValueError:
-        speed = math.nan
-    if not (math.isfinite(speed) and speed >= 0):
-        raise BadInput(f"{where}: samples_per_s is {text!r}; use a finite number ≥ 0")
+    model = row.text("model")
+    ps, workers = row.whole("num_ps", at_least=1), row.whole("num_workers", at_least=1)
+    speed = row.number_from_zero("samples_per_s")
     if not (ps <= MAX_TASKS_PER_ROLE and workers <= MAX_TASKS_PER_ROLE):
         return  # measured, but beyond what a job may hold
     grid = grids.get(model)
@@ -146,16 +127,5 @@ def _enter(grids: dict[str, NDArray[np.float64]], row: Mapping[str, str | None],
         grid = grids[model] = np.zeros((GRID_SIDE, GRID_SIDE))
         grid[1:, 1:] = np.nan
     if not np.isnan(grid[ps, workers]):
-        raise BadInput(f"{where}: model {model!r} with {ps} PSs and {workers} workers is given twice")
+        raise row.bad("model", f"{model!r} with {ps} PSs and {workers} workers is given twice", "keep one of the rows")
     grid[ps, workers] = speed
-
-
-def _count(text: str | None, what: str) -> int:
-    """A whole number of tasks, at least 1."""
-    try:
-        count = int(text or "")
-    except ValueError:
-        count = 0
-    if count < 1:
-        raise BadInput(f"{what} is {text!r}; use a whole number ≥ 1")
-    return count

@@ -1,0 +1,128 @@
+"""Where workloads come from: what a user writes after `--workload`.
+
+- `dl2:jobs=60,arrivals=google,sizes=varied,seed=9973`, with `max-arrivals=` and `mix=MODEL+MODEL*WEIGHT` if wanted
+- `reference:TRACE@FILE`, one trace of a file of traces
+- anything else is the path of a csv with at least `job_id,submit_time_s,duration_s,num_gpus`
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from policy_net.errors import BadInput
+from policy_net.simulation.arrivals import ARRIVAL_PATTERNS
+from policy_net.simulation.catalogue import MODEL_NAMES, find_model
+from policy_net.simulation.generator import SIZES, GeneratorSettings, generate
+from policy_net.simulation.reference import read_reference
+from policy_net.simulation.source_options import WorkloadOptions
+from policy_net.simulation.trace_csv import read_trace
+from policy_net.simulation.window import take_window
+from policy_net.simulation.workload import Workload
+
+__all__ = ["WorkloadOptions", "load_workload", "parse_generator"]
+
+GENERATOR_PREFIX = "dl2:"
+REFERENCE_PREFIX = "reference:"
+GENERATOR_OPTIONS = ("jobs", "arrivals", "max-arrivals", "sizes", "seed", "mix")
+
+
+def load_workload(source: str, options: WorkloadOptions | None = None) -> Workload:
+    """Read or generate the workload that `source` names.
+
+    Raises:
+        BadInput: the source, a file or an option cannot be used.
+    """
+    options = options or WorkloadOptions()
+    if source.startswith(GENERATOR_PREFIX):
+        workload = _window_of(generate(parse_generator(source, options.seed)), options)
+    elif source.startswith(REFERENCE_PREFIX):
+        trace, at, file = source.removeprefix(REFERENCE_PREFIX).partition("@")
+        if not (trace and at and file):
+            raise BadInput(f"workload {source!r}: write {REFERENCE_PREFIX}TRACE@FILE")
+        workload = _window_of(read_reference(Path(file), trace), options)
+    else:
+        path = Path(source)
+        if not path.exists():
+            raise BadInput(
+                f"workload {source!r}: no such file; give a csv file, {REFERENCE_PREFIX}TRACE@FILE,"
+                f" or {GENERATOR_PREFIX}jobs=60,arrivals=google,…"
+            )
+        workload = read_trace(path, options)
+    return _scale_arrivals(workload, options.arrival_scale)
+
+
+def parse_generator(source: str, default_seed: int = 0) -> GeneratorSettings:
+    """What a `dl2:` source says; what it leaves out has its default.
+
+    Raises:
+        BadInput: an option or a value is not one of those allowed.
+    """
+    values: dict[str, Any] = {"seed": default_seed}
+    given: set[str] = set()
+    for part in filter(None, source.removeprefix(GENERATOR_PREFIX).split(",")):
+        name, equals, text = (piece.strip() for piece in part.partition("="))
+        where = f"workload {source!r}: {name}"
+        if name not in GENERATOR_OPTIONS or not equals:
+            raise BadInput(f"{where}: no such option; write NAME=VALUE with {', '.join(GENERATOR_OPTIONS)}")
+        if name in given:
+            raise BadInput(f"{where} is given twice")
+        given.add(name)
+        if name in ("jobs", "max-arrivals", "seed"):
+            values[name.replace("-", "_")] = _whole(text, where, at_least=0 if name == "seed" else 1)
+        elif name == "mix":
+            values[name] = _parse_mix(text, where)
+        else:
+            allowed = tuple(ARRIVAL_PATTERNS) if name == "arrivals" else SIZES
+            if text not in allowed:
+                raise BadInput(f"{where} is {text!r}; use one of {', '.join(allowed)}")
+            values[name] = text
+    return GeneratorSettings(**values)
+
+
+def _whole(text: str, where: str, at_least: int) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= at_least):
+        raise BadInput(f"{where} is {text!r}; use a whole number ≥ {at_least}")
+    return int(text)
+
+
+def _parse_mix(text: str, where: str) -> dict[str, float]:
+    """Weights by model from MODEL+MODEL*WEIGHT, in the catalogue's order."""
+    weights: dict[str, float] = {}
+    for part in text.split("+"):
+        name, star, weight_text = (piece.strip() for piece in part.partition("*"))
+        profile = find_model(name)
+        if profile is None:
+            raise BadInput(f"{where}: no model {name!r}; write MODEL+MODEL*WEIGHT with {', '.join(MODEL_NAMES)}")
+        try:
+            weight = float(weight_text) if star else 1.0
+        except ValueError:
+            weight = math.nan
+        if not (math.isfinite(weight) and weight > 0):
+            raise BadInput(f"{where}: the weight of {name} is {weight_text!r}; use a finite number above 0")
+        if profile.name in weights:
+            raise BadInput(f"{where}: model {profile.name} is given twice")
+        weights[profile.name] = weight
+    return {name: weights[name] for name in MODEL_NAMES if name in weights}
+
+
+def _window_of(workload: Workload, options: WorkloadOptions) -> Workload:
+    """The window that the options ask for, with time from zero at its first job."""
+    if options.limit_jobs is None:
+        return workload
+    jobs = take_window(workload.jobs, options.limit_jobs, options.window, f"workload {workload.name!r}")
+    start = jobs[0].submit_time_seconds
+    moved = tuple(replace(job, submit_time_seconds=job.submit_time_seconds - start) for job in jobs)
+    first = options.window * options.limit_jobs
+    note = f"jobs {first + 1}–{first + len(jobs)} of {len(workload.jobs)}, time from the first"
+    return replace(workload, jobs=moved, notes=(*workload.notes, note))
+
+
+def _scale_arrivals(workload: Workload, scale: float) -> Workload:
+    """Multiply the time between arrivals; the suggested cluster stays as it is, so that the load changes."""
+    if scale == 1.0:
+        return workload
+    jobs = tuple(replace(job, submit_time_seconds=job.submit_time_seconds * scale) for job in workload.jobs)
+    return replace(workload, jobs=jobs, notes=(*workload.notes, f"times between arrivals × {scale:g}"))
