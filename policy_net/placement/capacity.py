@@ -2,19 +2,22 @@
 
 Policies ask `fits` for every job and action, about a million times in a replay, so a yes must be cheap. In `nodes`
 mode the answer is exact for the placement that will really be used: yes exactly if `spread` from scratch places every
-task taken so far together with the new ones. Two things make that cheap: a bound on volumes, which proves most
-answers (all of them, for DL2's demands) without placing anything, and a memory of answers that lasts until something
-is taken. A no is final for the decision.
+task taken so far together with the new ones. A bound on volumes makes that cheap: it proves most answers (all of them,
+for DL2's demands) without placing anything, and says for how many more tasks the answer holds. A no is final for the
+decision.
 """
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Mapping
 from typing import Protocol
 
 from policy_net.domain import CapacityMode, ClusterState, Resources
 from policy_net.errors import InvalidAllocation
-from policy_net.placement.spread import NodeLayout, fill, layout_of, placing_order
+from policy_net.placement.layout import NodeLayout, layout_of, placing_order
+from policy_net.placement.spread import fill
 from policy_net.placement.volume_bound import VolumeBound
 
 
@@ -84,54 +87,100 @@ class PooledCapacity:
         return dominant_share(used, self._total)
 
 
+class _Answer:
+    """Whether some demands fit together: up to how many tasks taken that holds, and how often they were taken."""
+
+    __slots__ = ("demands", "uncounted", "up_to")
+
+    def __init__(self, demands: tuple[Resources, ...]) -> None:
+        self.demands = demands
+        self.up_to = UNKNOWN
+        self.uncounted = 0
+
+
+UNKNOWN = -1
+NEVER = sys.maxsize
+"""`up_to` of a no. A no holds whatever is taken later."""
+
+
 class NodeCapacity:
     """Room on nodes, under `spread` with GPU workers first."""
 
     def __init__(self, layout: NodeLayout) -> None:
         self._layout = layout
+        self._taken = 0
         self._counts: dict[Resources, int] = {}
         self._bound = VolumeBound(layout, ())
-        self._answers: dict[tuple[Resources, ...], bool] = {}
-        self._refused: set[tuple[Resources, ...]] = set()
+        self._answers: dict[tuple[Resources, ...], _Answer] = {}
+        self._latest = _Answer(())
 
     def fits(self, *demands: Resources) -> bool:
         """See `Capacity.fits`."""
         answer = self._answers.get(demands)
         if answer is None:
-            answer = demands not in self._refused and self._work_out(demands)
-            self._answers[demands] = answer
-            if not answer:
-                self._refused.add(demands)
-        return answer
+            answer = self._answers[demands] = _Answer(demands)
+        if answer.up_to < self._taken:
+            answer.up_to = self._work_out(demands)
+        self._latest = answer
+        return answer.up_to != NEVER
 
     def take(self, *demands: Resources) -> None:
         """See `Capacity.take`."""
-        if not self.fits(*demands):
+        # Callers take what they have just asked for; comparing the same objects is cheaper than finding them by hash.
+        if self._latest.demands != demands or self._latest.up_to < self._taken:
+            self.fits(*demands)
+        answer = self._latest
+        if answer.up_to == NEVER:
             raise _does_not_fit(demands)
-        counts = self._counts
-        for demand in demands:
-            counts[demand] = counts.get(demand, 0) + 1
-            self._bound.add(demand)
-        self._answers.clear()
+        self._taken += len(demands)
+        answer.uncounted += 1
 
     def dominant_share(self, used: Resources) -> float:
         """See `Capacity.dominant_share`."""
         return dominant_share(used, self._layout.total)
 
-    def _work_out(self, demands: tuple[Resources, ...]) -> bool:
+    def _work_out(self, demands: tuple[Resources, ...]) -> int:
+        """Up to how many tasks taken these demands surely fit; `NEVER` if they do not fit now."""
+        self._count_taken()
         known = self._bound.classes
         if any(demand not in known for demand in demands):
-            self._bound = VolumeBound(self._layout, known + demands)
-            for demand, count in self._counts.items():
-                self._bound.add(demand, count)
-        if self._bound.proves(demands):
-            return True
+            self._count_also(demands)
+        spare = self._bound.spare(demands)
+        if spare >= 0:
+            return min(self._taken + spare, NEVER - 1)
         counts = dict(self._counts)
         for demand in demands:
             counts[demand] = counts.get(demand, 0) + 1
+        if not _sum_of(counts).fits_in(self._layout.total):
+            return NEVER
         classes = [(demand, counts[demand]) for demand in sorted(counts, key=placing_order)]
         placed = fill(self._layout, classes)
-        return all(len(nodes) == count for nodes, (_, count) in zip(placed, classes, strict=True))
+        everything = all(len(nodes) == count for nodes, (_, count) in zip(placed, classes, strict=True))
+        return self._taken if everything else NEVER
+
+    def _count_taken(self) -> None:
+        for answer in self._answers.values():
+            if answer.uncounted:
+                for demand in answer.demands:
+                    self._counts[demand] = self._counts.get(demand, 0) + answer.uncounted
+                    self._bound.add(demand, answer.uncounted)
+                answer.uncounted = 0
+
+    def _count_also(self, demands: tuple[Resources, ...]) -> None:
+        """Bound the volumes of further classes too; they can block nodes in new ways, so every yes is asked again."""
+        self._bound = VolumeBound(self._layout, self._bound.classes + demands)
+        for demand, count in self._counts.items():
+            self._bound.add(demand, count)
+        for answer in self._answers.values():
+            if answer.up_to != NEVER:
+                answer.up_to = UNKNOWN
+
+
+def _sum_of(counts: Mapping[Resources, int]) -> Resources:
+    return Resources(
+        sum(demand.cpu_milli * count for demand, count in counts.items()),
+        sum(demand.gpu * count for demand, count in counts.items()),
+    )
 
 
 def _does_not_fit(demands: tuple[Resources, ...]) -> InvalidAllocation:

@@ -10,52 +10,14 @@ sort: a node's keys rise with every task, so the greedy order is the order of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from policy_net.domain import Allocation, ClusterState, Node, Resources, Share
-
-IntArray = NDArray[np.int64]
-
-
-def placing_order(demand: Resources) -> tuple[int, int]:
-    """Sort key of a demand class: GPU-heavy first, then CPU-heavy."""
-    return (-demand.gpu, -demand.cpu_milli)
-
-
-class NodeLayout:
-    """The nodes' capacities as arrays; build it once per set of nodes with `layout_of`."""
-
-    def __init__(self, nodes: tuple[Node, ...]) -> None:
-        self.nodes = nodes
-        self.cpu_milli: IntArray = np.array([node.capacity.cpu_milli for node in nodes], dtype=np.int64)
-        self.gpu: IntArray = np.array([node.capacity.gpu for node in nodes], dtype=np.int64)
-        self.total = Resources(int(self.cpu_milli.sum()), int(self.gpu.sum()))
-
-    @cached_property
-    def shapes(self) -> tuple[tuple[Resources, int], ...]:
-        """The distinct node sizes and how many nodes have each."""
-        counts: dict[Resources, int] = {}
-        for node in self.nodes:
-            counts[node.capacity] = counts.get(node.capacity, 0) + 1
-        return tuple(counts.items())
-
-
-_latest: list[NodeLayout] = []
-
-
-def layout_of(nodes: tuple[Node, ...]) -> NodeLayout:
-    """The layout of these nodes; remembers the latest one, as a cluster's nodes rarely change between decisions."""
-    for layout in _latest:
-        if layout.nodes is nodes:
-            return layout
-    layout = NodeLayout(nodes)
-    _latest[:] = [layout]
-    return layout
+from policy_net.domain import Allocation, ClusterState, Resources, Share
+from policy_net.placement.layout import IntArray, NodeLayout, layout_of, placing_order
+from policy_net.placement.volume_bound import VolumeBound
 
 
 def fill(layout: NodeLayout, classes: Sequence[tuple[Resources, int]]) -> list[IntArray]:
@@ -97,27 +59,47 @@ def _fill_class(layout: NodeLayout, used_cpu: IntArray, used_gpu: IntArray, dema
     return order // levels
 
 
-@dataclass(frozen=True)
-class SpreadPlan:
-    """Where the tasks of an allocation go, kept as arrays; `shares` turns it into objects.
+Wanted = tuple[str, Resources, Resources, Allocation]
+"""A job, its worker's and its PS's demand, and what it should get."""
 
-    Attributes:
-        pieces: (job, whether workers, the nodes of its tasks), job by job within each demand class.
-        unplaced: what did not fit, per job; empty if everything was placed.
+
+class SpreadPlan:
+    """Where the tasks of an allocation go; within a demand class, earlier jobs are served first.
+
+    Most allocations can be shown to fit by their volume alone, so nodes are chosen only when somebody asks for them.
     """
 
-    layout: NodeLayout
-    pieces: tuple[tuple[str, bool, IntArray], ...]
-    unplaced: Mapping[str, Allocation]
+    def __init__(self, layout: NodeLayout, wanted: Sequence[Wanted]) -> None:
+        self._layout = layout
+        self._wanted = wanted
 
-    def shares(self) -> dict[str, tuple[Share, ...]]:
+    @cached_property
+    def unplaced(self) -> Mapping[str, Allocation]:
+        """What no node has room for, per job; empty if everything can be placed."""
+        counts: dict[Resources, int] = {}
+        for _, worker_demand, ps_demand, allocation in self._wanted:
+            counts[worker_demand] = counts.get(worker_demand, 0) + allocation.workers
+            counts[ps_demand] = counts.get(ps_demand, 0) + allocation.ps
+        bound = VolumeBound(self._layout, tuple(counts))
+        for demand, count in counts.items():
+            bound.add(demand, count)
+        if bound.spare(()) >= 0:
+            return {}
+        missing: dict[str, list[int]] = {}
+        for job_id, is_worker, count, chosen in self._pieces:
+            if len(chosen) < count:
+                missing.setdefault(job_id, [0, 0])[0 if is_worker else 1] += count - len(chosen)
+        return {job_id: Allocation(workers, ps) for job_id, (workers, ps) in missing.items()}
+
+    @cached_property
+    def shares(self) -> Mapping[str, tuple[Share, ...]]:
         """The placement per job that got at least one task, nodes in their order."""
         tasks: dict[str, dict[int, list[int]]] = {}
-        for job_id, is_worker, chosen in self.pieces:
+        for job_id, is_worker, _, chosen in self._pieces:
             per_node = tasks.setdefault(job_id, {})
             for node in chosen.tolist():
                 per_node.setdefault(node, [0, 0])[0 if is_worker else 1] += 1
-        nodes = self.layout.nodes
+        nodes = self._layout.nodes
         return {
             job_id: tuple(
                 Share(nodes[index].node_id, Allocation(workers, ps))
@@ -127,29 +109,25 @@ class SpreadPlan:
             if per_node
         }
 
-
-def plan_spread(layout: NodeLayout, wanted: Iterable[tuple[str, Resources, Resources, Allocation]]) -> SpreadPlan:
-    """Place (job, worker demand, PS demand, allocation) rows; within a class, earlier rows are served first."""
-    requests: dict[Resources, list[tuple[str, bool, int]]] = {}
-    for job_id, worker_demand, ps_demand, allocation in wanted:
-        if allocation.workers:
-            requests.setdefault(worker_demand, []).append((job_id, True, allocation.workers))
-        if allocation.ps:
-            requests.setdefault(ps_demand, []).append((job_id, False, allocation.ps))
-    classes = sorted(requests, key=placing_order)
-    counts = [(demand, sum(count for _, _, count in requests[demand])) for demand in classes]
-    pieces: list[tuple[str, bool, IntArray]] = []
-    missing: dict[str, list[int]] = {}
-    for demand, chosen in zip(classes, fill(layout, counts), strict=True):
-        start = 0
-        for job_id, is_worker, count in requests[demand]:
-            piece = chosen[start : start + count]
-            start += count
-            pieces.append((job_id, is_worker, piece))
-            if len(piece) < count:
-                missing.setdefault(job_id, [0, 0])[0 if is_worker else 1] += count - len(piece)
-    unplaced = {job_id: Allocation(workers, ps) for job_id, (workers, ps) in missing.items()}
-    return SpreadPlan(layout, tuple(pieces), unplaced)
+    @cached_property
+    def _pieces(self) -> list[tuple[str, bool, int, IntArray]]:
+        """(job, whether workers, tasks wanted, nodes of those placed), class by class."""
+        requests: dict[Resources, list[tuple[str, bool, int]]] = {}
+        for job_id, worker_demand, ps_demand, allocation in self._wanted:
+            if allocation.workers:
+                requests.setdefault(worker_demand, []).append((job_id, True, allocation.workers))
+            if allocation.ps:
+                requests.setdefault(ps_demand, []).append((job_id, False, allocation.ps))
+        classes = [
+            (demand, sum(count for _, _, count in requests[demand])) for demand in sorted(requests, key=placing_order)
+        ]
+        pieces = []
+        for (demand, _), chosen in zip(classes, fill(self._layout, classes), strict=True):
+            start = 0
+            for job_id, is_worker, count in requests[demand]:
+                pieces.append((job_id, is_worker, count, chosen[start : start + count]))
+                start += count
+        return pieces
 
 
 def place_spread(
@@ -161,12 +139,12 @@ def place_spread(
         The placement, and what could not be placed per job (only jobs that lack something). When capacity runs out,
         jobs that arrived later are cut first.
     """
-    plan = plan_spread(
+    plan = SpreadPlan(
         layout_of(state.nodes),
-        (
+        [
             (job.job_id, job.worker_demand, job.ps_demand, allocation[job.job_id])
             for job in state.jobs
             if job.job_id in allocation
-        ),
+        ],
     )
-    return plan.shares(), dict(plan.unplaced)
+    return dict(plan.shares), dict(plan.unplaced)

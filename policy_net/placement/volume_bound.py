@@ -9,10 +9,11 @@ DL2's demands (2 CPU and 1 or 0 GPU, on nodes of 8 CPU and 2 GPU) the bound is e
 from __future__ import annotations
 
 import math
+import sys
 from functools import lru_cache
 
 from policy_net.domain import Resources
-from policy_net.placement.spread import NodeLayout, placing_order
+from policy_net.placement.layout import NodeLayout, placing_order
 
 
 class VolumeBound:
@@ -28,6 +29,10 @@ class VolumeBound:
         self._limits = _blocking_sums(layout, self._classes)
         self._counts = [0] * len(self._classes)
         self._used = [0] * len(self._classes)
+        self._largest = [
+            max(_amount(other, here) for other in self._classes[: index + 1])
+            for index, here in enumerate(self._classes)
+        ]
 
     @property
     def classes(self) -> tuple[Resources, ...]:
@@ -41,24 +46,27 @@ class VolumeBound:
         for later in range(index, len(self._classes)):
             self._used[later] += count * _amount(demand, self._classes[later])
 
-    def proves(self, demands: tuple[Resources, ...]) -> bool:
-        """Whether everything taken and these tasks certainly fit; an unknown class is never proven."""
-        index_of = self._index
-        try:
-            indices = [index_of[demand] for demand in demands]
-        except KeyError:
-            return False
-        for index in range(min(indices, default=0), len(self._classes)):
-            if not self._counts[index] and index not in indices:
-                continue
+    def spare(self, demands: tuple[Resources, ...]) -> int:
+        """How many further tasks, of any of the classes, may be taken before these demands are in doubt.
+
+        -1 if it is not certain that the demands fit now. All demands must be of the classes.
+        """
+        indices = [self._index[demand] for demand in demands]
+        spare = sys.maxsize
+        for index in range(len(self._classes)):
             here = self._classes[index]
-            before_the_last = self._used[index] - _amount(here, here)
+            taken = self._used[index] - _amount(here, here)
             for demand, other in zip(demands, indices, strict=True):
                 if other <= index:
-                    before_the_last += _amount(demand, here)
-            if before_the_last >= self._limits[index]:
-                return False
-        return True
+                    taken += _amount(demand, here)
+            room = self._limits[index] - 1 - taken
+            if room < 0:
+                if self._counts[index] or index in indices:
+                    return -1
+                spare = 0  # no task of this class is there that could fail, until one is taken
+            elif self._largest[index]:
+                spare = min(spare, room // self._largest[index])
+        return spare
 
 
 def _amount(demand: Resources, measured_for: Resources) -> int:

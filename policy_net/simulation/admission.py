@@ -39,8 +39,8 @@ def check_jobs_can_run(
         checked.add(kind)
         if not open_capacity(empty).fits(job.worker_demand, job.ps_demand):
             raise BadInput(
-                f"workload {workload.name!r}: job {job.job_id!r} never fits: one worker ({_text(job.worker_demand)}) and"
-                f" one PS ({_text(job.ps_demand)}) need more than {environment.nodes} node(s) of"
+                f"workload {workload.name!r}: job {job.job_id!r} never fits: one worker ({_text(job.worker_demand)})"
+                f" and one PS ({_text(job.ps_demand)}) need more than {environment.nodes} node(s) of"
                 f" {environment.cpus_per_node} CPU + {environment.gpus_per_node} GPU have:"
                 " use larger nodes or leave the job out"
             )

@@ -1,7 +1,6 @@
 """What a simulation is judged by: when every job ended, how much of the GPUs was held, what was wasted.
 
-Job completion time (JCT) is end minus submission, so waiting counts. GPU utilization is GPU-seconds held by workers
-over the GPU-seconds of the cluster from time zero to the end of the last job.
+Job completion time (JCT) is end minus submission, so waiting counts.
 """
 
 from __future__ import annotations
@@ -34,13 +33,24 @@ class RunCounters:
     Attributes:
         one_sided_allocations: times a job held workers without a PS or the other way round: it made no progress.
         trimmed_tasks: tasks that a decision asked for and no node had room for.
-        gpu_seconds: GPUs held by workers, times the seconds they were held.
+        gpu_seconds: GPUs allocated, times the seconds to the next decision: what a job leaves at its end idles until
+            then.
+        allocated_until_seconds: when the latest allocation ends.
     """
 
     decisions: int = 0
     one_sided_allocations: int = 0
     trimmed_tasks: int = 0
     gpu_seconds: float = 0.0
+    allocated_until_seconds: float = 0.0
+
+    def gpu_utilization(self, gpus: int) -> float | None:
+        """Share of the cluster's GPU-seconds that were allocated, from time zero to the end of the last allocation.
+
+        None on a cluster without GPUs, or before the first decision.
+        """
+        there_were = gpus * self.allocated_until_seconds
+        return self.gpu_seconds / there_were if there_were else None
 
     def to_json(self) -> dict[str, float]:
         """All counters by name."""
@@ -59,7 +69,7 @@ class JctSummary:
 
 
 def summarise(outcomes: Sequence[JobOutcome]) -> JctSummary:
-    """Summarise the completed jobs; the 99th percentile is interpolated linearly, the makespan counts from time zero."""
+    """Summarise the completed jobs; the 99th percentile is linearly interpolated, the makespan counts from time 0."""
     ends = [outcome.end_seconds for outcome in outcomes if outcome.end_seconds is not None]
     if not ends:
         return JctSummary(0, None, None, None, None)

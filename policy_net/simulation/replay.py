@@ -26,7 +26,7 @@ class ReplayResult:
     """How one policy did on one workload.
 
     Attributes:
-        gpu_utilization: GPU-seconds held over GPU-seconds there were; None on a cluster without GPUs.
+        gpu_utilization: see `RunCounters.gpu_utilization`.
         inference_p50_us: median time of one action, if the policy records `inference_seconds`.
         slot_decide_p99_ms: 99th percentile of the time from state to allocation.
         timeline: per job, (time, workers, PSs) at every change of its tasks; empty unless asked for.
@@ -108,14 +108,12 @@ def replay(
         if on_progress is not None:
             on_progress(completed / len(workload.jobs))
     inference: Sequence[float] = getattr(policy, "inference_seconds", ())
-    makespan = simulation.time_seconds
-    gpus = environment.nodes * environment.gpus_per_node
     return ReplayResult(
         workload=workload.name,
         policy=policy.name,
         outcomes=tuple(simulation.outcomes()),
         counters=simulation.counters,
-        gpu_utilization=simulation.counters.gpu_seconds / (gpus * makespan) if gpus else None,
+        gpu_utilization=simulation.counters.gpu_utilization(environment.nodes * environment.gpus_per_node),
         inference_p50_us=float(np.median(inference)) * 1e6 if len(inference) else None,
         slot_decide_p99_ms=float(np.percentile(decide_seconds, 99)) * 1e3,
         wall_seconds=clock() - started,
