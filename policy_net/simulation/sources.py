@@ -26,6 +26,8 @@ __all__ = ["WorkloadOptions", "load_workload", "parse_generator"]
 
 GENERATOR_PREFIX = "dl2:"
 REFERENCE_PREFIX = "reference:"
+LARGEST_NUMBER = 1_000_000
+"""Most jobs, arrivals a slot, and weight: beyond it a generator's option is a slip of the pen."""
 GENERATOR_OPTIONS = ("jobs", "arrivals", "max-arrivals", "sizes", "seed", "mix")
 
 
@@ -71,7 +73,9 @@ def parse_generator(source: str, default_seed: int = 0) -> GeneratorSettings:
             raise BadInput(f"{where} is given twice")
         given.add(name)
         if name in ("jobs", "max-arrivals", "seed"):
-            values[name.replace("-", "_")] = _whole(text, where, at_least=0 if name == "seed" else 1)
+            values[name.replace("-", "_")] = _whole(
+                text, where, *((0, 2**63 - 1) if name == "seed" else (1, LARGEST_NUMBER))
+            )
         elif name == "mix":
             values[name] = _parse_mix(text, where)
         else:
@@ -82,9 +86,9 @@ def parse_generator(source: str, default_seed: int = 0) -> GeneratorSettings:
     return GeneratorSettings(**values)
 
 
-def _whole(text: str, where: str, at_least: int) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= at_least):
-        raise BadInput(f"{where} is {text!r}; use a whole number ≥ {at_least}")
+def _whole(text: str, where: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most):
+        raise BadInput(f"{where} is {text!r}; use a whole number from {least} to {most}")
     return int(text)
 
 
@@ -100,8 +104,10 @@ def _parse_mix(text: str, where: str) -> dict[str, float]:
             weight = float(weight_text) if star else 1.0
         except ValueError:
             weight = math.nan
-        if not (math.isfinite(weight) and weight > 0):
-            raise BadInput(f"{where}: the weight of {name} is {weight_text!r}; use a finite number above 0")
+        if not 0 < weight <= LARGEST_NUMBER:  # false for NaN too
+            raise BadInput(
+                f"{where}: the weight of {name} is {weight_text!r}; use a number above 0, at most {LARGEST_NUMBER}"
+            )
         if profile.name in weights:
             raise BadInput(f"{where}: model {profile.name} is given twice")
         weights[profile.name] = weight

@@ -27,6 +27,9 @@ from policy_net.simulation.source_options import WorkloadOptions
 from policy_net.simulation.window import take_window
 from policy_net.simulation.workload import JobSpec, Workload
 
+LONGEST_SECONDS = 1e11
+"""About 3,000 years, Unix times in seconds far within it: anything beyond is a slip of units or of the pen."""
+
 TRACE_COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")
 
 
@@ -94,6 +97,9 @@ def _read_jobs(path: Path) -> tuple[list[TraceJob], int]:
         gpus = row.whole("num_gpus", at_least=0)
         duration = row.number_from_zero("duration_s")
         submit = row.number("submit_time_s")
+        for column, seconds in (("duration_s", duration), ("submit_time_s", submit)):
+            if abs(seconds) > LONGEST_SECONDS:
+                raise row.bad(column, f"is {row.text(column)!r}", f"use seconds, within ±{LONGEST_SECONDS:g}")
         if gpus == 0 or duration == 0:
             left_out += 1
             continue
@@ -116,7 +122,7 @@ def _profile(job: TraceJob, seed: int) -> ModelProfile:
 
 
 def suitable_ps(profile: ModelProfile, workers: int, cluster: ClusterSize, speeds: SpeedModel) -> int:
-    """The number of PSs that makes `workers` fastest, within the CPU beside their GPUs; at least 1; ties: the fewest."""
+    """The number of PSs (at least 1) that makes `workers` fastest within the CPU beside the GPUs; ties: the fewest."""
     cpu_beside_gpu = cluster.cpus_per_node * 1000 / cluster.gpus_per_node - profile.worker_demand.cpu_milli
     room = int(workers * cpu_beside_gpu // profile.ps_demand.cpu_milli)
     most = min(max(room, 1), MAX_TASKS_PER_ROLE)
