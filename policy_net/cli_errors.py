@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from typing import TypeVar
 
 import click
 import typer
@@ -22,12 +22,14 @@ BAD_INPUT = 2
 UNREACHABLE = 3
 _INTERRUPTED = 130
 
-ExitCodes = Mapping[type[BaseException], int]
-_NO_CODES: ExitCodes = MappingProxyType({})
+Error = TypeVar("Error", bound=BaseException)
 
 
 def run(
-    application: typer.Typer, program: str, arguments: Sequence[str] | None = None, codes: ExitCodes = _NO_CODES
+    application: typer.Typer,
+    program: str,
+    arguments: Sequence[str] | None = None,
+    codes: Mapping[type[Error], int] | None = None,
 ) -> int:
     """Run a command line to its exit code; prints an error as one line on stderr and never raises it.
 
@@ -61,16 +63,16 @@ def run(
     return result if isinstance(result, int) else DONE
 
 
-def exit_code(error: BaseException, codes: ExitCodes = _NO_CODES) -> int:
+def exit_code(error: BaseException, codes: Mapping[type[Error], int] | None = None) -> int:
     """The exit code that stands for an error."""
-    for kind, code in codes.items():
+    for kind, code in (codes or {}).items():
         if isinstance(error, kind):
             return code
     return BAD_INPUT if isinstance(error, BadInput) else FAILED
 
 
-def _expected(error: BaseException, codes: ExitCodes) -> bool:
-    return isinstance(error, (PolicyNetError, *codes))
+def _expected(error: BaseException, codes: Mapping[type[Error], int] | None) -> bool:
+    return isinstance(error, (PolicyNetError, *(codes or {})))
 
 
 def _say(program: str, message: str) -> None:

@@ -1,0 +1,48 @@
+"""What the published versions are worth on workloads that nobody trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+
+from deploy.local.charts.style import CLUSTER_COLOURS, INK, POLICY_COLOURS
+
+
+@dataclass(frozen=True, slots=True)
+class VersionScore:
+    """One version on the held-out workloads; ratios are of average JCT to DRF's on the same jobs."""
+
+    version: int
+    head_step: int
+    ratio_by_cluster: dict[str, float]
+
+    @property
+    def ratio(self) -> float:
+        """Mean over the clusters."""
+        return sum(self.ratio_by_cluster.values()) / len(self.ratio_by_cluster)
+
+
+def finding(scores: Sequence[VersionScore]) -> str:
+    """What the chart says: the first version against the last."""
+    first, last = scores[0], scores[-1]
+    word = "shorter" if last.ratio < first.ratio else "longer"
+    change = abs(1 - last.ratio / first.ratio)
+    return f"On held-out workloads v{last.version}'s job times are {change:.0%} {word} than v{first.version}'s"
+
+
+def draw_learning(axes: Axes, scores: Sequence[VersionScore]) -> None:
+    """A line per cluster, and their mean."""
+    steps = [score.head_step for score in scores]
+    for colour, cluster in zip(CLUSTER_COLOURS, scores[0].ratio_by_cluster, strict=False):
+        ratios = [score.ratio_by_cluster[cluster] for score in scores]
+        axes.plot(steps, ratios, color=colour, alpha=0.55, linewidth=1.2, label=cluster)
+    axes.plot(steps, [score.ratio for score in scores], color=INK, marker="o", markersize=4, label="mean")
+    axes.axhline(1.0, color=POLICY_COLOURS["drf"], linewidth=1.4, linestyle="--", label="DRF")
+    for score in (scores[0], scores[-1]):
+        axes.annotate(f"v{score.version}", (score.head_step, score.ratio), (0, 8), textcoords="offset points")
+    axes.set_xlabel("updates applied to the shared policy")
+    axes.set_ylabel("average job completion time, DRF = 1")
+    axes.set_title(finding(scores))
+    axes.legend(fontsize=8.5, ncols=2)

@@ -1,0 +1,115 @@
+"""What a person sees while the fleet runs: a live table on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from deploy.local.watch import ClusterNow, FleetNow
+
+PLAIN_LINE_SECONDS = 10.0
+"""Between two lines where there is no terminal: enough to see life in a log, not enough to fill it."""
+
+
+class Display:
+    """Shows the phases of the demo and the fleet's state; a context, so that the terminal is always given back."""
+
+    def __init__(self, slot_seconds: float, console: Console | None = None) -> None:
+        self._slot_seconds = slot_seconds
+        self._console = console or Console(file=sys.stdout)
+        self._bar = Progress(TextColumn("{task.description}"), BarColumn(bar_width=40), TimeElapsedColumn())
+        self._task: TaskID = self._bar.add_task("starting", total=1.0)
+        self._live: Live | None = None
+        self._fleet: FleetNow | None = None
+        self._spoke_seconds = -PLAIN_LINE_SECONDS
+
+    def __enter__(self) -> Display:
+        if self._console.is_terminal:
+            self._live = Live(self._picture(), console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def phase(self, what: str) -> None:
+        """A new part of the demo begins; its bar starts at zero."""
+        self._bar.update(self._task, description=what, completed=0.0)
+        self._spoke_seconds = -PLAIN_LINE_SECONDS
+        if self._live is None:
+            self._console.print(what, soft_wrap=True)
+        else:
+            self._live.update(self._picture())
+
+    def progress(self, share: float) -> None:
+        """How much of this part is done, 0 to 1."""
+        self._bar.update(self._task, completed=min(share, 1.0))
+
+    def fleet(self, fleet: FleetNow, elapsed_seconds: float) -> None:
+        """Show the fleet as it is now."""
+        self._fleet = fleet
+        if self._live is not None:
+            self._live.update(self._picture())
+        elif elapsed_seconds - self._spoke_seconds >= PLAIN_LINE_SECONDS:
+            self._spoke_seconds = elapsed_seconds
+            self._console.print(self._line(fleet, elapsed_seconds), soft_wrap=True)
+
+    def _picture(self) -> Group | Progress:
+        if self._fleet is None:
+            return self._bar
+        return Group(fleet_table(self._fleet, self._slot_seconds), self._bar)
+
+    def _line(self, fleet: FleetNow, elapsed_seconds: float) -> str:
+        clusters = "; ".join(
+            f"{cluster.name} slot {cluster.time_seconds / self._slot_seconds:.0f} done {cluster.done}/{cluster.jobs}"
+            f" JCT {_hours(cluster.avg_jct_seconds)} (DRF {_hours(cluster.drf_jct_seconds)})"
+            for cluster in fleet.clusters
+        )
+        return (
+            f"{elapsed_seconds:4.0f} s  head step {fleet.head_step}, v{fleet.latest_version},"
+            f" staleness p50 {fleet.staleness_p50:.0f} | {clusters}"
+        )
+
+
+def fleet_table(fleet: FleetNow, slot_seconds: float) -> Table:
+    """The fleet as a table."""
+    table = Table(
+        title=f"head step {fleet.head_step} · newest version v{fleet.latest_version}"
+        f" · {fleet.updates_accepted} updates accepted, {fleet.updates_rejected} rejected"
+    )
+    table.add_column("cluster")
+    for title in (
+        "slot", "running", "waiting", "done", "avg JCT [h]", "DRF, same jobs [h]", "acting", "head", "staleness",
+    ):  # fmt: skip
+        table.add_column(title, justify="right")
+    for cluster in fleet.clusters:
+        table.add_row(cluster.name, *_cells(cluster, slot_seconds))
+    return table
+
+
+def _cells(cluster: ClusterNow, slot_seconds: float) -> list[str]:
+    ahead = 0.0 < cluster.avg_jct_seconds < cluster.drf_jct_seconds
+    jct = _hours(cluster.avg_jct_seconds)
+    return [
+        f"{cluster.time_seconds / slot_seconds:.0f}",
+        str(cluster.running),
+        str(cluster.waiting),
+        f"{cluster.done}/{cluster.jobs}" if cluster.jobs else str(cluster.done),
+        f"[green]{jct}[/]" if ahead else jct,
+        _hours(cluster.drf_jct_seconds),
+        f"v{cluster.acting_version}",
+        str(cluster.learning_step),
+        str(cluster.staleness),
+    ]
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.2f}" if seconds > 0 else "–"

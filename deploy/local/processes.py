@@ -1,0 +1,103 @@
+"""The fleet's processes: started together, watched, and ended together whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from deploy.local.errors import DemoFailed
+
+STOP_SECONDS = 10.0
+"""How long a process may take to end by itself; an agent pushes what it has left first."""
+
+
+class Processes:
+    """Runs programs with their output in one log file each; leaving the context ends all of them."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop_all()
+
+    def start(self, name: str, module: str, arguments: Sequence[str]) -> None:
+        """Start `python -m module arguments…` under a name."""
+        # One thread each: three agents and a learner share the machine, and small matrices gain nothing from more.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        with self.log_of(name).open("ab") as log:
+            # A session of its own: Ctrl-C reaches the demo alone, which then ends the fleet in order.
+            self._running[name] = subprocess.Popen(  # noqa: S603  (our own programs, our own files)
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def log_of(self, name: str) -> Path:
+        """Where a process writes."""
+        return self._folder / f"{name}.log"
+
+    def is_running(self, name: str) -> bool:
+        """Whether the process has not ended."""
+        return self._running[name].poll() is None
+
+    def check(self) -> None:
+        """See that nothing has failed.
+
+        Raises:
+            DemoFailed: a process has ended with an error.
+        """
+        for name, process in self._running.items():
+            code = process.poll()
+            if code not in (None, 0):
+                log = self.log_of(name)
+                raise DemoFailed(f"{name} ended with exit code {code}: {_last_line(log)} (see {log})")
+
+    def stop(self, names: Sequence[str], wait_seconds: float = STOP_SECONDS) -> None:
+        """Ask processes to end, all at once; kill what has not ended after `wait_seconds`."""
+        processes = [self._running[name] for name in names if name in self._running]
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = self._clock() + wait_seconds
+        for process in processes:
+            try:
+                process.wait(max(0.0, deadline - self._clock()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def stop_all(self) -> None:
+        """End everything: what was started last, the agents, before the learner they push to."""
+        names = tuple(self._running)
+        self.stop(names[1:])
+        self.stop(names[:1])
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on right now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else "it wrote nothing"

@@ -1,0 +1,30 @@
+"""The program `policy-net`: its sub-commands live in `commands` and `learning.command`."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from policy_net.cli_errors import run
+from policy_net.commands.inspect import inspect
+from policy_net.commands.replay import replay_command
+from policy_net.learning.command import train
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Replay workloads under scheduling policies, train a policy, look into a policy file.",
+)
+app.command("replay")(replay_command)
+app.command("train")(train)
+app.command("inspect")(inspect)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(app, "policy-net"))
+
+
+if __name__ == "__main__":
+    main()
