@@ -17,6 +17,7 @@ from policy_net.baselines.room import Room
 from policy_net.baselines.truth import true_speeds_for
 from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, SpeedModel, Trigger
 from policy_net.throughput.parametric import OnlineFit
+from policy_net.throughput.probing import choose_probes
 
 
 class MarginalPolicy:
@@ -37,10 +38,11 @@ class MarginalPolicy:
         hulls = [self._hulls.of(job) for job in state.jobs]
         urgencies = [_urgency(job) for job in state.jobs]
         room = Room(state)
+        probing = self._probe(state, room)
         queue = [
             (-hull.segments[0].slope * urgency, index, 0)
             for index, (hull, urgency) in enumerate(zip(hulls, urgencies, strict=True))
-            if hull.segments
+            if hull.segments and index not in probing
         ]
         heapq.heapify(queue)
         while queue:
@@ -56,6 +58,11 @@ class MarginalPolicy:
                 if split == held or room.change(index, split):
                     break
         return Decision({job.job_id: held for job, held in zip(state.jobs, room.held, strict=True) if held.tasks})
+
+    def _probe(self, state: ClusterState, room: Room) -> set[int]:
+        """Give the jobs from which the beliefs have most to learn what there is to try; returns their indices."""
+        probes = {} if self._beliefs is None else choose_probes(state, self._beliefs)
+        return {index for index, probe in probes.items() if room.change(index, probe)}
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs, if this policy plans on beliefs."""

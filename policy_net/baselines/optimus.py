@@ -1,7 +1,8 @@
 """Give the next task where it saves most remaining time, one task at a time.
 
 Every job starts with one worker and one parameter server, in arrival order; then the job whose remaining time shrinks
-most by one more worker, or one more parameter server, gets it, until no task saves time or fits.
+most by one more worker, or one more parameter server, gets it, until no task saves time or fits. On beliefs, types of
+which little is known are probed first (`probing.py`).
 Source: Optimus (Peng et al., EuroSys 2018) §4.1; `optimus` fits speeds online as in §3.2.
 Deviation: the gain is per task, not per unit of dominant resource, and jobs are not placed here; `optimus-true-table`
 knows the simulator's speeds, as in the code that accompanies DL2. A task that brings nothing by itself ends a role's
@@ -31,6 +32,7 @@ from policy_net.domain import (
 )
 from policy_net.placement.capacity import open_capacity
 from policy_net.throughput.parametric import OnlineFit
+from policy_net.throughput.probing import choose_probes
 
 Rows = list[list[float]]
 
@@ -52,8 +54,17 @@ class OptimusPolicy:
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """One bundle each by arrival, then task by task to the largest saving (ties by arrival)."""
         capacity = open_capacity(state)
+        probes = {} if self._beliefs is None else choose_probes(state, self._beliefs)
+        allocation: dict[str, Allocation] = {}
         growths: dict[int, _Growth] = {}
         for index, job in enumerate(state.jobs):
+            probe = probes.get(index)
+            if probe is not None:
+                demands = (job.worker_demand,) * probe.workers + (job.ps_demand,) * probe.ps
+                if capacity.fits(*demands):
+                    capacity.take(*demands)
+                    allocation[job.job_id] = probe
+                    continue
             if job.max_workers and job.max_ps and capacity.fits(job.worker_demand, job.ps_demand):
                 capacity.take(job.worker_demand, job.ps_demand)
                 growths[index] = _Growth(job, *self._savings_of(job.job_type))
@@ -71,7 +82,9 @@ class OptimusPolicy:
             saving = growth.best_saving()
             if saving > 0:
                 heapq.heappush(queue, (-saving, index))
-        return Decision({growth.job.job_id: Allocation(growth.workers, growth.ps) for growth in growths.values()})
+        for growth in growths.values():
+            allocation[growth.job.job_id] = Allocation(growth.workers, growth.ps)
+        return Decision(allocation)
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs, if this policy plans on beliefs."""

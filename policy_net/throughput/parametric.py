@@ -5,10 +5,9 @@ gradient computation, shared; the constant part of a step; traffic into each ser
 server. Fitted by non-negative least squares on relative errors, per type, to the mean speed observed in every
 allocation ("cell").
 Source: Optimus (EuroSys 2018) §3.2, the speed model of synchronous training.
-Deviation: Optimus runs every new job on sampled data under a few allocations first. Here nothing is run for its own
-sake: each type starts from pseudo-observations of an optimistic shape (`FitPrior`), so that a scheduler which
-follows the belief grows new types, sees how fast they really are and retreats from where the belief was too good. Real
-observations outweigh the prior from the first one on, in the cells that they speak about.
+Deviation: Optimus runs every new job on sampled data under a few allocations first. Here a type starts from
+pseudo-observations of an optimistic shape (`prior.py`), and all jobs of a type share one fit; what a scheduler does so
+that enough different allocations are seen is its own affair (`probing.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, Progress
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, Progress
 from policy_net.errors import BadInput
 from policy_net.throughput.prior import FitPrior
 
@@ -150,6 +149,11 @@ class OnlineFit:
         if fit.grid is None:
             fit.grid = self._grid_of(fit)
         return fit.grid
+
+    def allocations_seen(self, job_type: str) -> frozenset[Allocation]:
+        """The allocations in which this type was observed."""
+        fit = self._types.get(job_type)
+        return frozenset() if fit is None else frozenset(Allocation(workers, ps) for ps, workers in fit.cells)
 
     def coefficients(self, job_type: str) -> tuple[float, ...]:
         """The fitted seconds per sample of the terms 1/w, 1, w/p, w, p, as of the last fit."""

@@ -31,7 +31,7 @@ class FitPrior:
 
     shape: tuple[float, float, float, float, float] = (0.25, 0.45, 0.28, 0.02, 0.0)
     samples_per_second: float = 100.0
-    relative_error: float = 1.0
+    relative_error: float = 2.0
     cells: tuple[tuple[int, int], ...] = ((1, 1), (4, 1), (1, 4), (4, 4), (16, 1), (1, 16), (16, 16))
 
     def times(self, features: Array) -> Array:
