@@ -9,11 +9,23 @@ code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from global_learner.ingest import Rejection
+
+class Rejection(StrEnum):
+    """Why an update is not applied; agents and metrics know exactly these words."""
+
+    UNREGISTERED = "unregistered"
+    OLD_INCARNATION = "old-incarnation"
+    BAD_SEQUENCE = "bad-sequence"
+    WRONG_SPEC = "wrong-spec"
+    WRONG_SHAPE = "wrong-shape"
+    BAD_SAMPLES = "bad-samples"
+    AHEAD_OF_HEAD = "ahead-of-head"
+    TOO_STALE = "too-stale"
+    NOT_FINITE = "not-finite"
+    NORM_TOO_LARGE = "norm-too-large"
 
 
 class LearnerError(Exception):

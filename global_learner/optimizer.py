@@ -52,7 +52,7 @@ class AdamState:
 def apply_adam(state: AdamState, gradient: Weights, learning_rate: float, constants: AdamConstants) -> None:
     """One step down the gradient, in place.
 
-    A rate of 0 moves the moments and the step, and leaves the weights bit for bit (subtracting zero would turn −0 to 0).
+    A rate of 0 moves the moments and the step, and leaves the weights bit for bit: subtracting zero can turn −0 to 0.
 
     Args:
         state: changed in place.

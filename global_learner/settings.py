@@ -131,13 +131,13 @@ class LearnerSettings(_Section):
     listen: Address = "127.0.0.1:7070"
     """HOST:PORT of the service; port 0 takes a free one and needs `port_file`."""
     port_file: Path | None = None
-    """Where the bound ports are written as JSON (`port`, `http_port`) once the learner serves; for tests and scripts."""
+    """Where the bound ports are written as JSON (`port`, `http_port`) once the learner serves; for scripts."""
     shutdown_grace_seconds: float = Field(5.0, ge=0.0, le=600.0)
     """How long requests in progress may take after SIGTERM; a push takes milliseconds."""
-    optimizer: OptimizerSettings = OptimizerSettings()  # type: ignore[call-arg]  # its defaults are in Field()
-    ingest: IngestSettings = IngestSettings()  # type: ignore[call-arg]
-    publish: PublishSettings = PublishSettings()  # type: ignore[call-arg]
-    durability: DurabilitySettings = DurabilitySettings()  # type: ignore[call-arg]
+    optimizer: OptimizerSettings = OptimizerSettings()
+    ingest: IngestSettings = IngestSettings()
+    publish: PublishSettings = PublishSettings()
+    durability: DurabilitySettings = DurabilitySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     tls: TlsSettings | None = None
     """Plain text unless set, which only a loopback address may use."""
@@ -149,7 +149,7 @@ class LearnerSettings(_Section):
         authenticated = self.tls is not None and self.tls.client_ca_file is not None
         if not authenticated and not is_loopback(self.listen):
             raise ValueError(
-                f"listen = {self.listen} can be reached from other machines, where a bare cluster name is not believed: "
+                f"listen = {self.listen} can be reached from other machines, where a bare name is not believed: "
                 "set tls with client_ca_file, or listen on 127.0.0.1"
             )
         return self
@@ -170,7 +170,8 @@ def read_settings(path: Path) -> LearnerSettings:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        raise BadConfig(f"{path}{where}: no valid YAML ({getattr(error, 'problem', None) or 'not readable'})") from error
+        problem = getattr(error, "problem", None) or "not readable"
+        raise BadConfig(f"{path}{where}: no valid YAML ({problem})") from error
     if not isinstance(content, dict):
         raise BadConfig(f"{path}: holds no settings; it needs at least state_dir and initial_policy")
     try:

@@ -1,0 +1,44 @@
+"""The learner's head: the newest weights and the record of how they came about.
+
+Live updates and replayed ones go through the same `apply`, so that a recovered head is the lost one, bit for bit.
+"""
+
+from __future__ import annotations
+
+from global_learner.ledger import Ledger
+from global_learner.optimizer import AdamConstants, AdamState, apply_adam
+from global_learner.update_log import AppliedUpdate
+from policy_net.exchange.spec import Weights, weights_to_bytes
+
+
+class Head:
+    """Weights, moments and ledger, changed by one update at a time."""
+
+    def __init__(self, state: AdamState, ledger: Ledger, constants: AdamConstants) -> None:
+        self.state = state
+        self.ledger = ledger
+        self._constants = constants
+        self._bytes: tuple[int, bytes] | None = None
+
+    @property
+    def step(self) -> int:
+        """How many updates made this head."""
+        return self.state.step
+
+    @property
+    def weights(self) -> Weights:
+        """The newest weights; changed in place by the next update."""
+        return self.state.weights
+
+    def weights_bytes(self) -> bytes:
+        """The newest weights as they travel; one copy a step, however many ask."""
+        if self._bytes is None or self._bytes[0] != self.step:
+            self._bytes = (self.step, weights_to_bytes(self.weights))
+        return self._bytes[1]
+
+    def apply(self, applied: AppliedUpdate) -> None:
+        """Apply the next update; `applied.step` must be the next step."""
+        if applied.step != self.step + 1:
+            raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
+        apply_adam(self.state, applied.update.gradient, applied.learning_rate, self._constants)
+        self.ledger.record(applied)

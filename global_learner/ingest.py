@@ -1,0 +1,100 @@
+"""Judges an update before anything changes: from the cheapest check to the one that reads the whole gradient."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from global_learner.errors import Rejection, UpdateRejected
+from global_learner.head import Head
+from global_learner.settings import IngestSettings
+from global_learner.staleness import excess_staleness, staleness_scale
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.spec import PolicySpec
+
+_LARGEST_COUNT = 2**53
+"""Counts beyond this are no counts; also keeps them exact in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """An update that may be applied: how late it is, and how far it may step."""
+
+    staleness: int
+    active_clusters: int
+    scale: float
+    gradient_norm: float
+
+
+class Ingest:
+    """The rules for one spec."""
+
+    def __init__(self, spec: PolicySpec, settings: IngestSettings) -> None:
+        self._settings = settings
+        self._spec_digest = spec.digest
+        self._parameter_count = spec.parameter_count
+
+    def is_duplicate(self, update: GradientUpdate, head: Head) -> bool:
+        """Whether this very update was applied before."""
+        return head.ledger.sequences(update.cluster, update.incarnation).holds(update.sequence)
+
+    def judge(self, update: GradientUpdate, head: Head) -> Judgement:
+        """Whether an update that is no duplicate may be applied to the head.
+
+        Raises:
+            UpdateRejected: it may not; nothing was changed.
+        """
+        self._check_form(update, head)
+        active = head.ledger.active_clusters_with(update.cluster)
+        staleness = head.step - update.base_step
+        excess = excess_staleness(staleness, active)
+        if excess > self._settings.max_staleness_steps:
+            raise UpdateRejected(
+                Rejection.TOO_STALE,
+                f"base step {update.base_step} is {staleness} steps behind the head, {excess} more than {active} active "
+                f"clusters explain (limit {self._settings.max_staleness_steps}); pull the head again",
+            )
+        return Judgement(staleness, active, staleness_scale(staleness, active), self._norm(update))
+
+    def _check_form(self, update: GradientUpdate, head: Head) -> None:
+        sequences = head.ledger.sequences(update.cluster, update.incarnation)
+        if not sequences.oldest <= update.sequence <= _LARGEST_COUNT:
+            raise UpdateRejected(
+                Rejection.BAD_SEQUENCE, f"sequence {update.sequence} is below {sequences.oldest} or no count"
+            )
+        if update.spec_digest != self._spec_digest:
+            raise UpdateRejected(
+                Rejection.WRONG_SPEC,
+                f"update for spec {update.spec_digest[:12]!r}, the head is of {self._spec_digest[:12]!r}",
+            )
+        if update.gradient.shape != (self._parameter_count,):
+            raise UpdateRejected(
+                Rejection.WRONG_SHAPE,
+                f"gradient has {update.gradient.size} values, the spec {self._parameter_count} parameters",
+            )
+        if not (
+            1 <= update.samples <= _LARGEST_COUNT
+            and math.isfinite(update.effective_samples)
+            and update.effective_samples >= 0.0
+        ):
+            raise UpdateRejected(
+                Rejection.BAD_SAMPLES, f"{update.samples} samples, {update.effective_samples} of them effective"
+            )
+        if update.base_step > head.step:
+            raise UpdateRejected(
+                Rejection.AHEAD_OF_HEAD, f"base step {update.base_step} is beyond the head's {head.step}; pull it again"
+            )
+
+    def _norm(self, update: GradientUpdate) -> float:
+        # One pass: a NaN or infinity anywhere makes the sum of squares not finite.
+        squares = float(np.dot(update.gradient, update.gradient))
+        if not math.isfinite(squares) and not np.isfinite(update.gradient).all():
+            raise UpdateRejected(Rejection.NOT_FINITE, "the gradient holds NaN or infinity")
+        norm = math.sqrt(squares)
+        if norm > self._settings.max_gradient_norm:
+            raise UpdateRejected(
+                Rejection.NORM_TOO_LARGE, f"gradient norm {norm:.3g} exceeds {self._settings.max_gradient_norm:g}"
+            )
+        return norm

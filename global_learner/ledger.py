@@ -1,0 +1,170 @@
+"""What the learner remembers about the updates it applied: who, which, how late. Part of every snapshot.
+
+Exactly-once rests here: an update is named by (cluster, incarnation, sequence), and a cluster's newest incarnation keeps
+a window of the sequences that it has applied. Numbers may be missing (a rejected update uses one up) and may overtake
+each other within the window; a number below it is refused, since nobody could say any more whether it was applied.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from global_learner.update_log import AppliedUpdate
+
+WINDOW = 1024
+"""Sequences that may be in flight at once per cluster; an agent has one."""
+
+
+@dataclass(slots=True)
+class AppliedSequences:
+    """Which sequence numbers of one incarnation were applied: the highest, and a bit for each of the window below."""
+
+    incarnation: int
+    highest: int = 0
+    bits: int = 0
+    count: int = 0
+
+    def holds(self, sequence: int) -> bool:
+        """Whether this number was applied; only known above `oldest`."""
+        distance = self.highest - sequence
+        return 0 <= distance < WINDOW and bool(self.bits >> distance & 1)
+
+    @property
+    def oldest(self) -> int:
+        """The lowest number that the window still knows about; 1 at first."""
+        return max(1, self.highest - WINDOW + 1)
+
+    def add(self, sequence: int) -> None:
+        """Note a number as applied; it must be new and not below `oldest`."""
+        if sequence > self.highest:
+            self.bits = (self.bits << (sequence - self.highest)) & ((1 << WINDOW) - 1)
+            self.highest = sequence
+        self.bits |= 1 << (self.highest - sequence)
+        self.count += 1
+
+
+@dataclass(slots=True)
+class ClusterRecord:
+    """One cluster's applied updates."""
+
+    sequences: AppliedSequences
+    accepted: int = 0
+    last_staleness: int = 0
+
+
+@dataclass(slots=True)
+class SinceVersion:
+    """What happened since the last version: the next one's card."""
+
+    contributions: Counter[str] = field(default_factory=Counter)
+    staleness: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def staleness_p50(self) -> float:
+        """Median staleness in head steps; 0 without updates."""
+        return float(statistics.median(self.staleness.elements())) if self.staleness else 0.0
+
+
+class Ledger:
+    """The bookkeeping of applied updates; changed by `record` alone, in the order of the log."""
+
+    def __init__(self, active_window_updates: int) -> None:
+        self.clusters: dict[str, ClusterRecord] = {}
+        self.since_version = SinceVersion()
+        self._recent: deque[tuple[str, int]] = deque(maxlen=active_window_updates)
+        self._recent_clusters: Counter[str] = Counter()
+
+    @property
+    def accepted(self) -> int:
+        """All updates ever applied; equals the head's step."""
+        return sum(record.accepted for record in self.clusters.values())
+
+    @property
+    def staleness_p50(self) -> float:
+        """Median staleness of the recent window, in head steps; 0 without updates."""
+        return float(statistics.median(staleness for _, staleness in self._recent)) if self._recent else 0.0
+
+    def active_clusters_with(self, cluster: str) -> int:
+        """How many clusters contributed to the recent window, counting `cluster`, which is about to."""
+        return len(self._recent_clusters) + (cluster not in self._recent_clusters)
+
+    def sequences(self, cluster: str, incarnation: int) -> AppliedSequences:
+        """What is known of an incarnation; nothing for one that has not contributed."""
+        record = self.clusters.get(cluster)
+        if record is None or record.sequences.incarnation != incarnation:
+            return AppliedSequences(incarnation)
+        return record.sequences
+
+    def record(self, applied: AppliedUpdate) -> None:
+        """Note an update as applied."""
+        update = applied.update
+        sequences = self.sequences(update.cluster, update.incarnation)
+        sequences.add(update.sequence)
+        record = self.clusters.setdefault(update.cluster, ClusterRecord(sequences))
+        record.sequences = sequences
+        record.accepted += 1
+        record.last_staleness = applied.staleness
+        self.since_version.contributions[update.cluster] += 1
+        self.since_version.staleness[applied.staleness] += 1
+        self._remember(update.cluster, applied.staleness)
+
+    def take_since_version(self) -> SinceVersion:
+        """What happened since the last version; the next one's starts from nothing."""
+        taken, self.since_version = self.since_version, SinceVersion()
+        return taken
+
+    def _remember(self, cluster: str, staleness: int) -> None:
+        if len(self._recent) == self._recent.maxlen:
+            oldest, _ = self._recent[0]
+            self._recent_clusters[oldest] -= 1
+            if not self._recent_clusters[oldest]:
+                del self._recent_clusters[oldest]
+        self._recent.append((cluster, staleness))
+        self._recent_clusters[cluster] += 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for a snapshot."""
+        return {
+            "clusters": {
+                name: {
+                    "incarnation": record.sequences.incarnation,
+                    "highest_sequence": record.sequences.highest,
+                    "window": f"{record.sequences.bits:x}",
+                    "accepted_of_incarnation": record.sequences.count,
+                    "accepted": record.accepted,
+                    "last_staleness": record.last_staleness,
+                }
+                for name, record in self.clusters.items()
+            },
+            "since_version": {
+                "contributions": dict(self.since_version.contributions),
+                "staleness": sorted(self.since_version.staleness.items()),
+            },
+            "recent": list(self._recent),
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any], active_window_updates: int) -> Ledger:
+        """The ledger of a snapshot; a window that was made smaller since forgets its oldest entries."""
+        ledger = cls(active_window_updates)
+        for name, record in content["clusters"].items():
+            ledger.clusters[name] = ClusterRecord(
+                AppliedSequences(
+                    record["incarnation"],
+                    record["highest_sequence"],
+                    int(record["window"], 16),
+                    record["accepted_of_incarnation"],
+                ),
+                record["accepted"],
+                record["last_staleness"],
+            )
+        since = content["since_version"]
+        ledger.since_version = SinceVersion(
+            Counter(since["contributions"]), Counter({int(steps): count for steps, count in since["staleness"]})
+        )
+        for name, staleness in content["recent"]:
+            ledger._remember(name, staleness)
+        return ledger

@@ -1,0 +1,116 @@
+"""The head on disk, whole or not at all: weights, moments, step and ledger, with a checksum over everything.
+
+A snapshot of step S makes every log record up to S unnecessary. It is written beside its final name, synced, renamed,
+and the folder synced, before anything is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from global_learner.errors import StateUnusable
+from global_learner.log_writer import sync_folder
+from global_learner.optimizer import AdamState
+
+_MAGIC = b"FEDL2SNP"
+_PREFIX = struct.Struct("<8sIQ")  # magic, crc32 of all that follows, length of the JSON
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of the head.
+
+    Attributes:
+        state: weights, moments, step.
+        ledger: `Ledger.to_json`.
+        counters: what was counted without changing the head (rejections, duplicates), for display.
+    """
+
+    spec_digest: str
+    state: AdamState
+    ledger: dict[str, Any]
+    counters: dict[str, Any]
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("head-*.snapshot"))
+
+
+def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
+    """Write a snapshot durably, then remove older ones.
+
+    Raises:
+        OSError: it could not be written; the older ones are still there.
+    """
+    header = json.dumps(
+        {
+            "format": _FORMAT,
+            "spec_digest": snapshot.spec_digest,
+            "step": snapshot.state.step,
+            "parameters": int(snapshot.state.weights.size),
+            "ledger": snapshot.ledger,
+            "counters": snapshot.counters,
+        }
+    ).encode()
+    arrays = (snapshot.state.weights, snapshot.state.first_moment, snapshot.state.second_moment)
+    parts = [header, *(np.ascontiguousarray(array, dtype="<f4").tobytes() for array in arrays)]
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    path = folder / f"head-{snapshot.state.step:020d}.snapshot"
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as stream:
+        stream.write(_PREFIX.pack(_MAGIC, checksum, len(header)))
+        stream.writelines(parts)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(path)
+    sync_folder(folder)
+    for old in _files(folder):
+        if old < path:
+            old.unlink()
+
+
+def read_newest_snapshot(folder: Path, spec_digest: str) -> Snapshot | None:
+    """The newest snapshot, or None in a new state directory.
+
+    Raises:
+        StateUnusable: it is unreadable, damaged, or of another spec.
+    """
+    files = _files(folder)
+    if not files:
+        return None
+    path = files[-1]
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StateUnusable(f"{path}: cannot be read ({error.strerror})") from error
+    if len(data) < _PREFIX.size:
+        raise StateUnusable(f"{path}: cut short ({len(data)} bytes); restore the state directory from a copy")
+    magic, checksum, header_length = _PREFIX.unpack_from(data)
+    content = memoryview(data)[_PREFIX.size :]
+    if magic != _MAGIC or zlib.crc32(content) != checksum:
+        raise StateUnusable(f"{path}: damaged (its checksum differs); restore the state directory from a copy")
+    header = json.loads(bytes(content[:header_length]))
+    if header["format"] != _FORMAT or header["spec_digest"] != spec_digest:
+        raise StateUnusable(
+            f"{path}: of format {header['format']} for spec {header['spec_digest'][:12]}, this learner serves "
+            f"{spec_digest[:12]}; use another state_dir"
+        )
+    size = 4 * header["parameters"]
+    weights, first, second = (
+        np.frombuffer(content[start : start + size], dtype="<f4").astype(np.float32)
+        for start in range(header_length, header_length + 3 * size, size)
+    )
+    return Snapshot(
+        spec_digest, AdamState(weights, first, second, header["step"]), header["ledger"], header["counters"]
+    )

@@ -1,0 +1,161 @@
+"""The update log on disk: what was applied, in the order in which it was applied, with everything to apply it again.
+
+A log is a folder of segments. A segment is a header (magic, spec digest, first step) and records, each with its length
+and checksum in front. A record holds the step and the learning rate *as used*, so that a replay depends on no setting,
+no clock and no count of clusters. A crash can leave a record half written at the end of the last segment; a reader
+stops before it. Anywhere else a damaged record is an error, since acknowledged updates would be missing.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from global_learner.errors import StateUnusable
+from policy_net.exchange.messages import GradientUpdate
+
+MAGIC = b"FEDL2LOG"
+_SEGMENT = struct.Struct("<8sI32sQ")  # magic, format, spec digest, first step
+_FORMAT = 1
+_RECORD = struct.Struct("<II")  # length of the body, crc32 of the body
+_BODY = struct.Struct("<QQQQQddIdH")  # step, incarnation, sequence, base, samples, effective, rate, active, unix, name
+_LARGEST_BODY = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedUpdate:
+    """An update as it was applied.
+
+    Attributes:
+        step: the head's step after it.
+        learning_rate: Adam's, after staleness.
+        active_clusters: what staleness was counted against.
+        unix_seconds: when; for people, nothing depends on it.
+        update: what the cluster sent; a log does not keep its statistics.
+    """
+
+    step: int
+    learning_rate: float
+    active_clusters: int
+    unix_seconds: float
+    update: GradientUpdate
+
+    @property
+    def staleness(self) -> int:
+        """Head steps between the gradient's base and the head that it was applied to."""
+        return self.step - 1 - self.update.base_step
+
+
+def segment_name(first_step: int) -> str:
+    """File name of the segment whose first record is of this step; names sort by step."""
+    return f"updates-{first_step:020d}.log"
+
+
+def segments(folder: Path) -> list[Path]:
+    """The log's segments, oldest first."""
+    return sorted(folder.glob("updates-*.log"))
+
+
+def segment_header(spec_digest: str, first_step: int) -> bytes:
+    """The first bytes of a segment."""
+    return _SEGMENT.pack(MAGIC, _FORMAT, bytes.fromhex(spec_digest), first_step)
+
+
+def encode(applied: AppliedUpdate) -> tuple[bytes, memoryview]:
+    """A record as two buffers, so that the gradient is not copied."""
+    update = applied.update
+    name = update.cluster.encode()
+    gradient = np.ascontiguousarray(update.gradient, dtype="<f4").data.cast("B")
+    head = (
+        _BODY.pack(
+            applied.step,
+            update.incarnation,
+            update.sequence,
+            update.base_step,
+            update.samples,
+            update.effective_samples,
+            applied.learning_rate,
+            applied.active_clusters,
+            applied.unix_seconds,
+            len(name),
+        )
+        + name
+    )
+    checksum = zlib.crc32(gradient, zlib.crc32(head))
+    return _RECORD.pack(len(head) + len(gradient), checksum) + head, gradient
+
+
+def read_log(folder: Path, spec_digest: str) -> Iterator[AppliedUpdate]:
+    """All records of a log in order, up to a torn tail of its last segment.
+
+    Raises:
+        StateUnusable: a segment is of another spec, unreadable, or damaged before its end.
+    """
+    files = segments(folder)
+    for path in files:
+        yield from read_segment(path, spec_digest, last=path is files[-1])
+
+
+def read_segment(path: Path, spec_digest: str, last: bool) -> Iterator[AppliedUpdate]:
+    """The whole records of one segment; a torn tail ends it if it is the `last` one.
+
+    Raises:
+        StateUnusable: as `read_log`.
+    """
+    try:
+        with path.open("rb") as stream:
+            whole = False
+            header = stream.read(_SEGMENT.size)
+            if len(header) == _SEGMENT.size and header[: len(MAGIC)] == MAGIC:
+                _, form, digest, _ = _SEGMENT.unpack(header)
+                if form != _FORMAT or digest.hex() != spec_digest:
+                    raise StateUnusable(
+                        f"{path}: log of format {form} for spec {digest.hex()[:12]}, this learner serves "
+                        f"{spec_digest[:12]}; use another state_dir"
+                    )
+                yield from _records(stream, spec_digest)
+                whole = not stream.read(1)
+            if not whole and not last:
+                raise StateUnusable(f"{path}: damaged before its end; restore the state directory from a copy")
+    except OSError as error:
+        raise StateUnusable(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _records(stream: BinaryIO, spec_digest: str) -> Iterator[AppliedUpdate]:
+    """Records up to the first that is not whole; leaves the stream where that one begins."""
+    while True:
+        start = stream.tell()
+        prefix = stream.read(_RECORD.size)
+        length, checksum = _RECORD.unpack(prefix) if len(prefix) == _RECORD.size else (0, 0)
+        body = stream.read(length) if _BODY.size <= length <= _LARGEST_BODY else b""
+        if len(body) < max(length, _BODY.size) or zlib.crc32(body) != checksum:
+            stream.seek(start)
+            return
+        yield _decode(body, spec_digest)
+
+
+def _decode(body: bytes, spec_digest: str) -> AppliedUpdate:
+    step, incarnation, sequence, base, samples, effective, rate, active, unix, name_length = _BODY.unpack_from(body)
+    gradient_start = _BODY.size + name_length
+    return AppliedUpdate(
+        step=step,
+        learning_rate=rate,
+        active_clusters=active,
+        unix_seconds=unix,
+        update=GradientUpdate(
+            cluster=body[_BODY.size : gradient_start].decode(),
+            incarnation=incarnation,
+            sequence=sequence,
+            base_step=base,
+            spec_digest=spec_digest,
+            gradient=np.frombuffer(body[gradient_start:], dtype="<f4").astype(np.float32, copy=False),
+            samples=samples,
+            effective_samples=effective,
+        ),
+    )
