@@ -81,8 +81,20 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     except OSError as error:
         raise BadInput(f"{path}: cannot read the file: {error.strerror}; give the path of a csv file") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 text (byte {error.start} of a block); save it as UTF-8 csv") from error
+        line, value = _first_undecodable(path)
+        raise BadInput(f"{path}, line {line}: {value!r} is not UTF-8 text; save the file as UTF-8 csv") from error
     except csv.Error as error:
         raise BadInput(f"{path}: not a csv file: {error}") from error
     if not found:
         raise BadInput(f"{path}: the file has a header but no rows")
+
+
+def _first_undecodable(path: Path) -> tuple[int, bytes]:
+    """The first line that is not UTF-8, and its bytes from there on (a few); the decoder itself counts by blocks."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return number, line[error.start : error.start + 8]
+    raise AssertionError(f"{path} is UTF-8, line by line")  # no line end is part of a longer UTF-8 sequence

@@ -47,7 +47,11 @@ def load_workload(source: str, options: WorkloadOptions | None = None) -> Worklo
         workload = _window_of(read_reference(Path(file), trace), options)
     else:
         path = Path(source)
-        if not path.exists():
+        try:
+            exists = path.exists()
+        except OSError:  # a name too long, say
+            exists = False
+        if not exists:
             raise BadInput(
                 f"workload {source!r}: no such file; give a csv file, {REFERENCE_PREFIX}TRACE@FILE,"
                 f" or {GENERATOR_PREFIX}jobs=60,arrivals=google,…"

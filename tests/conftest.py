@@ -1,0 +1,14 @@
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """Measured speeds and real traces, which the project does not ship: tests that need them are skipped without."""
+    stated = os.environ.get("FEDL2_DATA")
+    folder = Path(stated) if stated else Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no measured data: set FEDL2_DATA to their folder")
+    return folder
