@@ -1,0 +1,38 @@
+"""What can go wrong in an agent; every message says what was wrong, with the value, and what to do.
+
+`AgentError` is the root. `BadConfig` (exit code 2) is the operator's to mend. `NoPolicy` (exit code 3) means that there
+is nothing to schedule with. The learner's errors never stop an agent: `LearnerUnreachable` is retried, `LearnerRefused`
+is not, since the same request would be refused again. gRPC's own errors are translated at the boundary and chained.
+"""
+
+
+class AgentError(Exception):
+    """Root of all errors raised by `cluster_agent`."""
+
+
+class BadConfig(AgentError):
+    """The configuration file or something that it names cannot be used. Exit code 2."""
+
+
+class NoPolicy(AgentError):
+    """No policy is available on this machine and none can be fetched. Exit code 3."""
+
+
+class BackendUnavailable(AgentError):
+    """The cluster does not answer; the loop tries again at the next decision."""
+
+
+class StateDamaged(AgentError):
+    """A file in the state directory cannot be read back, or belongs to another configuration."""
+
+
+class LearnerUnreachable(AgentError):
+    """No answer in time, or none at all; worth trying again."""
+
+
+class LearnerRefused(AgentError):
+    """The learner answered that it does not want this request; trying it again would not help."""
+
+
+class VersionRejected(AgentError):
+    """A policy version cannot be acted with (digest, spec or content); the agent keeps the one it has."""

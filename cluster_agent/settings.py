@@ -1,0 +1,303 @@
+"""An agent's configuration: one YAML file, checked whole before anything starts.
+
+Every setting says its unit, its meaning and why its default is what it is. Unknown keys are errors: a misspelt setting
+that is silently ignored is a cluster that is scheduled otherwise than its operator believes. Relative paths are taken
+from the folder of the configuration file.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cluster_agent.errors import BadConfig
+from policy_net.domain import CapacityMode
+from policy_net.learning.settings import ActorCriticSettings
+
+Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Acting(StrEnum):
+    """Which weights decide."""
+
+    ASSIGNED = "assigned"
+    HEAD = "head"
+    LOCAL = "local"
+
+
+class EpisodeSettings(_Section):
+    """One workload and how it is read."""
+
+    source: str
+    """What to run: a csv, `reference:TRACE@FILE`, or a generator such as `dl2:jobs=60,arrivals=google`."""
+    seed: int = Field(0, ge=0)
+    """Draws what the source leaves open (generated jobs, models of a csv's jobs); one more in each further round."""
+    window: int = Field(0, ge=0)
+    """Which run of `limit_jobs` jobs of a csv is taken; the first is 0."""
+    limit_jobs: int | None = Field(None, ge=1)
+    """At most so many jobs; all of them unless set."""
+    job_kind: str = "ps"
+    """How the jobs of a csv exchange gradients; parameter servers, since that is what the policy resizes."""
+    arrival_scale: float = Field(1.0, gt=0.0, le=1000.0)
+    """Multiplies the times between arrivals; 1 leaves the workload as it is."""
+
+
+class EnvironmentSettings(_Section):
+    """The simulated machines, and when decisions are taken."""
+
+    nodes: int | None = Field(None, ge=1, le=100_000)
+    """Machines; the workload's own suggestion unless set, else an error."""
+    gpus_per_node: int = Field(2, ge=0, le=64)
+    """GPUs of one machine; 2, DL2's testbed."""
+    cpus_per_node: int = Field(8, ge=1, le=1024)
+    """CPU cores of one machine; 8, DL2's testbed."""
+    slot_seconds: Seconds = 1200.0
+    """The slot, or the tick of event decisions, in simulated seconds; 20 minutes, DL2's."""
+    decide_on: Literal["slot", "event"] | None = None
+    """`slot` for generated workloads and `event` for traces unless set: most real jobs are shorter than a slot."""
+    debounce_seconds: float = Field(60.0, ge=0.0, le=3600.0)
+    """Least time between two event decisions; a minute costs 0.3% and saves most of the resizes of a burst."""
+    capacity_mode: CapacityMode = CapacityMode.NODES
+    """`nodes` places every task on a machine, as a real cluster must; `pooled` only adds up."""
+    speed_noise: float = Field(0.0, ge=0.0, le=1.0)
+    """Relative deviation of a job's speed in one interval; 0 is exact."""
+    seed: int = Field(0, ge=0)
+    """Draws the noise."""
+
+
+class LockstepPace(_Section):
+    """The simulated clock waits for the trainer: as much learning per decision on a slow machine as on a fast one."""
+
+    kind: Literal["lockstep"] = "lockstep"
+    backlog_decisions: int = Field(2, ge=0, le=10_000)
+    """The clock stands while more decisions than this wait to be learned from; 2 overlaps deciding and learning."""
+    patience_seconds: Seconds = 15.0
+    """Longest wait while the trainer gets nothing done, as when the learner is away; then the run goes on without."""
+
+
+class ScaledPace(_Section):
+    """The simulated clock runs so many times faster than the wall clock."""
+
+    kind: Literal["scaled"] = "scaled"
+    speedup: float = Field(gt=0.0)
+    """Simulated seconds per second."""
+
+
+class FreePace(_Section):
+    """The simulated clock waits for nobody."""
+
+    kind: Literal["free"] = "free"
+
+
+class SimulatedBackendSettings(_Section):
+    """A cluster that exists in this process only."""
+
+    kind: Literal["simulated"] = "simulated"
+    workloads: tuple[EpisodeSettings, ...] = Field(min_length=1)
+    """Run one after another, each until all of its jobs are done."""
+    episodes: int | None = Field(None, ge=1, le=100_000)
+    """How many to run, going round the list with fresh seeds; each of the list once unless set."""
+    environment: EnvironmentSettings = EnvironmentSettings()
+    speeds: Path | None = None
+    """A table of measured speeds (csv) as the cluster's truth; the built-in fit of DL2's models unless set."""
+    pace: Annotated[LockstepPace | ScaledPace | FreePace, Field(discriminator="kind")] = FreePace()
+    baseline: bool = True
+    """Replay the fallback on the same jobs beside the run, to report its average JCT."""
+
+
+class PolicySettings(_Section):
+    """Which policy decides, and how."""
+
+    initial: str | None = None
+    """A policy file, or a scheduler's name such as `drf`, to start with; what the learner assigned unless set."""
+    acting: Acting = Acting.ASSIGNED
+    """`assigned`: the version that the learner's operator assigned. `head`: the newest weights, for simulations and
+    ablations. `local`: always the initial one."""
+    mode: Literal["greedy", "sample"] = "greedy"
+    """Production takes the most probable admissible action; a simulation that trains samples."""
+    exploration: float = Field(0.0, ge=0.0, le=1.0)
+    """Probability of repairing a lopsided job instead of the policy's action (job-aware exploration); every such action
+    is logged with its probability. 0: an operator has to want it."""
+    seed: int = Field(0, ge=0)
+    """Draws samples and exploration; a decision's own seed is derived from this and its number."""
+
+
+class GuardSettings(_Section):
+    """What stands between a policy and the cluster."""
+
+    deadline_ms: float = Field(2000.0, gt=0.0, le=3_600_000.0)
+    """Longest a policy may think. Decisions are minutes apart and take milliseconds: beyond two seconds it hangs."""
+    fallback: str = "drf"
+    """The scheduler that decides in a faulty policy's place: fair, without parameters, the one DL2 starts from."""
+
+
+class LearningSettings(_Section):
+    """How experience becomes gradients."""
+
+    enabled: bool = True
+    """Whether this cluster's experience trains the policy; needs a learner."""
+    actor_critic: ActorCriticSettings = ActorCriticSettings()
+    """The update itself: reward, segment, batch, entropy."""
+    update_every_decisions: int = Field(1, ge=1, le=10_000)
+    """A gradient every so many decisions. Source: DL2 §4.3 (one update a slot)."""
+    segments: Literal["replayed", "newest"] = "replayed"
+    """Which decisions a gradient is computed from: a run of them drawn from the replay, or always the latest run."""
+    replay_samples: int = Field(8192, ge=1, le=10_000_000)
+    """Micro-actions kept for replay. Source: DL2 §4.3 (8192)."""
+    queue_decisions: int = Field(256, ge=1, le=100_000)
+    """Decisions that may wait for the trainer; the oldest is dropped beyond, and counted. Bounds memory."""
+    permute_rewards: bool = False
+    """A control experiment: rewards are shuffled among the decisions of a segment. Nothing can be learned then."""
+    head_max_age_seconds: float = Field(1.0, ge=0.0)
+    """A head older than this is pulled again before a gradient is computed at it; each push returns a newer one."""
+    flush_seconds: float = Field(10.0, ge=0.0, le=600.0)
+    """At the end of a run, longest wait for experience to reach the learner."""
+    seed: int = Field(0, ge=0)
+    """Draws the replayed segments, mini-batches and permutations."""
+
+
+class RetrySettings(_Section):
+    """How the learner is called, and how a call that failed is made again."""
+
+    initial_seconds: Seconds = 0.2
+    """Upper bound of the first wait; each further one doubles. A restarted learner is back within seconds."""
+    maximum_seconds: Seconds = 15.0
+    """Upper bound of all waits: a fleet is heard again within this of the learner's return."""
+    call_seconds: Seconds = 10.0
+    """Deadline of one call; weights of half a megabyte take milliseconds, a loaded machine a second."""
+
+
+class TlsSettings(_Section):
+    """Files of a mutually authenticated connection; the certificate's name is the cluster's identity."""
+
+    ca_file: Path
+    """Certificates that the learner's is checked against (PEM)."""
+    certificate_file: Path
+    """This agent's certificate chain (PEM)."""
+    key_file: Path
+    """Its private key (PEM)."""
+
+
+class LearnerSettings(_Section):
+    """Where the learner is."""
+
+    address: str = Field(pattern=r"^\S+:\d{1,5}$")
+    """`host:port`."""
+    heartbeat_seconds: Seconds = 2.0
+    """How often the status is sent and a new assignment noticed; small against a slot, cheap enough for hundreds."""
+    retry: RetrySettings = RetrySettings()
+    tls: TlsSettings | None = None
+    """Plain text unless set; the learner believes a plain-text name on loopback only."""
+
+
+class DecisionLogSettings(_Section):
+    """The record that every decision can be recomputed from."""
+
+    enabled: bool = True
+    max_bytes: int = Field(64_000_000, ge=1_000)
+    """A file is closed beyond this size; at about 10 kB a decision, two months of ticks."""
+    keep: int = Field(8, ge=1, le=10_000)
+    """How many closed files are kept."""
+
+
+class TelemetrySettings(_Section):
+    """What the agent says about itself."""
+
+    metrics_port: int | None = Field(None, ge=0, le=65535)
+    """Prometheus metrics on this port; none unless set, 0 takes a free one."""
+    metrics_host: str = "127.0.0.1"
+    """Loopback unless set."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """One line a decision is at `info`; a simulation makes thousands."""
+
+
+class AgentSettings(_Section):
+    """Everything about one agent."""
+
+    cluster: Name
+    """The cluster's name, unique in its fleet: lower case, digits, `-` and `.`."""
+    state_dir: Path
+    """Where the agent keeps what must outlive it: log, policies, the simulated cluster, the summary."""
+    learner: LearnerSettings | None = None
+    """None: the agent schedules alone."""
+    backend: SimulatedBackendSettings
+    policy: PolicySettings = PolicySettings()
+    guard: GuardSettings = GuardSettings()
+    learning: LearningSettings = LearningSettings()
+    decision_log: DecisionLogSettings = DecisionLogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+
+    @model_validator(mode="after")
+    def _something_can_decide(self) -> AgentSettings:
+        if self.policy.initial is None and self.learner is None:
+            raise ValueError("policy.initial must name a policy where there is no learner to fetch one from")
+        return self
+
+    @property
+    def learns(self) -> bool:
+        """Whether gradients are computed and pushed."""
+        return self.learner is not None and self.learning.enabled
+
+
+def read_settings(path: Path) -> AgentSettings:
+    """Read and check a configuration file.
+
+    Raises:
+        BadConfig: not there, no YAML, an unknown key, a wrong type or value; the message is one line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise BadConfig(f"{path}: cannot be read ({reason}); name a YAML configuration file") from error
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "not readable"
+        raise BadConfig(f"{path}{where}: no valid YAML ({problem})") from error
+    if not isinstance(content, dict):
+        raise BadConfig(f"{path}: holds no settings; it needs at least cluster, state_dir, backend and policy")
+    try:
+        settings = AgentSettings.model_validate(content)
+    except ValidationError as error:
+        raise BadConfig(f"{path}: {_first_problem(error)}") from error
+    return _resolved(settings, path.resolve().parent)
+
+
+def _first_problem(error: ValidationError) -> str:
+    problems = error.errors()
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"]) or "settings"
+    if first["type"] == "extra_forbidden":
+        message = f"unknown setting {where}"
+    elif first["type"] == "missing":
+        message = f"setting {where} is missing"
+    else:
+        message = f"setting {where} = {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+        if first["type"] == "value_error":
+            message = f"setting {where}: {first['msg'].removeprefix('Value error, ')}"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return message + more
+
+
+def _resolved(settings: AgentSettings, folder: Path) -> AgentSettings:
+    """The settings with paths that do not depend on the working directory."""
+    changes: dict[str, object] = {"state_dir": folder / settings.state_dir}
+    if settings.backend.speeds is not None:
+        changes["backend"] = settings.backend.model_copy(update={"speeds": folder / settings.backend.speeds})
+    learner = settings.learner
+    if learner is not None and learner.tls is not None:
+        files = {name: folder / value for name, value in learner.tls}
+        changes["learner"] = learner.model_copy(update={"tls": learner.tls.model_copy(update=files)})
+    return settings.model_copy(update=changes)
