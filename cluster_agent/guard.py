@@ -1,0 +1,208 @@
+"""Between a policy and the cluster: whatever a policy does, the cluster gets a decision that it can carry out.
+
+A decision is clamped where most of it can be kept (an unknown job, a broken cap, more than the cluster has), and the
+fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline). Every
+intervention is counted under one of the reasons below and stands in the decision's `reasons`; such a decision must not
+train the actor, since the policy did not take it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, Resources, Trigger
+from policy_net.learned import DecisionSamples
+from policy_net.placement.capacity import open_capacity
+from policy_net.policy import SchedulerPolicy
+
+
+class Intervention(StrEnum):
+    """Why a decision is not the policy's own; the words of the log, the metric and the heartbeat."""
+
+    NOT_FINITE = "nan"
+    EXCEPTION = "exception"
+    DEADLINE = "deadline"
+    MALFORMED = "malformed"
+    UNKNOWN_JOB = "unknown-job"
+    OVER_CAP = "over-cap"
+    OVER_CAPACITY = "over-capacity"
+    FALLBACK_FAILED = "fallback-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a policy answered: a decision, or an exception, and what it wants remembered."""
+
+    decision: Decision | None
+    samples: DecisionSamples | None
+    seconds: float
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedDecision:
+    """A decision that the cluster can carry out.
+
+    Attributes:
+        interventions: empty if the decision is exactly the policy's.
+        detail: one line about the first intervention, for the log.
+    """
+
+    decision: Decision
+    samples: DecisionSamples | None
+    interventions: tuple[Intervention, ...]
+    decide_seconds: float
+    detail: str = ""
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the actor may learn from it."""
+        return not self.interventions and self.samples is not None
+
+
+class Asker(Protocol):
+    """Puts the question to the policy; `deadline.py` has the one that does not wait for ever."""
+
+    def __call__(self, state: ClusterState, trigger: Trigger) -> Proposal:
+        """Ask; never raises what the policy raised."""
+        ...
+
+
+class Guard:
+    """Checks every decision; holds the fallback and the counts."""
+
+    def __init__(
+        self, fallback: SchedulerPolicy, deadline_seconds: float, counts: Mapping[str, int] | None = None
+    ) -> None:
+        """Guard with a fallback; `counts` are those of an earlier life of the same agent."""
+        self._fallback = fallback
+        self._deadline_seconds = deadline_seconds
+        self._counts: Counter[str] = Counter(counts or {})
+
+    @property
+    def fallback(self) -> SchedulerPolicy:
+        """The scheduler that decides in a faulty policy's place."""
+        return self._fallback
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Interventions so far, by reason."""
+        return dict(self._counts)
+
+    def decide(self, ask: Asker, state: ClusterState, trigger: Trigger) -> GuardedDecision:
+        """The policy's decision where it can be had, clamped or replaced where not."""
+        proposal = ask(state, trigger)
+        reason, detail = self._distrust(proposal)
+        if reason is None and proposal.decision is not None:
+            decision, clamped = clamp(proposal.decision, state)
+            detail = ", ".join(clamped)
+            done, interventions = "clamped", tuple(clamped)
+        else:
+            decision, failed = self._fall_back(state, trigger)
+            done, interventions = "fallback", (reason, *failed) if reason is not None else failed
+        if interventions:
+            self._counts.update(intervention.value for intervention in interventions)
+            reasons = (*decision.reasons, *(f"{done}:{intervention.value}" for intervention in interventions))
+            decision = replace(decision, reasons=reasons)
+        return GuardedDecision(decision, proposal.samples, interventions, proposal.seconds, detail)
+
+    def _distrust(self, proposal: Proposal) -> tuple[Intervention | None, str]:
+        """Why nothing of the proposal can be used; None if it can."""
+        if isinstance(proposal.error, FloatingPointError):
+            return Intervention.NOT_FINITE, str(proposal.error)
+        if isinstance(proposal.error, TimeoutError) or proposal.seconds > self._deadline_seconds:
+            return Intervention.DEADLINE, f"{proposal.seconds:.3f} s, allowed are {self._deadline_seconds:.3f} s"
+        if proposal.error is not None:
+            return Intervention.EXCEPTION, f"{type(proposal.error).__name__}: {proposal.error}"
+        samples = proposal.samples
+        if samples is not None and not _finite(samples):
+            return Intervention.NOT_FINITE, "a feature or a behaviour probability is not finite"
+        if proposal.decision is None or not _well_formed(proposal.decision):
+            return Intervention.MALFORMED, "task counts must be whole numbers of at least 0"
+        return None, ""
+
+    def _fall_back(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, tuple[Intervention, ...]]:
+        """The fallback's decision; what the jobs hold now if even that fails, since that is known to fit."""
+        try:
+            decision, clamped = clamp(self._fallback.decide(state, trigger), state)
+        except Exception:  # the last line of defence: a cluster that keeps what it has beats one that stands still
+            held, _ = clamp(Decision({job.job_id: job.current for job in state.jobs}), state)
+            return held, (Intervention.FALLBACK_FAILED,)
+        return decision, tuple(clamped)
+
+
+def clamp(decision: Decision, state: ClusterState) -> tuple[Decision, list[Intervention]]:
+    """The nearest decision that names known jobs only, keeps their caps and fits the cluster, and what was wrong.
+
+    A decision that fits comes back as it is, the same object. One that does not loses its placement with the rest.
+    """
+    jobs = {job.job_id: job for job in state.jobs}
+    wrong: list[Intervention] = []
+    wanted = {job_id: grant for job_id, grant in decision.allocation.items() if job_id in jobs}
+    if len(wanted) < len(decision.allocation):
+        wrong.append(Intervention.UNKNOWN_JOB)
+    capped = {
+        job_id: Allocation(min(grant.workers, jobs[job_id].max_workers), min(grant.ps, jobs[job_id].max_ps))
+        for job_id, grant in wanted.items()
+    }
+    if capped != wanted:
+        wrong.append(Intervention.OVER_CAP)
+    ordered = [(job, capped[job.job_id]) for job in state.jobs if job.job_id in capped]
+    allocation = capped
+    if not _fit(ordered, state):
+        allocation = _filled(ordered, state)
+        wrong.append(Intervention.OVER_CAPACITY)
+    if not wrong:
+        return decision, wrong
+    return replace(decision, allocation=allocation, placement=None), wrong
+
+
+def _demands(job: Job, grant: Allocation) -> list[Resources]:
+    return [job.worker_demand] * grant.workers + [job.ps_demand] * grant.ps
+
+
+def _fit(wanted: list[tuple[Job, Allocation]], state: ClusterState) -> bool:
+    """Whether all of it can be had together, on the nodes that it would really be placed on."""
+    return open_capacity(state).fits(*(demand for job, grant in wanted for demand in _demands(job, grant)))
+
+
+def _filled(wanted: list[tuple[Job, Allocation]], state: ClusterState) -> dict[str, Allocation]:
+    """What each job gets, in order of arrival, when there is not enough; never one half of a pair alone."""
+    capacity = open_capacity(state)
+    filled: dict[str, Allocation] = {}
+    for job, grant in wanted:
+        given = SUSPENDED
+        for step in _steps(grant):
+            demands = _demands(job, step)
+            if not capacity.fits(*demands):
+                break
+            capacity.take(*demands)
+            given = Allocation(given.workers + step.workers, given.ps + step.ps)
+        filled[job.job_id] = given
+    return filled
+
+
+def _steps(grant: Allocation) -> list[Allocation]:
+    """A grant as pairs first and then what is left of one role."""
+    pairs = min(grant.workers, grant.ps)
+    workers = [Allocation(1, 0)] * (grant.workers - pairs)
+    servers = [Allocation(0, 1)] * (grant.ps - pairs)
+    return [Allocation(1, 1)] * pairs + workers + servers
+
+
+def _well_formed(decision: Decision) -> bool:
+    return all(
+        type(count) is int and count >= 0
+        for grant in decision.allocation.values()
+        for count in (grant.workers, grant.ps)
+    )
+
+
+def _finite(samples: DecisionSamples) -> bool:
+    return bool(np.isfinite(samples.behaviour_M).all() and np.isfinite(samples.features_MF).all())
