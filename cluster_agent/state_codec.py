@@ -1,0 +1,134 @@
+"""A cluster state and a decision as JSON values, exactly: what is logged can be decided upon again, bit for bit.
+
+Floats are written by `repr` (JSON's shortest form that reads back to the same double), integers stay integers, and a
+state's digest is taken over canonical JSON (sorted keys, no spaces), so that it does not depend on who wrote it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from policy_net.domain import (
+    Allocation,
+    CapacityMode,
+    ClusterState,
+    Decision,
+    Job,
+    JobKind,
+    Node,
+    Resources,
+    Share,
+)
+
+JsonObject = dict[str, Any]
+
+
+def canonical_json(value: Mapping[str, Any]) -> str:
+    """The one text of a JSON value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest_of_json(value: Mapping[str, Any]) -> str:
+    """SHA-256 over the canonical JSON, hex."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def encode_state(state: ClusterState) -> JsonObject:
+    """A state as JSON values."""
+    return {
+        "time_seconds": state.time_seconds,
+        "slot_seconds": state.slot_seconds,
+        "capacity_mode": state.capacity_mode.value,
+        "nodes": [[node.node_id, node.capacity.cpu_milli, node.capacity.gpu] for node in state.nodes],
+        "jobs": [_encode_job(job) for job in state.jobs],
+    }
+
+
+def decode_state(value: Mapping[str, Any]) -> ClusterState:
+    """The state that `encode_state` was given.
+
+    Raises:
+        KeyError, ValueError, TypeError: the value was not written by `encode_state`.
+    """
+    return ClusterState(
+        time_seconds=value["time_seconds"],
+        nodes=tuple(Node(name, Resources(cpu_milli, gpu)) for name, cpu_milli, gpu in value["nodes"]),
+        jobs=tuple(_decode_job(job) for job in value["jobs"]),
+        slot_seconds=value["slot_seconds"],
+        capacity_mode=CapacityMode(value["capacity_mode"]),
+    )
+
+
+def _encode_job(job: Job) -> JsonObject:
+    return {
+        "job_id": job.job_id,
+        "job_type": job.job_type,
+        "submit_time_seconds": job.submit_time_seconds,
+        "worker_demand": [job.worker_demand.cpu_milli, job.worker_demand.gpu],
+        "ps_demand": [job.ps_demand.cpu_milli, job.ps_demand.gpu],
+        "samples_per_epoch": job.samples_per_epoch,
+        "total_epochs": job.total_epochs,
+        "remaining_epochs": job.remaining_epochs,
+        "requested": [job.requested.workers, job.requested.ps],
+        "max_workers": job.max_workers,
+        "max_ps": job.max_ps,
+        "run_seconds": job.run_seconds,
+        "current": [job.current.workers, job.current.ps],
+        "kind": job.kind.value,
+    }
+
+
+def _decode_job(value: Mapping[str, Any]) -> Job:
+    return Job(
+        job_id=value["job_id"],
+        job_type=value["job_type"],
+        submit_time_seconds=value["submit_time_seconds"],
+        worker_demand=Resources(*value["worker_demand"]),
+        ps_demand=Resources(*value["ps_demand"]),
+        samples_per_epoch=value["samples_per_epoch"],
+        total_epochs=value["total_epochs"],
+        remaining_epochs=value["remaining_epochs"],
+        requested=Allocation(*value["requested"]),
+        max_workers=value["max_workers"],
+        max_ps=value["max_ps"],
+        run_seconds=value["run_seconds"],
+        current=Allocation(*value["current"]),
+        kind=JobKind(value["kind"]),
+    )
+
+
+def encode_decision(decision: Decision) -> JsonObject:
+    """A decision as JSON values; the placement is null where the backend chose it."""
+    placement = decision.placement
+    return {
+        "allocation": {job_id: [grant.workers, grant.ps] for job_id, grant in decision.allocation.items()},
+        "placement": None
+        if placement is None
+        else {
+            job_id: [[share.node_id, share.allocation.workers, share.allocation.ps] for share in shares]
+            for job_id, shares in placement.items()
+        },
+        "reasons": list(decision.reasons),
+    }
+
+
+def decode_decision(value: Mapping[str, Any]) -> Decision:
+    """The decision that `encode_decision` was given.
+
+    Raises:
+        KeyError, ValueError, TypeError: the value was not written by `encode_decision`.
+    """
+    placement = value["placement"]
+    return Decision(
+        allocation={job_id: Allocation(*grant) for job_id, grant in value["allocation"].items()},
+        placement=None
+        if placement is None
+        else {
+            job_id: tuple(Share(node_id, Allocation(workers, ps)) for node_id, workers, ps in shares)
+            for job_id, shares in placement.items()
+        },
+        reasons=tuple(value["reasons"]),
+    )
