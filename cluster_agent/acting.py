@@ -1,0 +1,125 @@
+"""Who decides: the policy in office, and its successor that waits for the end of the present decision.
+
+Any thread may propose a successor; only the loop puts it in office, between two decisions, so that every decision is
+made by one policy from beginning to end.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from cluster_agent.settings import PolicySettings
+from policy_net.domain import PolicyContext
+from policy_net.exchange.policy_file import digest_of, parse_policy_file
+from policy_net.exchange.spec import PolicySpec, Weights, weights_to_bytes
+from policy_net.learned import ActingMode, LearnedPolicy
+from policy_net.learning.exploration import JobAwareExploration
+from policy_net.policy import SchedulerPolicy, build_policy, policy_names
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which policy this is, for the log.
+
+    Attributes:
+        version: of an assigned version; 0 for anything else.
+        head_step: of the weights, where they come from the learner.
+        digest: of the policy file's bytes, or of the weights of a head; a heuristic's is its name.
+    """
+
+    name: str
+    version: int = 0
+    head_step: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A policy and who it is; `spec` is None for heuristics."""
+
+    policy: SchedulerPolicy
+    identity: Identity
+    spec: PolicySpec | None = None
+    weights: Weights | None = None
+
+
+class CandidateFactory:
+    """Builds policies the way this agent is configured to use them."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._settings = settings
+
+    def from_name_or_file(self, name_or_path: str) -> Candidate:
+        """A registered scheduler or a policy file.
+
+        Raises:
+            UnknownPolicy, PolicyFileError: neither, or a file that cannot be used.
+        """
+        if name_or_path in policy_names() or not Path(name_or_path).is_file():
+            policy = build_policy(name_or_path, PolicyContext(seed=self._settings.seed))
+            return Candidate(policy, Identity(policy.name, digest=policy.name))
+        data = Path(name_or_path).read_bytes()
+        return self.from_bytes(data, Identity(Path(name_or_path).name))
+
+    def from_bytes(self, data: bytes, identity: Identity) -> Candidate:
+        """A policy file's content.
+
+        Raises:
+            PolicyFileError: it cannot be used.
+        """
+        content = parse_policy_file(data, identity.name)
+        return self._learned(content.spec, content.weights, replace(identity, digest=digest_of(data)))
+
+    def from_head(self, spec: PolicySpec, weights: Weights, step: int) -> Candidate:
+        """The learner's head at a step."""
+        digest = sha256(weights_to_bytes(weights)).hexdigest()
+        return self._learned(spec, weights, Identity(f"head-{step}", head_step=step, digest=digest))
+
+    def _learned(self, spec: PolicySpec, weights: Weights, identity: Identity) -> Candidate:
+        explorer = JobAwareExploration(self._settings.exploration) if self._settings.exploration > 0 else None
+        policy = LearnedPolicy(
+            spec,
+            weights,
+            seed=self._settings.seed,
+            mode=ActingMode(self._settings.mode),
+            explorer=explorer,
+            label=identity.name,
+        )
+        return Candidate(policy, identity, spec, weights)
+
+
+class Office:
+    """Holds the acting policy and at most one successor; the newest proposal wins."""
+
+    def __init__(self, first: Candidate) -> None:
+        self._holder = first
+        self._successor: Candidate | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def holder(self) -> Candidate:
+        """Who decides now."""
+        return self._holder
+
+    def propose(self, candidate: Candidate) -> None:
+        """Let `candidate` decide from the next decision on; callable from any thread."""
+        with self._lock:
+            self._successor = candidate
+
+    def begin_decision(self, number: int) -> tuple[Candidate, bool]:
+        """Who makes this decision, and whether they are new in office. Only the loop calls this.
+
+        The random numbers of a decision follow from the seed and its number alone, whoever was in office before.
+        """
+        with self._lock:
+            successor, self._successor = self._successor, None
+        if successor is not None:
+            self._holder = successor
+        policy = self._holder.policy
+        if isinstance(policy, LearnedPolicy):
+            policy.decision_index = number
+            policy.inference_seconds.clear()  # or it would grow for as long as the agent lives
+        return self._holder, successor is not None

@@ -1,0 +1,97 @@
+"""The workloads of a simulated cluster, read and checked before the first decision."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+
+from cluster_agent.errors import BadConfig
+from cluster_agent.settings import EpisodeSettings, SimulatedBackendSettings
+from policy_net.domain import SpeedModel
+from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.sources import WorkloadOptions, load_workload
+from policy_net.simulation.speed import default_speeds, read_speed_table
+from policy_net.simulation.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One workload and the machines that it meets."""
+
+    workload: Workload
+    environment: Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """All that a simulated cluster will live through.
+
+    Attributes:
+        speeds: the truth; no policy may see it.
+        digest: of everything that a saved simulation depends on.
+    """
+
+    items: tuple[Episode, ...]
+    speeds: SpeedModel
+    digest: str
+
+    @property
+    def jobs_total(self) -> int:
+        """Jobs of all episodes."""
+        return sum(len(episode.workload.jobs) for episode in self.items)
+
+    @property
+    def job_types(self) -> tuple[str, ...]:
+        """Types of all jobs, in order of appearance."""
+        return tuple(dict.fromkeys(job.job_type for episode in self.items for job in episode.workload.jobs))
+
+
+def load_episodes(settings: SimulatedBackendSettings) -> Episodes:
+    """Read every workload.
+
+    Raises:
+        BadInput: a source or the speed table cannot be used.
+        BadConfig: the number of nodes is neither set nor suggested by the workload.
+    """
+    speeds = default_speeds() if settings.speeds is None else read_speed_table(settings.speeds)
+    count = len(settings.workloads) if settings.episodes is None else settings.episodes
+    items = []
+    for index in range(count):
+        turn, position = divmod(index, len(settings.workloads))
+        items.append(_load(settings, settings.workloads[position], turn, speeds))
+    depends_on = settings.model_dump(mode="json", exclude={"pace", "baseline"})
+    digest = sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
+    return Episodes(tuple(items), speeds, digest)
+
+
+def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int, speeds: SpeedModel) -> Episode:
+    """The episode of the `turn`-th round through the list; each round has fresh seeds."""
+    machines = settings.environment
+    options = WorkloadOptions(
+        seed=chosen.seed + turn,
+        limit_jobs=chosen.limit_jobs,
+        window=chosen.window,
+        job_kind=chosen.job_kind,
+        gpus_per_node=machines.gpus_per_node,
+        cpus_per_node=machines.cpus_per_node,
+        arrival_scale=chosen.arrival_scale,
+        speeds=speeds,
+    )
+    workload = load_workload(chosen.source, options)
+    nodes = machines.nodes or workload.suggested_nodes
+    if nodes is None:
+        raise BadConfig(f"setting backend.environment.nodes is missing, and {chosen.source!r} suggests no number")
+    slotted = workload.slotted if machines.decide_on is None else machines.decide_on == "slot"
+    environment = Environment(
+        nodes=nodes,
+        gpus_per_node=machines.gpus_per_node,
+        cpus_per_node=machines.cpus_per_node,
+        slot_seconds=machines.slot_seconds,
+        decide_on=DecideOn.SLOT if slotted else DecideOn.EVENT,
+        debounce_seconds=machines.debounce_seconds,
+        capacity_mode=machines.capacity_mode,
+        speed_noise=machines.speed_noise,
+        seed=machines.seed + turn,
+    )
+    return Episode(workload, environment)

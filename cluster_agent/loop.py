@@ -1,0 +1,187 @@
+"""The slot: observe → decide → guard → apply → progress → reward → experience.
+
+The loop runs in one thread and waits for nothing but the cluster: what it learned is handed to the trainer without
+waiting, and what it writes to disk may fail without stopping it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from cluster_agent.acting import Candidate, Office
+from cluster_agent.backends.base import Backend
+from cluster_agent.deadline import DeadlineAsker
+from cluster_agent.decision_log import DecisionLog, DecisionRecord
+from cluster_agent.errors import BackendUnavailable
+from cluster_agent.guard import Guard, GuardedDecision
+from cluster_agent.settings import PolicySettings
+from cluster_agent.telemetry import Telemetry
+from policy_net.domain import ClusterState, Progress, Trigger
+from policy_net.learning.replay import Experience
+
+_log = structlog.get_logger()
+
+_BACKEND_RETRY_SECONDS = 5.0
+"""Between two questions to a cluster that does not answer: decisions are minutes apart, and it has enough to do."""
+
+
+class Reward(Protocol):
+    """Turns what happened into what is learned from; holds the beliefs."""
+
+    def measure(self, state: ClusterState, progress: list[Progress], seconds: float) -> float:
+        """The reward of an interval, after which the beliefs have seen it."""
+        ...
+
+
+class Memory(Protocol):
+    """What must outlive the agent besides the cluster itself."""
+
+    def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
+        """Keep the counts (and the beliefs)."""
+        ...
+
+
+class DecisionLoop:
+    """Runs decisions until the backend has no more of them.
+
+    Args:
+        learn: takes experience without waiting; None if nothing is learned here.
+        decisions: how many were made in earlier lives of this agent.
+        wait: waits up to so many seconds; True when the agent is to stop.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        office: Office,
+        guard: Guard,
+        asker: DeadlineAsker,
+        reward: Reward,
+        memory: Memory,
+        telemetry: Telemetry,
+        policy_settings: PolicySettings,
+        wait: Callable[[float], bool],
+        log: DecisionLog | None = None,
+        learn: Callable[[Experience], None] | None = None,
+        decisions: int = 0,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._backend = backend
+        self._office = office
+        self._guard = guard
+        self._asker = asker
+        self._reward = reward
+        self._memory = memory
+        self._telemetry = telemetry
+        self._policy_settings = policy_settings
+        self._wait = wait
+        self._log = log
+        self._learn = learn
+        self._wall_clock = wall_clock
+        self._previous_reward: float | None = None
+        self.decisions = decisions
+
+    @property
+    def interventions(self) -> Mapping[str, int]:
+        """The guard's interventions, by reason, over all lives of this agent."""
+        return self._guard.counts
+
+    def close(self) -> None:
+        """Close what the loop writes to, and let the policy's thread end."""
+        self._asker.close()
+        if self._log is not None:
+            self._log.close()
+
+    def run(self) -> None:
+        """Decide until the backend is finished or the agent is to stop."""
+        while not self._backend.finished:
+            try:
+                if not self._decide_once():
+                    return
+            except BackendUnavailable as error:
+                self._telemetry.backend_failures.inc()
+                _log.warning("backend-unavailable", error=str(error))
+                if self._wait(_BACKEND_RETRY_SECONDS):
+                    return
+
+    def _decide_once(self) -> bool:
+        """One decision and what came of it; False when the agent is to stop."""
+        observed = self._backend.observe()
+        if observed is None:
+            return False
+        state, trigger = observed
+        number = self.decisions
+        candidate, fresh = self._office.begin_decision(number)
+        if fresh:
+            _log.info("policy-in-office", policy=candidate.identity.name, version=candidate.identity.version)
+        guarded = self._guard.decide(partial(self._asker.ask, candidate.policy), state, trigger)
+        self.decisions += 1
+        self._keep(number, state, trigger, candidate, guarded)
+        progress = self._backend.apply(guarded.decision)
+        seconds = self._backend.time_seconds - state.time_seconds
+        reward = self._reward.measure(state, progress, seconds)
+        self._previous_reward = reward
+        self._hand_over(guarded, reward, seconds)
+        for policy in (candidate.policy, self._guard.fallback):
+            policy.observe(progress)
+        self._telemetry.decided(guarded, reward, candidate.identity.version)
+        _log.info(
+            "decision",
+            number=number,
+            time_seconds=round(state.time_seconds, 3),
+            trigger=trigger.value,
+            jobs=len(state.jobs),
+            policy=candidate.identity.name,
+            tasks=sum(grant.tasks for grant in guarded.decision.allocation.values()),
+            interventions=[intervention.value for intervention in guarded.interventions],
+            detail=guarded.detail,
+            decide_ms=round(1000 * guarded.decide_seconds, 2),
+            reward=round(reward, 4),
+        )
+        return True
+
+    def _keep(
+        self, number: int, state: ClusterState, trigger: Trigger, candidate: Candidate, guarded: GuardedDecision
+    ) -> None:
+        """Log and remember; a full disk is reported and does not stop the cluster."""
+        identity = candidate.identity
+        record = DecisionRecord(
+            number=number,
+            wall_time_seconds=self._wall_clock(),
+            state=state,
+            trigger=trigger,
+            policy=identity.name,
+            version=identity.version,
+            head_step=identity.head_step,
+            digest=identity.digest,
+            seed=self._policy_settings.seed,
+            mode=self._policy_settings.mode,
+            exploration=self._policy_settings.exploration,
+            decision=guarded.decision,
+            samples=guarded.samples,
+            interventions=tuple(intervention.value for intervention in guarded.interventions),
+            decide_seconds=guarded.decide_seconds,
+            previous_reward=self._previous_reward,
+        )
+        try:
+            if self._log is not None:
+                self._log.append(record)
+            self._memory.save(self.decisions, self._guard.counts)
+        except OSError as error:
+            self._telemetry.log_failures.inc()
+            _log.error("decision-not-logged", number=number, error=str(error))
+
+    def _hand_over(self, guarded: GuardedDecision, reward: float, seconds: float) -> None:
+        """Give the trainer what can be learned from; what a guard changed, or no policy chose, cannot."""
+        if self._learn is None or guarded.samples is None or not guarded.trainable or seconds <= 0.0:
+            return
+        if not math.isfinite(reward):
+            _log.warning("reward-not-finite", reward=str(reward))
+            return
+        self._learn(Experience(guarded.samples, reward, seconds))

@@ -1,0 +1,66 @@
+"""What an agent knows beyond its cluster's state: how often it decided, what its guard did, what it believes of speeds.
+
+Written before a decision is carried out, so that no decision number is used twice: an agent killed in between makes
+the same decision again under the next number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster_agent.errors import StateDamaged
+from cluster_agent.state_files import read_json, write_json
+from policy_net.domain import ClusterState, Progress
+from policy_net.errors import BadInput
+from policy_net.learning.settings import RewardKind
+from policy_net.reward import paper_reward, slot_utility_reward
+from policy_net.throughput.parametric import OnlineFit
+
+MEMORY = "agent.json"
+
+
+class AgentMemory:
+    """Counts and beliefs on disk."""
+
+    def __init__(self, state_dir: Path, beliefs: OnlineFit) -> None:
+        """Read what an earlier life left, if there was one.
+
+        Raises:
+            StateDamaged: the file cannot be read back.
+        """
+        self._path = state_dir / MEMORY
+        self._beliefs = beliefs
+        saved = read_json(self._path) or {"decisions": 0, "interventions": {}, "beliefs": {}}
+        try:
+            self.decisions = int(saved["decisions"])
+            self.interventions: dict[str, int] = dict(saved["interventions"])
+            beliefs.restore(saved["beliefs"])
+        except (KeyError, TypeError, ValueError, BadInput) as error:
+            raise StateDamaged(f"{self._path}: damaged ({error}); remove it to start afresh") from error
+
+    def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
+        """Keep the counts and what is believed now."""
+        content = {
+            "decisions": decisions,
+            "interventions": dict(interventions),
+            "beliefs": self._beliefs.snapshot(),
+        }
+        write_json(self._path, content)
+
+
+class BelievedReward:
+    """The training reward under this cluster's own beliefs, which it sharpens."""
+
+    def __init__(self, kind: RewardKind, beliefs: OnlineFit) -> None:
+        self._kind = kind
+        self._beliefs = beliefs
+
+    def measure(self, state: ClusterState, progress: list[Progress], seconds: float) -> float:
+        """The reward under what was believed at the decision; the beliefs see the interval afterwards."""
+        if self._kind is RewardKind.PAPER:
+            reward = paper_reward(state, progress)
+        else:
+            reward = slot_utility_reward(state, progress, self._beliefs, seconds)
+        self._beliefs.observe(progress)
+        return reward

@@ -1,0 +1,121 @@
+"""What an agent says about itself: Prometheus metrics named `fedl2_agent_<what>_<unit>`, and structured log lines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from cluster_agent.errors import BadConfig
+from cluster_agent.guard import GuardedDecision
+from cluster_agent.settings import TelemetrySettings
+
+_DECIDE_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Telemetry:
+    """All metrics of one agent, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.decisions = Counter(
+            "fedl2_agent_decisions_total", "Decisions made by this process.", registry=self.registry
+        )
+        self.decide_seconds = Histogram(
+            "fedl2_agent_decide_seconds",
+            "From the state to the policy's allocation.",
+            buckets=_DECIDE_SECONDS,
+            registry=self.registry,
+        )
+        self.interventions = Counter(
+            "fedl2_agent_guard_interventions_total",
+            "Decisions that the guard changed or replaced, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.reward = Gauge("fedl2_agent_reward_ratio", "Reward of the latest interval.", registry=self.registry)
+        self.log_failures = Counter(
+            "fedl2_agent_log_failures_total", "Decisions that could not be written to disk.", registry=self.registry
+        )
+        self.backend_failures = Counter(
+            "fedl2_agent_backend_failures_total", "Times the cluster did not answer.", registry=self.registry
+        )
+        self.queue_decisions = Gauge(
+            "fedl2_agent_trainer_queue_decisions", "Decisions that wait for the trainer.", registry=self.registry
+        )
+        self.dropped_decisions = Counter(
+            "fedl2_agent_trainer_dropped_decisions_total",
+            "Decisions that nobody could learn from in time.",
+            registry=self.registry,
+        )
+        self.updates = Counter(
+            "fedl2_agent_updates_total", "Gradient updates, by how they ended.", ["outcome"], registry=self.registry
+        )
+        self.staleness_steps = Histogram(
+            "fedl2_agent_staleness_steps",
+            "Head steps between an update's base and its application.",
+            buckets=_STALENESS_STEPS,
+            registry=self.registry,
+        )
+        self.learner_calls = Counter(
+            "fedl2_agent_learner_calls_total",
+            "Calls to the learner, by method and outcome.",
+            ["method", "outcome"],
+            registry=self.registry,
+        )
+        self.rejected_versions = Counter(
+            "fedl2_agent_rejected_versions_total",
+            "Assigned policy versions that could not be used.",
+            registry=self.registry,
+        )
+        self.acting_version = Gauge(
+            "fedl2_agent_acting_version_number", "The version in office; 0 for none.", registry=self.registry
+        )
+
+    def decided(self, guarded: GuardedDecision, reward: float, version: int) -> None:
+        """Count one decision and its consequence."""
+        self.decisions.inc()
+        self.decide_seconds.observe(guarded.decide_seconds)
+        self.reward.set(reward)
+        self.acting_version.set(version)
+        for intervention in guarded.interventions:
+            self.interventions.labels(intervention.value).inc()
+
+    def serve(self, settings: TelemetrySettings) -> int | None:
+        """Answer scrapes; returns the port, None if none is wanted.
+
+        Raises:
+            BadConfig: the port is taken.
+        """
+        if settings.metrics_port is None:
+            return None
+        try:
+            server, _ = start_http_server(settings.metrics_port, settings.metrics_host, registry=self.registry)
+        except OSError as error:
+            raise BadConfig(
+                f"telemetry.metrics_port {settings.metrics_port}: cannot listen on {settings.metrics_host} "
+                f"({error.strerror}); choose another port"
+            ) from error
+        return int(server.server_port)
+
+
+def configure_logging(level: str, stream: TextIO | None = None) -> None:
+    """Structured lines on stderr: for people on a terminal, JSON otherwise."""
+    target = sys.stderr if stream is None else stream
+    for_people = target.isatty()
+    renderer = structlog.dev.ConsoleRenderer() if for_people else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
