@@ -1,0 +1,249 @@
+"""One agent, put together from its settings and run to its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+import structlog
+
+import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
+from cluster_agent.acting import Candidate, CandidateFactory, Office
+from cluster_agent.backends.baseline import Baseline
+from cluster_agent.backends.episodes import load_episodes
+from cluster_agent.backends.simulated import SimulatedBackend
+from cluster_agent.backoff import Backoff
+from cluster_agent.deadline import DeadlineAsker
+from cluster_agent.decision_log import DecisionLog
+from cluster_agent.errors import BadConfig, NoPolicy
+from cluster_agent.experience_queue import ExperienceQueue
+from cluster_agent.first_policy import KeptVersion, fetched_policy, local_policy
+from cluster_agent.fleet_link import FleetLink
+from cluster_agent.guard import Guard
+from cluster_agent.learner import AgentStatus, Head
+from cluster_agent.learner_client import LearnerClient
+from cluster_agent.loop import DecisionLoop
+from cluster_agent.memory import AgentMemory, BelievedReward
+from cluster_agent.pace import build_pacer
+from cluster_agent.session import Session
+from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
+from cluster_agent.summary import TrainingCounts, write_summary
+from cluster_agent.telemetry import Telemetry
+from cluster_agent.trainer import OnHead, Trainer
+from policy_net.domain import PolicyContext
+from policy_net.exchange.spec import PolicySpec
+from policy_net.policy import build_policy
+from policy_net.throughput.parametric import OnlineFit
+
+_log = structlog.get_logger()
+
+_PROMPT_SECONDS = 2.0
+"""After a signal, experience may take this long to reach the learner: whoever stops an agent waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    """What exists only where there is a learner."""
+
+    client: LearnerClient
+    link: FleetLink
+    trainer: Trainer | None
+
+
+class Agent:
+    """One cluster's agent; `run` it once.
+
+    Building it reads every file that the settings name, and may fetch a first policy; nothing runs yet.
+
+    Raises:
+        BadConfig, BadInput, StateDamaged, NoPolicy: something that it needs cannot be used, or is not there.
+    """
+
+    def __init__(self, settings: AgentSettings, stop: threading.Event) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._telemetry = Telemetry()
+        _make_folder(settings)
+        self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
+        episodes = load_episodes(settings.backend)
+        self._baseline = Baseline(episodes, settings.guard.fallback)
+        pacer = build_pacer(settings.backend.pace, self._queue, stop.wait, time.monotonic)
+        self._backend = SimulatedBackend(episodes, settings.state_dir, pacer, self._baseline.average_jct_seconds)
+        self._factory = CandidateFactory(settings.policy)
+        self._kept = KeptVersion(settings.state_dir)
+        first = local_policy(settings.policy, self._factory, self._kept)
+        if settings.learner is None:
+            if first is None:
+                raise NoPolicy("no policy to schedule with: set policy.initial, or a learner to fetch one from")
+            self._office = Office(first)
+            self._loop = self._build_loop()
+            self._fleet = None
+        else:
+            client, session = self._connect(settings.learner, first)
+            self._office = Office(first or self._fetch_first(settings.learner, client, session))
+            self._loop = self._build_loop()
+            self._fleet = self._build_fleet(settings.learner, client, session)
+
+    def run(self) -> None:
+        """Schedule until the cluster is done or the agent is told to stop; then end in good order.
+
+        Raises:
+            BadConfig: the metrics port is taken; nothing has started then.
+        """
+        port = self._telemetry.serve(self._settings.telemetry)
+        if self._settings.backend.baseline:
+            self._baseline.start()
+        if self._fleet is not None:
+            self._fleet.link.start()
+            if self._fleet.trainer is not None:
+                self._fleet.trainer.start()
+        _log.info(
+            "agent-started",
+            cluster=self._settings.cluster,
+            policy=self._office.holder.identity.name,
+            decisions_before=self._loop.decisions,
+            metrics_port=port,
+        )
+        try:
+            self._loop.run()
+        finally:
+            self._end()
+
+    def status(self) -> AgentStatus:
+        """What a heartbeat says; callable from any thread."""
+        trainer = None if self._fleet is None else self._fleet.trainer
+        return AgentStatus(
+            cluster=self._backend.status(),
+            decisions=self._loop.decisions,
+            acting_version=self._office.holder.identity.version,
+            learning_step=0 if trainer is None else trainer.head_step,
+            interventions=self._loop.interventions,
+            finished=self._backend.finished,
+        )
+
+    def _build_loop(self) -> DecisionLoop:
+        settings = self._settings
+        beliefs = OnlineFit()
+        memory = AgentMemory(settings.state_dir, beliefs)
+        deadline_seconds = settings.guard.deadline_ms / 1000.0
+        fallback = build_policy(settings.guard.fallback, PolicyContext(seed=settings.policy.seed))
+        record = settings.decision_log
+        log = DecisionLog(settings.state_dir, record.max_bytes, record.keep) if record.enabled else None
+        return DecisionLoop(
+            backend=self._backend,
+            office=self._office,
+            guard=Guard(fallback, deadline_seconds, memory.interventions),
+            asker=DeadlineAsker(deadline_seconds, time.perf_counter),
+            reward=BelievedReward(settings.learning.actor_critic.reward, beliefs),
+            memory=memory,
+            telemetry=self._telemetry,
+            policy_settings=settings.policy,
+            wait=self._stop.wait,
+            log=log,
+            learn=None if self._queue is None else self._queue.put,
+            decisions=memory.decisions,
+        )
+
+    def _connect(self, learner: LearnerSettings, first: Candidate | None) -> tuple[LearnerClient, Session]:
+        calls = self._telemetry.learner_calls
+        client = LearnerClient(learner, self._settings.cluster, lambda name, outcome: calls.labels(name, outcome).inc())
+        spec = None if first is None else first.spec
+        return client, Session(client, "" if spec is None else spec.digest, self._backend.job_types)
+
+    def _fetch_first(self, learner: LearnerSettings, client: LearnerClient, session: Session) -> Candidate:
+        return fetched_policy(
+            self._settings.policy,
+            self._factory,
+            self._kept,
+            client,
+            session,
+            self._backoff(learner, 0),
+            learner.retry.maximum_seconds,
+            time.monotonic,
+            self._stop.wait,
+        )
+
+    def _build_fleet(self, learner: LearnerSettings, client: LearnerClient, session: Session) -> _Fleet:
+        settings = self._settings
+        on_head: OnHead | None = None
+        follows_head = settings.policy.acting is Acting.HEAD
+        if follows_head:
+            on_head = self._put_head_forward
+        trainer = None
+        if self._queue is not None:
+            trainer = Trainer(
+                client,
+                session,
+                self._queue,
+                settings.learning,
+                settings.cluster,
+                lambda: self._office.holder.spec,
+                self._telemetry,
+                self._backoff(learner, 1),
+                time.monotonic,
+                on_head,
+            )
+        link = FleetLink(
+            client,
+            session,
+            self._office,
+            self._factory,
+            self.status,
+            self._telemetry,
+            self._kept,
+            self._backoff(learner, 2),
+            learner.heartbeat_seconds,
+            follow_versions=settings.policy.acting is Acting.ASSIGNED,
+            follow_head=follows_head and trainer is None,
+        )
+        return _Fleet(client, link, trainer)
+
+    def _put_head_forward(self, head: Head, spec: PolicySpec) -> None:
+        self._office.propose(self._factory.from_head(spec, head.weights, head.step))
+
+    def _backoff(self, learner: LearnerSettings, thread: int) -> Backoff:
+        """Waits of one thread of this cluster: other clusters draw others, or they would all knock at once."""
+        return Backoff(learner.retry, f"{self._settings.cluster}/{thread}")
+
+    def _end(self) -> None:
+        """Bring experience to the learner, say good-bye, write the summary."""
+        training = TrainingCounts()
+        fleet = self._fleet
+        if fleet is not None:
+            flush_seconds = self._settings.learning.flush_seconds
+            if self._stop.is_set():
+                flush_seconds = min(flush_seconds, _PROMPT_SECONDS)
+            if fleet.trainer is not None:
+                fleet.trainer.finish(flush_seconds if fleet.link.reachable else 0.0)
+                training = fleet.trainer.counts
+            fleet.link.finish(_PROMPT_SECONDS)
+            fleet.client.close()
+        self._loop.close()
+        status = self.status()
+        write_summary(self._settings.state_dir, self._settings.cluster, status, training)
+        _log.info(
+            "agent-ended",
+            cluster=self._settings.cluster,
+            finished=status.finished,
+            jobs_done=status.cluster.jobs_done,
+            avg_jct_seconds=round(status.cluster.avg_jct_seconds, 1),
+            decisions=status.decisions,
+            acknowledged=training.acknowledged,
+        )
+
+
+def run_agent(settings: AgentSettings, stop: threading.Event) -> None:
+    """Build an agent and run it to its end.
+
+    Raises:
+        BadConfig, BadInput, StateDamaged, NoPolicy: as `Agent`.
+    """
+    Agent(settings, stop).run()
+
+
+def _make_folder(settings: AgentSettings) -> None:
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadConfig(f"setting state_dir: {settings.state_dir} cannot be used ({error.strerror})") from error

@@ -1,0 +1,64 @@
+"""`cluster-agent run`: the only place of the agent that knows arguments, signals and exit codes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from cluster_agent.agent import run_agent
+from cluster_agent.errors import AgentError, BadConfig, NoPolicy, StateDamaged
+from cluster_agent.settings import read_settings
+from cluster_agent.telemetry import configure_logging
+from policy_net import cli_errors
+
+app = typer.Typer(
+    help="Schedules one cluster's training jobs with the fleet's policy, and helps to improve it.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+_EXIT_CODES = {
+    BadConfig: cli_errors.BAD_INPUT,
+    StateDamaged: cli_errors.BAD_INPUT,
+    NoPolicy: cli_errors.UNREACHABLE,
+    AgentError: cli_errors.FAILED,
+}
+
+
+@app.callback()
+def _program() -> None:
+    """Keep `run` a command of its own: more will stand beside it."""
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Option(help="The agent's configuration (YAML).", show_default=False)],
+    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by cli_errors)
+) -> None:
+    """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
+    settings = read_settings(config)
+    configure_logging(settings.telemetry.log_level)
+    stop = threading.Event()
+
+    def stop_soon(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop.set()
+
+    signal.signal(signal.SIGTERM, stop_soon)
+    signal.signal(signal.SIGINT, stop_soon)
+    run_agent(settings, stop)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(cli_errors.run(app, "cluster-agent", codes=_EXIT_CODES))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Which policy an agent starts with: the version it last acted with, its configured one, or one fetched right now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster_agent.acting import Candidate, CandidateFactory, Identity
+from cluster_agent.backends.base import Wait
+from cluster_agent.backoff import Backoff
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NoPolicy, StateDamaged, VersionRejected
+from cluster_agent.learner import FetchedPolicy, Learner
+from cluster_agent.session import Session
+from cluster_agent.settings import Acting, PolicySettings
+from cluster_agent.state_files import write_bytes
+from policy_net.errors import PolicyFileError
+from policy_net.exchange.policy_file import digest_of
+from policy_net.exchange.spec import PolicySpec
+
+_KEPT = re.compile(r"^v(\d+)\.safetensors$")
+
+
+def checked_candidate(fetched: FetchedPolicy, spec: PolicySpec, factory: CandidateFactory) -> Candidate:
+    """A fetched version, ready to act.
+
+    Raises:
+        VersionRejected: its digest, spec or content is not what was announced.
+    """
+    name = f"v{fetched.version}"
+    digest = digest_of(fetched.data)
+    if digest != fetched.digest:
+        raise VersionRejected(f"{name}: the file's digest is {digest}, announced was {fetched.digest}")
+    try:
+        candidate = factory.from_bytes(fetched.data, Identity(name, version=fetched.version))
+    except PolicyFileError as error:
+        raise VersionRejected(str(error)) from error
+    if candidate.spec is None or candidate.spec.digest != spec.digest:
+        raise VersionRejected(f"{name}: is of another spec than the fleet's {spec.digest[:12]}")
+    return candidate
+
+
+class KeptVersion:
+    """The version in office, on disk: an agent that starts while the learner is away acts with it."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / "policies"
+
+    def keep(self, fetched: FetchedPolicy) -> None:
+        """Keep this one and forget the others."""
+        write_bytes(self._folder / f"v{fetched.version}.safetensors", fetched.data)
+        for path, version in self._files():
+            if version != fetched.version:
+                path.unlink(missing_ok=True)
+
+    def load(self, factory: CandidateFactory) -> Candidate | None:
+        """The kept version; None if there is none.
+
+        Raises:
+            StateDamaged: it cannot be used.
+        """
+        files = self._files()
+        if not files:
+            return None
+        path, version = files[-1]
+        try:
+            return factory.from_bytes(path.read_bytes(), Identity(f"v{version}", version=version))
+        except (OSError, PolicyFileError) as error:
+            raise StateDamaged(f"{path}: cannot be used ({error}); remove it") from error
+
+    def _files(self) -> list[tuple[Path, int]]:
+        """Kept files and their versions, the newest file last."""
+        if not self._folder.is_dir():
+            return []
+        found = [(path, _KEPT.match(path.name)) for path in self._folder.iterdir()]
+        files = [(path, int(match.group(1))) for path, match in found if match is not None]
+        return sorted(files, key=lambda file: file[0].stat().st_mtime_ns)
+
+
+def local_policy(settings: PolicySettings, factory: CandidateFactory, kept: KeptVersion) -> Candidate | None:
+    """The version that acted here last, else the configured policy; None if there is neither.
+
+    Raises:
+        UnknownPolicy, PolicyFileError: the configured one cannot be used.
+        StateDamaged: the kept one cannot be used.
+    """
+    configured = None if settings.initial is None else factory.from_name_or_file(settings.initial)
+    remembered = kept.load(factory) if settings.acting is Acting.ASSIGNED else None
+    return remembered or configured
+
+
+def fetched_policy(
+    settings: PolicySettings,
+    factory: CandidateFactory,
+    kept: KeptVersion,
+    learner: Learner,
+    session: Session,
+    backoff: Backoff,
+    patience_seconds: float,
+    clock: Callable[[], float],
+    wait: Wait,
+) -> Candidate:
+    """What the learner wants this cluster to act with.
+
+    Raises:
+        NoPolicy: it could not be had within `patience_seconds`, or cannot be used.
+    """
+    deadline = clock() + patience_seconds
+    while True:
+        try:
+            return _fetch(settings, factory, kept, learner, session)
+        except LearnerUnreachable as error:
+            pause = backoff.next_seconds()
+            if clock() + pause > deadline or wait(pause):
+                raise NoPolicy(
+                    f"no policy to schedule with: none is kept here, and the learner is not reachable ({error}); "
+                    "set policy.initial or start the learner"
+                ) from error
+        except (LearnerRefused, VersionRejected) as error:
+            raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
+
+
+def _fetch(
+    settings: PolicySettings, factory: CandidateFactory, kept: KeptVersion, learner: Learner, session: Session
+) -> Candidate:
+    registration = session.registered()
+    if settings.acting is Acting.HEAD:
+        head = learner.pull_head(registration, None)
+        if head is None:
+            raise LearnerRefused("PullHead: the learner sent no head")
+        return factory.from_head(registration.spec, head.weights, head.step)
+    if registration.assigned_version == 0:
+        raise LearnerRefused("the learner has assigned no version to this cluster (`policyctl assign` does)")
+    fetched = learner.fetch_policy(registration.assigned_version)
+    candidate = checked_candidate(fetched, registration.spec, factory)
+    kept.keep(fetched)
+    return candidate

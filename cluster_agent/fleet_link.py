@@ -1,0 +1,150 @@
+"""The thread that keeps in touch with the learner: heartbeats, and new versions put forward for office.
+
+Nothing that goes wrong here reaches the loop: the agent goes on with the policy it has, and tries again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from cluster_agent.acting import CandidateFactory, Office
+from cluster_agent.backoff import Backoff
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
+from cluster_agent.first_policy import KeptVersion, checked_candidate
+from cluster_agent.learner import AgentStatus, Learner
+from cluster_agent.session import Session
+from cluster_agent.telemetry import Telemetry
+from policy_net.exchange.spec import PolicySpec
+
+_log = structlog.get_logger()
+
+_BAD_VERSION_BEATS = 30
+"""A version that could not be used is fetched again after so many heartbeats: it may have been the transfer."""
+
+
+class FleetLink:
+    """Sends heartbeats and follows assignments until it is stopped.
+
+    Args:
+        status: how the agent is now; callable from this thread.
+        follow_versions: whether assigned versions act here.
+        follow_head: puts the head forward instead, once a heartbeat.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        session: Session,
+        office: Office,
+        factory: CandidateFactory,
+        status: Callable[[], AgentStatus],
+        telemetry: Telemetry,
+        kept: KeptVersion,
+        backoff: Backoff,
+        heartbeat_seconds: float,
+        follow_versions: bool,
+        follow_head: bool,
+    ) -> None:
+        self._learner = learner
+        self._session = session
+        self._office = office
+        self._factory = factory
+        self._status = status
+        self._telemetry = telemetry
+        self._kept = kept
+        self._backoff = backoff
+        self._heartbeat_seconds = heartbeat_seconds
+        self._follow_versions = follow_versions
+        self._follow_head = follow_head
+        self._version: int | None = None
+        self._head_step: int | None = None
+        self._bad_versions: dict[int, int] = {}
+        self._reachable = True
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet-link", daemon=True)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the latest call was answered."""
+        return self._reachable
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def finish(self, seconds: float) -> None:
+        """Stop, after a last heartbeat if the learner is there; waits at most so long."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def beat(self) -> None:
+        """One heartbeat, and what follows from its answer.
+
+        Raises:
+            LearnerUnreachable, LearnerRefused: as `Learner`.
+        """
+        registration = self._session.registered()
+        assignment = self._learner.heartbeat(registration.incarnation, self._status())
+        if assignment.reregister:
+            self._session.forget(registration.incarnation)
+            registration = self._session.registered()
+            assignment = self._learner.heartbeat(registration.incarnation, self._status())
+        if self._follow_versions:
+            self._consider(assignment.version, registration.spec)
+        if self._follow_head and assignment.head_step != self._head_step:
+            head = self._learner.pull_head(registration, self._head_step)
+            if head is not None:
+                self._head_step = head.step
+                self._office.propose(self._factory.from_head(registration.spec, head.weights, head.step))
+
+    def _consider(self, version: int, spec: PolicySpec) -> None:
+        """Fetch, check and put forward an assigned version that is not in office yet."""
+        if version in (0, self._version):
+            return
+        if self._bad_versions.get(version, 0) > 0:
+            self._bad_versions[version] -= 1
+            return
+        try:
+            fetched = self._learner.fetch_policy(version)
+            candidate = checked_candidate(fetched, spec, self._factory)
+        except (VersionRejected, LearnerRefused) as error:
+            self._bad_versions[version] = _BAD_VERSION_BEATS
+            self._telemetry.rejected_versions.inc()
+            _log.error("version-rejected", version=version, error=str(error))
+            return
+        # Numbers are a learner's own: the first beat compares content, in case this is another learner's v1.
+        if candidate.identity.digest != self._office.holder.identity.digest:
+            self._office.propose(candidate)
+        self._version = version
+        try:
+            self._kept.keep(fetched)
+        except OSError as error:
+            _log.warning("version-not-kept", version=version, error=str(error))
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._stop.wait(self._attempt())
+        if self._reachable:
+            self._attempt()
+
+    def _attempt(self) -> float:
+        """One beat; returns how long to wait for the next."""
+        try:
+            self.beat()
+        except LearnerUnreachable as error:
+            if self._reachable:
+                _log.warning("learner-away", error=str(error))
+            self._reachable = False
+            return self._backoff.next_seconds()
+        except LearnerRefused as error:
+            _log.error("learner-refused", error=str(error))
+            return self._backoff.next_seconds()
+        if not self._reachable:
+            _log.info("learner-back")
+        self._reachable = True
+        self._backoff.reset()
+        return self._heartbeat_seconds

@@ -1,0 +1,114 @@
+"""What an agent asks of the learner, as plain values; `learner_client.py` asks over gRPC, tests ask a fake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+from cluster_agent.backends.base import BackendStatus
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.spec import PolicySpec, Weights
+
+
+class PushOutcome(StrEnum):
+    """What became of an update."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The learner's answer to a cluster that says it is there.
+
+    Attributes:
+        incarnation: numbers this registration; update sequences start at 1 within it.
+        spec: of the head.
+        learning: False if this cluster's updates are not wanted.
+    """
+
+    incarnation: int
+    spec: PolicySpec
+    head_step: int
+    assigned_version: int
+    learning: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The learner's newest weights."""
+
+    step: int
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class PushAnswer:
+    """What became of an update, and the head after it if it was sent along."""
+
+    outcome: PushOutcome
+    reason: str
+    head_step: int
+    staleness: int
+    head: Head | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the learner wants of this cluster now."""
+
+    version: int
+    head_step: int
+    reregister: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPolicy:
+    """A published version as it came over the wire; not checked yet."""
+
+    version: int
+    data: bytes
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """What a heartbeat says."""
+
+    cluster: BackendStatus
+    decisions: int
+    acting_version: int
+    learning_step: int
+    interventions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    finished: bool = False
+
+
+class Learner(Protocol):
+    """The calls of fleet.proto that an agent makes.
+
+    Every call raises `LearnerUnreachable` if no answer came in time and `LearnerRefused` if the answer was no.
+    """
+
+    def register(self, spec_digest: str, job_types: Sequence[str]) -> Registration:
+        """Say that this cluster is there; `spec_digest` is empty where any spec will do."""
+        ...
+
+    def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
+        """The head; None if it is still the one of `have_step`."""
+        ...
+
+    def push(self, update: GradientUpdate, spec: PolicySpec) -> PushAnswer:
+        """Offer an update; offering the same one again is safe."""
+        ...
+
+    def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
+        """Say how things are."""
+        ...
+
+    def fetch_policy(self, version: int) -> FetchedPolicy:
+        """A published version's file."""
+        ...

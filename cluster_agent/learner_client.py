@@ -1,0 +1,196 @@
+"""The learner over gRPC: deadlines on every call, gRPC's errors translated, nothing retried here.
+
+Retrying is the caller's: only it knows whether a call still matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from cluster_agent.errors import BadConfig, LearnerRefused, LearnerUnreachable
+from cluster_agent.learner import (
+    AgentStatus,
+    Assignment,
+    FetchedPolicy,
+    Head,
+    PushAnswer,
+    PushOutcome,
+    Registration,
+)
+from cluster_agent.settings import LearnerSettings, TlsSettings
+from policy_net.errors import PolicyNetError
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.spec import PolicySpec, weights_from_bytes, weights_to_bytes
+
+_MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+"""Room for a policy of 64 million parameters; gRPC's own 4 MB would refuse one of 256-wide layers and J = 200."""
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    # gRPC reconnects by itself; it must not wait longer than our own backoff does.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_retries", 0),
+)
+
+_FINAL = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+"""Statuses that the same request would get again; every other one may be the network's or the learner's bad moment."""
+
+Observer = Callable[[str, str], None]
+"""Is told of every call's method and outcome."""
+
+_OUTCOMES = {
+    fleet_pb2.PushReply.APPLIED: PushOutcome.APPLIED,
+    fleet_pb2.PushReply.DUPLICATE: PushOutcome.DUPLICATE,
+    fleet_pb2.PushReply.REJECTED: PushOutcome.REJECTED,
+}
+
+
+class LearnerClient:
+    """A `Learner` at an address."""
+
+    def __init__(self, settings: LearnerSettings, cluster: str, observe: Observer) -> None:
+        """Open a channel; nothing is sent yet.
+
+        Raises:
+            BadConfig: a TLS file cannot be read.
+        """
+        self._cluster = cluster
+        self._seconds = settings.retry.call_seconds
+        self._observe = observe
+        if settings.tls is None:
+            self._channel = grpc.insecure_channel(settings.address, options=_OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(settings.address, _credentials(settings.tls), options=_OPTIONS)
+        self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
+
+    def close(self) -> None:
+        """Close the channel; a call under way fails."""
+        self._channel.close()
+
+    def register(self, spec_digest: str, job_types: Sequence[str]) -> Registration:
+        """See `Learner.register`."""
+        request = fleet_pb2.RegisterRequest(cluster=self._cluster, spec_digest=spec_digest, job_types=job_types)
+        reply = self._call("Register", self._fleet.Register, request)
+        spec = _understood("Register", PolicySpec.from_json, reply.spec_json)
+        if spec.digest != reply.spec_digest:
+            raise LearnerRefused(f"Register: the learner's spec has digest {spec.digest}, it says {reply.spec_digest}")
+        return Registration(reply.incarnation, spec, reply.head_step, reply.assigned_version, reply.learning)
+
+    def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
+        """See `Learner.pull_head`."""
+        request = fleet_pb2.PullHeadRequest(
+            cluster=self._cluster,
+            incarnation=registration.incarnation,
+            have_step=have_step or 0,
+            have=have_step is not None,
+        )
+        reply = self._call("PullHead", self._fleet.PullHead, request)
+        if reply.unchanged:
+            return None
+        spec = registration.spec
+        if reply.spec_digest != spec.digest:
+            raise LearnerRefused(f"PullHead: the head is of spec {reply.spec_digest[:12]}, not {spec.digest[:12]}")
+        return Head(reply.step, _understood("PullHead", weights_from_bytes, reply.weights, spec))
+
+    def push(self, update: GradientUpdate, spec: PolicySpec) -> PushAnswer:
+        """See `Learner.push`; asks for the head, since the next gradient will be computed at it."""
+        request = fleet_pb2.PushRequest(
+            cluster=self._cluster,
+            incarnation=update.incarnation,
+            sequence=update.sequence,
+            base_step=update.base_step,
+            spec_digest=update.spec_digest,
+            gradient=weights_to_bytes(update.gradient),
+            samples=update.samples,
+            effective_samples=update.effective_samples,
+            statistics=dict(update.statistics),
+            want_weights=True,
+        )
+        reply = self._call("Push", self._fleet.Push, request)
+        outcome = _OUTCOMES.get(reply.outcome)
+        if outcome is None:
+            raise LearnerRefused(
+                f"Push: the learner answered with outcome {reply.outcome}, which this agent does not know"
+            )
+        head = None
+        if reply.weights:
+            head = Head(reply.head_step, _understood("Push", weights_from_bytes, reply.weights, spec))
+        return PushAnswer(outcome, reply.reason, reply.head_step, reply.staleness, head)
+
+    def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
+        """See `Learner.heartbeat`."""
+        jobs = status.cluster
+        message = fleet_pb2.ClusterStatus(
+            time_seconds=jobs.time_seconds,
+            decisions=status.decisions,
+            jobs_running=jobs.jobs_running,
+            jobs_waiting=jobs.jobs_waiting,
+            jobs_done=jobs.jobs_done,
+            avg_jct_seconds=jobs.avg_jct_seconds,
+            baseline_jct_seconds=jobs.baseline_jct_seconds,
+            acting_version=status.acting_version,
+            learning_step=status.learning_step,
+            guard_interventions=dict(status.interventions),
+            finished=status.finished,
+            jobs_total=jobs.jobs_total,
+        )
+        request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
+        reply = self._call("Heartbeat", self._fleet.Heartbeat, request)
+        return Assignment(reply.assigned_version, reply.head_step, reply.reregister)
+
+    def fetch_policy(self, version: int) -> FetchedPolicy:
+        """See `Learner.fetch_policy`."""
+        request = fleet_pb2.FetchPolicyRequest(cluster=self._cluster, version=version)
+        reply = self._call("FetchPolicy", self._fleet.FetchPolicy, request)
+        return FetchedPolicy(reply.version, reply.policy_file, reply.digest)
+
+    def _call(self, name: str, method: Callable[..., Any], request: object) -> Any:
+        try:
+            reply = method(request, timeout=self._seconds)
+        except grpc.RpcError as error:
+            code = error.code()
+            self._observe(name, code.name.lower())
+            kind = LearnerRefused if code in _FINAL else LearnerUnreachable
+            raise kind(f"{name}: {code.name}: {error.details()}") from error
+        except ValueError as error:  # gRPC's answer to a call on a closed channel
+            self._observe(name, "closed")
+            raise LearnerUnreachable(f"{name}: the connection is closed") from error
+        self._observe(name, "ok")
+        return reply
+
+
+def _understood(method: str, parse: Callable[..., Any], *arguments: object) -> Any:
+    try:
+        return parse(*arguments)
+    except PolicyNetError as error:
+        raise LearnerRefused(f"{method}: the learner's answer cannot be used: {error}") from error
+
+
+def _credentials(tls: TlsSettings) -> grpc.ChannelCredentials:
+    contents = []
+    for name, path in (
+        ("ca_file", tls.ca_file),
+        ("key_file", tls.key_file),
+        ("certificate_file", tls.certificate_file),
+    ):
+        try:
+            contents.append(path.read_bytes())
+        except OSError as error:
+            raise BadConfig(f"setting learner.tls.{name}: {path} cannot be read ({error.strerror})") from error
+    return grpc.ssl_channel_credentials(*contents)

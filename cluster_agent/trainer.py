@@ -1,0 +1,282 @@
+"""Learning beside the loop: experience → replay → gradient at the learner's head → push.
+
+One thread, one update at a time, numbered 1, 2, 3 … within an incarnation. An update without an answer is offered again
+under its number until there is one, so that it is applied exactly once; it is given up only when the learner no longer
+knows the incarnation, which then cannot apply it either. Meanwhile the loop decides on and the queue stays bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import structlog
+
+from cluster_agent.backoff import Backoff
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable
+from cluster_agent.experience_queue import ExperienceQueue
+from cluster_agent.learner import Head, Learner, PushAnswer, PushOutcome, Registration
+from cluster_agent.session import Session
+from cluster_agent.settings import LearningSettings
+from cluster_agent.summary import TrainingCounts
+from cluster_agent.telemetry import Telemetry
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.spec import PolicySpec
+from policy_net.learning.replay import Experience, ExperienceReplay
+
+if TYPE_CHECKING:
+    from policy_net.learning.actor_critic import GradientComputer, GradientResult
+
+_log = structlog.get_logger()
+
+_LOOK_UP_SECONDS = 0.2
+"""How often an idle trainer looks whether it is to stop."""
+
+UNKNOWN_INCARNATION = "unknown-incarnation"
+"""The learner's word for a push that belongs to no registration it knows."""
+
+OnHead = Callable[[Head, PolicySpec], None]
+
+
+class Trainer:
+    """Turns experience into updates until it is finished.
+
+    Args:
+        acting_spec: the spec of what decides here now; experience of another spec than the head's is of no use.
+        on_head: is told of every new head (an agent that acts on the head follows it).
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        session: Session,
+        queue: ExperienceQueue,
+        settings: LearningSettings,
+        cluster: str,
+        acting_spec: Callable[[], PolicySpec | None],
+        telemetry: Telemetry,
+        backoff: Backoff,
+        clock: Callable[[], float],
+        on_head: OnHead | None = None,
+    ) -> None:
+        self._learner = learner
+        self._session = session
+        self._queue = queue
+        self._settings = settings
+        self._cluster = cluster
+        self._acting_spec = acting_spec
+        self._telemetry = telemetry
+        self._backoff = backoff
+        self._clock = clock
+        self._on_head = on_head
+        self._replay = ExperienceReplay(settings.replay_samples, settings.seed)
+        self._random = np.random.default_rng((settings.seed, 1))
+        self._computer: tuple[str, GradientComputer] | None = None
+        self._incarnation = 0
+        self._sequence = 0
+        self._head: Head | None = None
+        self._head_since = 0.0
+        self._pushed = 0
+        self._outcomes: Counter[str] = Counter()
+        self._rejections: Counter[str] = Counter()
+        self._staleness_steps = 0
+        self._draining = threading.Event()
+        self._abort = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
+
+    @property
+    def head_step(self) -> int:
+        """The step of the newest head seen; 0 before the first."""
+        return 0 if self._head is None else self._head.step
+
+    @property
+    def counts(self) -> TrainingCounts:
+        """What came of the updates so far."""
+        applied = self._outcomes[PushOutcome.APPLIED]
+        return TrainingCounts(
+            pushed=self._pushed,
+            acknowledged=applied + self._outcomes[PushOutcome.DUPLICATE],
+            rejected=dict(self._rejections),
+            dropped_decisions=self._queue.dropped,
+            staleness_mean=self._staleness_steps / applied if applied else 0.0,
+        )
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def finish(self, seconds: float) -> None:
+        """Work off what waits, for at most so long, and end."""
+        self._draining.set()
+        self._thread.join(seconds)
+        self._abort.set()
+
+    def _run(self) -> None:
+        since_update = 0
+        while not self._abort.is_set():
+            experience = self._queue.take(_LOOK_UP_SECONDS)
+            if experience is None:
+                if self._draining.is_set():
+                    return
+                continue
+            self._replay.add(experience)
+            since_update += 1
+            try:
+                if since_update >= self._settings.update_every_decisions:
+                    since_update = 0
+                    self.update()
+            except Exception:
+                # A fault of ours must not end learning for good, nor pass unseen.
+                self._telemetry.updates.labels("failed").inc()
+                _log.exception("update-failed")
+            finally:
+                self._queue.done()
+                self._telemetry.queue_decisions.set(self._queue.waiting)
+
+    def update(self) -> PushAnswer | None:
+        """Compute one gradient at the head and have it answered; None if there was nothing to push, or no time."""
+        while not self._abort.is_set():
+            try:
+                registration = self._session.registered()
+                if not registration.learning:
+                    self._count("unwanted")
+                    return None
+                update = self._prepare(registration)
+                return None if update is None else self._push(update, registration)
+            except LearnerUnreachable:
+                self._abort.wait(self._backoff.next_seconds())
+            except LearnerRefused as error:
+                _log.error("update-refused", error=str(error))
+                self._count("refused")
+                self._rejections["refused"] += 1
+                self._head = None
+                if self._session.current is not None:
+                    self._session.forget(self._session.current.incarnation)
+                self._abort.wait(self._backoff.next_seconds())
+                return None
+        return None
+
+    def _prepare(self, registration: Registration) -> GradientUpdate | None:
+        """An update that was not offered yet; None if experience does not suffice for one."""
+        spec = registration.spec
+        acting = self._acting_spec()
+        if acting is None or acting.digest != spec.digest:
+            self._count("other-spec")
+            return None
+        if registration.incarnation != self._incarnation:
+            self._incarnation = registration.incarnation
+            self._sequence = 0
+            self._head = None
+        segment = self._replay.segment(
+            self._settings.actor_critic.segment_decisions, newest=self._settings.segments == "newest"
+        )
+        if self._settings.permute_rewards:
+            segment = self._permuted(segment)
+        head = self._fresh_head(registration)
+        result = self._gradient(head, segment, spec)
+        if result is None:
+            self._count("not-enough-samples")
+            return None
+        self._sequence += 1
+        return GradientUpdate(
+            cluster=self._cluster,
+            incarnation=registration.incarnation,
+            sequence=self._sequence,
+            base_step=head.step,
+            spec_digest=spec.digest,
+            gradient=result.gradient,
+            samples=result.samples,
+            effective_samples=result.effective_samples,
+            statistics=result.statistics,
+        )
+
+    def _push(self, update: GradientUpdate, registration: Registration) -> PushAnswer | None:
+        """Offer one update until it is answered; None if the agent ends first."""
+        self._pushed += 1
+        while not self._abort.is_set():
+            try:
+                answer = self._learner.push(update, registration.spec)
+            except LearnerUnreachable as error:
+                self._count("retried")
+                _log.debug("push-unanswered", sequence=update.sequence, error=str(error))
+                self._abort.wait(self._backoff.next_seconds())
+                continue
+            self._backoff.reset()
+            self._take(answer, update, registration)
+            return answer
+        return None
+
+    def _take(self, answer: PushAnswer, update: GradientUpdate, registration: Registration) -> None:
+        """Count an answer, and keep the head that came with it."""
+        self._outcomes[answer.outcome] += 1
+        self._count(answer.outcome)
+        if answer.outcome is PushOutcome.REJECTED:
+            self._rejections[answer.reason or "unnamed"] += 1
+            if answer.reason == UNKNOWN_INCARNATION:
+                self._session.forget(registration.incarnation)
+        elif answer.outcome is PushOutcome.APPLIED:
+            self._staleness_steps += answer.staleness
+            self._telemetry.staleness_steps.observe(answer.staleness)
+        self._adopt(answer.head, registration.spec)
+        _log.debug(
+            "update",
+            sequence=update.sequence,
+            base_step=update.base_step,
+            outcome=answer.outcome,
+            reason=answer.reason,
+            staleness=answer.staleness,
+            samples=update.samples,
+            effective_samples=round(update.effective_samples, 1),
+            **{name: round(value, 5) for name, value in update.statistics.items()},
+        )
+
+    def _fresh_head(self, registration: Registration) -> Head:
+        """The head to compute at: what the last push returned, or pulled again if that is old."""
+        head = self._head
+        age = self._clock() - self._head_since
+        if head is None or age > self._settings.head_max_age_seconds:
+            pulled = self._learner.pull_head(registration, None if head is None else head.step)
+            if pulled is not None:
+                self._adopt(pulled, registration.spec)
+            elif head is not None:
+                self._head_since = self._clock()
+        if self._head is None:
+            raise LearnerRefused("PullHead: the learner calls the head unchanged before it ever sent one")
+        return self._head
+
+    def _adopt(self, head: Head | None, spec: PolicySpec) -> None:
+        if head is None:
+            return
+        changed = self._head is None or head.step != self._head.step
+        self._head = head
+        self._head_since = self._clock()
+        if changed and self._on_head is not None:
+            self._on_head(head, spec)
+
+    def _gradient(self, head: Head, segment: Sequence[Experience], spec: PolicySpec) -> GradientResult | None:
+        # torch takes a second to import and threads to run: only an agent that learns pays, and not the loop's thread.
+        import torch  # noqa: PLC0415
+
+        from policy_net.learning.actor_critic import GradientComputer, NotEnoughSamples  # noqa: PLC0415
+
+        if self._computer is None or self._computer[0] != spec.digest:
+            torch.set_num_threads(1)  # agents and learner share a machine's cores; the nets are small
+            computer = GradientComputer(spec, self._settings.actor_critic, self._settings.seed)
+            self._computer = (spec.digest, computer)
+        try:
+            return self._computer[1].gradient(head.weights, segment)
+        except NotEnoughSamples:
+            return None
+
+    def _permuted(self, segment: Sequence[Experience]) -> list[Experience]:
+        order = self._random.permutation(len(segment))
+        return [
+            replace(entry, reward=segment[other].reward) for entry, other in zip(segment, order.tolist(), strict=True)
+        ]
+
+    def _count(self, outcome: str) -> None:
+        self._telemetry.updates.labels(outcome).inc()
