@@ -92,11 +92,12 @@ def replay(
         before = clock()
         decision = policy.decide(state, trigger)
         decide_seconds.append(clock() - before)
+        may_change = simulation.arrivals_pending
         progress = simulation.apply(decision)
         policy.observe(progress)
         completed += sum(entry.finished for entry in progress)
-        trained = simulation.arrivals_pending or any(entry.epochs > 0 for entry in progress)
-        idle_decisions = 0 if trained else idle_decisions + 1
+        may_change = may_change or any(entry.epochs > 0 for entry in progress)
+        idle_decisions = 0 if may_change else idle_decisions + 1
         if idle_decisions >= MAX_IDLE_DECISIONS:
             raise NoProgress(
                 f"policy {policy.name!r} let none of the {len(state.jobs)} remaining jobs of workload"

@@ -1,0 +1,125 @@
+from dataclasses import replace as changed
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import PairSpeeds, RandomPolicy, make_spec, make_workload, workloads
+
+from policy_net.domain import CapacityMode
+from policy_net.errors import BadInput, InvalidAllocation
+from policy_net.simulation.engine import Simulation
+from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.vector import VectorSimulation
+from policy_net.simulation.workload import Workload
+
+POOLED = Environment(2, capacity_mode=CapacityMode.POOLED)
+
+
+def started(environment: Environment, *batch: Workload) -> VectorSimulation:
+    vector = VectorSimulation(environment, PairSpeeds())
+    vector.reset(batch)
+    return vector
+
+
+def close(left: float, right: float, noise: float) -> bool:
+    """Equal bit for bit without noise; with it, numpy's and Python's logarithms differ in the last bit."""
+    return left == right if noise == 0.0 else left == pytest.approx(right, rel=1e-9)
+
+
+@given(st.lists(workloads(), min_size=1, max_size=3), st.integers(2, 4), st.sampled_from([0.0, 0.3]), st.integers(0, 9))
+@settings(max_examples=50)
+def test_the_dynamics_are_those_of_the_scalar_engine(
+    batch: list[Workload], nodes: int, noise: float, seed: int
+) -> None:
+    environment = Environment(nodes, capacity_mode=CapacityMode.POOLED, speed_noise=noise, seed=seed)
+    vector = started(environment, *batch)
+    scalars = [Simulation(workload, environment, PairSpeeds()) for workload in batch]
+    policy = RandomPolicy(seed)
+    for _ in range(500):
+        assert vector.done_B.tolist() == [scalar.finished for scalar in scalars]
+        if vector.done_B.all():
+            break
+        allocation = np.zeros_like(vector.allocation_BJ2)
+        progress = []
+        for b, (workload, scalar) in enumerate(zip(batch, scalars, strict=True)):
+            if scalar.finished:
+                progress.append({})
+                continue
+            state, trigger = scalar.observe()
+            assert vector.time_B[b] == state.time_seconds
+            shown = {job.job_id: job for job in state.jobs}
+            for j, spec in enumerate(workload.jobs):
+                assert vector.present_BJ[b, j] == (spec.job_id in shown)
+                if spec.job_id in shown:
+                    assert close(vector.remaining_BJ[b, j], shown[spec.job_id].remaining_epochs, noise)
+                    assert close(vector.run_seconds_BJ[b, j], shown[spec.job_id].run_seconds, noise)
+            decision = policy.decide(state, trigger)
+            for j, spec in enumerate(workload.jobs):
+                allocation[b, j] = decision.of(spec.job_id).workers, decision.of(spec.job_id).ps
+            progress.append({entry.job_id: entry for entry in scalar.apply(decision)})
+        step = vector.step(allocation)
+        for b, workload in enumerate(batch):
+            for j, spec in enumerate(workload.jobs):
+                entry = progress[b].get(spec.job_id)
+                for name, values in (("epochs", step.epochs_BJ), ("samples", step.samples_BJ)):
+                    assert close(values[b, j], 0.0 if entry is None else getattr(entry, name), noise)
+                assert close(step.seconds_BJ[b, j], 0.0 if entry is None else entry.seconds, noise)
+                assert step.finished_BJ[b, j] == (entry is not None and entry.finished)
+                if entry is not None:
+                    assert close(step.remaining_BJ[b, j], entry.remaining_epochs, noise)
+    for b, scalar in enumerate(scalars):
+        ends = [outcome.end_seconds for outcome in scalar.outcomes()]
+        for j, end in enumerate(ends):
+            assert (end is None and np.isnan(vector.end_BJ[b, j])) or close(vector.end_BJ[b, j], end or 0.0, noise)
+
+
+def test_mean_completion_times_are_per_cluster() -> None:
+    short, long = make_workload(make_spec()), make_workload(make_spec(0), make_spec(1, total_epochs=36.0))
+    vector = started(POOLED, short, long)
+    assert np.isnan(vector.avg_jct_seconds_B()).all()
+    while not vector.done_B.all():
+        vector.step(np.where(vector.present_BJ[..., None], 1, 0) * np.ones(2, dtype=np.int64))
+    assert vector.avg_jct_seconds_B().tolist() == [1200.0, 2400.0]
+
+
+def test_a_cluster_that_is_done_stays_where_it_is() -> None:
+    vector = started(POOLED, make_workload(make_spec()), make_workload(make_spec(total_epochs=60.0)))
+    first = vector.step(np.ones((2, 1, 2), dtype=np.int64))
+    assert first.done_B.tolist() == [True, False]
+    time = vector.time_B[0]
+    second = vector.step(np.array([[[0, 0]], [[1, 1]]]))
+    assert vector.time_B[0] == time
+    assert second.epochs_BJ.tolist() == [[0.0], [12.0]]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "message"),
+    [
+        ([[[17, 1], [0, 0]]], "cluster 0, job 0: 17 workers and 1 PSs"),
+        ([[[1, -1], [0, 0]]], "outside its caps"),
+        ([[[1, 1], [1, 1]]], "cluster 0, job 1: 1 workers and 1 PSs are outside its caps, or it is not there"),
+        ([[[5, 1], [0, 0]]], "cluster 0: 5 GPUs are allocated, it has 4"),
+        ([[[1, 8], [0, 0]]], "cluster 0: 18000 millicores are allocated, it has 16000"),
+        ([[[1, 1]]], "shape"),
+    ],
+)
+def test_an_impossible_allocation_is_refused_and_changes_nothing(allocation: object, message: str) -> None:
+    vector = started(POOLED, make_workload(make_spec(0), make_spec(1, submit_time_seconds=9000.0)))
+    with pytest.raises(InvalidAllocation, match=message):
+        vector.step(np.array(allocation))
+    assert vector.time_B.tolist() == [0.0]
+    assert vector.done_epochs_BJ.tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "environment", [changed(POOLED, decide_on=DecideOn.EVENT), changed(POOLED, capacity_mode=CapacityMode.NODES)]
+)
+def test_only_pooled_slots_are_offered(environment: Environment) -> None:
+    with pytest.raises(BadInput, match="slot decisions and pooled capacity"):
+        VectorSimulation(environment, PairSpeeds())
+
+
+def test_a_job_that_never_fits_is_refused() -> None:
+    with pytest.raises(BadInput, match="never fits"):
+        started(changed(POOLED, gpus_per_node=0), make_workload(make_spec()))
