@@ -43,45 +43,47 @@ class SplitHull:
 
     Attributes:
         segments: in order, starting at 0/0, slopes falling; empty if the type cannot train at all.
-        splits: (speed in samples/s, split), fastest first, without any split that another beats with no more of
-            either role: the best use of whatever room is left is the first that fits.
+        splits: fastest first, without any split that another beats with no more of either role: the best use of
+            whatever room is left is the first that fits.
     """
 
     segments: tuple[Segment, ...]
-    splits: tuple[tuple[float, Allocation], ...]
+    splits: tuple[Allocation, ...]
+
+
+Corner = tuple[int, float, Allocation]
+"""Tasks, utility, split."""
 
 
 def split_hull(grid: NDArray[np.float64], max_ps: int, max_workers: int) -> SplitHull:
     """Compute the hull from speeds in samples/s, shape (17, 17) indexed [ps, workers]."""
-    speeds = grid[: max_ps + 1, : max_workers + 1]
-    best_within = np.maximum.accumulate(np.maximum.accumulate(speeds, axis=0), axis=1)
-    worth_it = np.zeros(speeds.shape, dtype=bool)
-    worth_it[1:, 1:] = (speeds[1:, 1:] > best_within[:-1, 1:]) & (speeds[1:, 1:] > best_within[1:, :-1])
-    splits = [
-        (speed, Allocation(workers, ps))
-        for speed, ps, workers in zip(
-            speeds[worth_it].tolist(), *(axis.tolist() for axis in worth_it.nonzero()), strict=True
-        )
-    ]
-    splits.sort(key=lambda entry: (-entry[0], entry[1].tasks))
-
-    corners: list[tuple[int, float, Allocation]] = [(0, 0.0, SUSPENDED)]
+    splits = _unbeaten_splits(grid[: max_ps + 1, : max_workers + 1])
+    corners: list[Corner] = [(0, 0.0, SUSPENDED)]
     fastest_so_far = 0.0
     for speed, split in sorted(splits, key=lambda entry: (entry[1].tasks, -entry[0])):
         if speed <= fastest_so_far:
             continue
         fastest_so_far = speed
-        tasks, utility = split.tasks, speed**FAIRNESS_EXPONENT / FAIRNESS_EXPONENT
-        while (
-            len(corners) > 1 and _slope(corners[-2], corners[-1]) * (tasks - corners[-1][0]) <= utility - corners[-1][1]
-        ):
+        corner = (split.tasks, speed**FAIRNESS_EXPONENT / FAIRNESS_EXPONENT, split)
+        while len(corners) > 1 and _slope(corners[-2], corners[-1]) <= _slope(corners[-1], corner):
             corners.pop()
-        corners.append((tasks, utility, split))
+        corners.append(corner)
     segments = tuple(Segment(start[2], end[2], _slope(start, end)) for start, end in pairwise(corners))
-    return SplitHull(segments, tuple(splits))
+    return SplitHull(segments, tuple(split for _, split in splits))
 
 
-def _slope(start: tuple[int, float, Allocation], end: tuple[int, float, Allocation]) -> float:
+def _unbeaten_splits(speeds: NDArray[np.float64]) -> list[tuple[float, Allocation]]:
+    """Speed and split, fastest first, of all splits that are faster than everything within them."""
+    best_within = np.maximum.accumulate(np.maximum.accumulate(speeds, axis=0), axis=1)
+    faster = (speeds[1:, 1:] > best_within[:-1, 1:]) & (speeds[1:, 1:] > best_within[1:, :-1])
+    splits = [
+        (float(speeds[ps + 1, workers + 1]), Allocation(workers + 1, ps + 1))
+        for ps, workers in np.argwhere(faster).tolist()
+    ]
+    return sorted(splits, key=lambda entry: (-entry[0], entry[1].tasks))
+
+
+def _slope(start: Corner, end: Corner) -> float:
     return (end[1] - start[1]) / (end[0] - start[0])
 
 

@@ -53,10 +53,7 @@ class MarginalPolicy:
                     heapq.heappush(queue, (-hull.segments[step + 1].slope * urgencies[index], index, step + 1))
                 continue
             # The step is too large for what is left: settle for the fastest split that fits, and close the job.
-            held = hull.segments[step].start
-            for _, split in hull.splits:
-                if split == held or room.change(index, split):
-                    break
+            room.settle(index, hull.splits)
         return Decision({job.job_id: held for job, held in zip(state.jobs, room.held, strict=True) if held.tasks})
 
     def _probe(self, state: ClusterState, room: Room) -> set[int]:

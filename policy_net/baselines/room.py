@@ -5,6 +5,8 @@ Sums of resources decide everything in pooled mode, and rule most things out in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Resources
 from policy_net.placement.capacity import Capacity, open_capacity
 
@@ -37,6 +39,21 @@ class Room:
         self._free = free
         self._held[index] = target
         return True
+
+    def settle(self, index: int, candidates: Sequence[Allocation]) -> None:
+        """Give the index-th job the first candidate that fits in place of what it holds, or that comes to the same."""
+        job = self._state.jobs[index]
+        held = self._held[index]
+        within = self._free + job.worker_demand * held.workers + job.ps_demand * held.ps
+        # Plain integers: this is where a planner spends its time when the cluster is full.
+        worker_cpu, worker_gpu = job.worker_demand.cpu_milli, job.worker_demand.gpu
+        ps_cpu, ps_gpu = job.ps_demand.cpu_milli, job.ps_demand.gpu
+        for candidate in candidates:
+            workers, ps = candidate.workers, candidate.ps
+            if workers * worker_cpu + ps * ps_cpu > within.cpu_milli or workers * worker_gpu + ps * ps_gpu > within.gpu:
+                continue
+            if candidate == held or self.change(index, candidate):
+                return
 
     def _place(self, index: int, target: Allocation, workers: int, ps: int) -> bool:
         """Whether the nodes have room too; takes it."""
