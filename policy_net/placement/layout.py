@@ -35,14 +35,17 @@ class NodeLayout:
         return tuple(counts.items())
 
 
+LAYOUTS_KEPT = 16
+"""Enough for the clusters that one process simulates in turn; each keeps its nodes from decision to decision."""
+
 _latest: list[NodeLayout] = []
 
 
 def layout_of(nodes: tuple[Node, ...]) -> NodeLayout:
-    """The layout of these nodes; remembers the latest one, as a cluster's nodes rarely change between decisions."""
+    """The layout of these nodes; the latest ones are remembered by the identity of the tuple."""
     for layout in _latest:
         if layout.nodes is nodes:
             return layout
     layout = NodeLayout(nodes)
-    _latest[:] = [layout]
+    _latest[:] = [layout, *_latest[: LAYOUTS_KEPT - 1]]
     return layout

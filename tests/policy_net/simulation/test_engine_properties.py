@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -85,7 +86,7 @@ def test_work_is_conserved(workload: Workload, env: Environment, seed: int) -> N
 def test_times_are_in_order(workload: Workload, env: Environment, seed: int) -> None:
     simulation = Simulation(workload, env, PairSpeeds())
     times = [now for now, _ in run(simulation, RandomPolicy(seed))]
-    assert all(later > earlier or env.debounce_seconds == 0 for earlier, later in zip(times, times[1:], strict=False))
+    assert all(later > earlier or env.debounce_seconds == 0 for earlier, later in pairwise(times))
     assert times == sorted(times)
     if env.decide_on is DecideOn.SLOT:
         assert all(now % env.slot_seconds == 0 for now in times)

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import PairSpeeds, RandomPolicy, make_spec, make_workload, workloads
 
-from policy_net.domain import CapacityMode
+from policy_net.domain import CapacityMode, ClusterState, Progress
 from policy_net.errors import BadInput, InvalidAllocation
 from policy_net.simulation.engine import Simulation
 from policy_net.simulation.environment import DecideOn, Environment
-from policy_net.simulation.vector import VectorSimulation
+from policy_net.simulation.vector import VectorSimulation, VectorStep
 from policy_net.simulation.workload import Workload
 
 POOLED = Environment(2, capacity_mode=CapacityMode.POOLED)
@@ -27,6 +27,28 @@ def close(left: float, right: float, noise: float) -> bool:
     return left == right if noise == 0.0 else left == pytest.approx(right, rel=1e-9)
 
 
+def assert_same_view(vector: VectorSimulation, b: int, workload: Workload, state: ClusterState, noise: float) -> None:
+    shown = {job.job_id: job for job in state.jobs}
+    for j, spec in enumerate(workload.jobs):
+        assert vector.present_BJ[b, j] == (spec.job_id in shown)
+        if spec.job_id in shown:
+            assert close(vector.remaining_BJ[b, j], shown[spec.job_id].remaining_epochs, noise)
+            assert close(vector.run_seconds_BJ[b, j], shown[spec.job_id].run_seconds, noise)
+
+
+def assert_same_progress(
+    step: VectorStep, b: int, workload: Workload, progress: dict[str, Progress], noise: float
+) -> None:
+    for j, spec in enumerate(workload.jobs):
+        entry = progress.get(spec.job_id)
+        assert step.finished_BJ[b, j] == (entry is not None and entry.finished)
+        assert close(step.epochs_BJ[b, j], entry.epochs if entry else 0.0, noise)
+        assert close(step.samples_BJ[b, j], entry.samples if entry else 0.0, noise)
+        assert close(step.seconds_BJ[b, j], entry.seconds if entry else 0.0, noise)
+        if entry:
+            assert close(step.remaining_BJ[b, j], entry.remaining_epochs, noise)
+
+
 @given(st.lists(workloads(), min_size=1, max_size=3), st.integers(2, 4), st.sampled_from([0.0, 0.3]), st.integers(0, 9))
 @settings(max_examples=50)
 def test_the_dynamics_are_those_of_the_scalar_engine(
@@ -41,33 +63,21 @@ def test_the_dynamics_are_those_of_the_scalar_engine(
         if vector.done_B.all():
             break
         allocation = np.zeros_like(vector.allocation_BJ2)
-        progress = []
+        progress: list[dict[str, Progress]] = []
         for b, (workload, scalar) in enumerate(zip(batch, scalars, strict=True)):
             if scalar.finished:
                 progress.append({})
                 continue
             state, trigger = scalar.observe()
             assert vector.time_B[b] == state.time_seconds
-            shown = {job.job_id: job for job in state.jobs}
-            for j, spec in enumerate(workload.jobs):
-                assert vector.present_BJ[b, j] == (spec.job_id in shown)
-                if spec.job_id in shown:
-                    assert close(vector.remaining_BJ[b, j], shown[spec.job_id].remaining_epochs, noise)
-                    assert close(vector.run_seconds_BJ[b, j], shown[spec.job_id].run_seconds, noise)
+            assert_same_view(vector, b, workload, state, noise)
             decision = policy.decide(state, trigger)
             for j, spec in enumerate(workload.jobs):
                 allocation[b, j] = decision.of(spec.job_id).workers, decision.of(spec.job_id).ps
             progress.append({entry.job_id: entry for entry in scalar.apply(decision)})
         step = vector.step(allocation)
         for b, workload in enumerate(batch):
-            for j, spec in enumerate(workload.jobs):
-                entry = progress[b].get(spec.job_id)
-                for name, values in (("epochs", step.epochs_BJ), ("samples", step.samples_BJ)):
-                    assert close(values[b, j], 0.0 if entry is None else getattr(entry, name), noise)
-                assert close(step.seconds_BJ[b, j], 0.0 if entry is None else entry.seconds, noise)
-                assert step.finished_BJ[b, j] == (entry is not None and entry.finished)
-                if entry is not None:
-                    assert close(step.remaining_BJ[b, j], entry.remaining_epochs, noise)
+            assert_same_progress(step, b, workload, progress[b], noise)
     for b, scalar in enumerate(scalars):
         ends = [outcome.end_seconds for outcome in scalar.outcomes()]
         for j, end in enumerate(ends):
