@@ -1,0 +1,46 @@
+"""`make demo`: a learner and three clusters on this machine, and proof of what they learned."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.local.demo import DemoOptions, run_demo
+from deploy.local.errors import DemoFailed
+from policy_net import cli_errors
+from policy_net.command_options import Debug
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def demo(
+    workloads: Annotated[
+        Path | None, typer.Option("--workloads", metavar="FOLDER", help="Folder of csv files; generated jobs if none.")
+    ] = None,
+    fleet: Annotated[
+        str, typer.Option("--fleet", metavar="A,B,C", help="Clusters: csv names in the folder, or built-in mixes.")
+    ] = "",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws jobs, models and explorations.")] = 0,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs per cluster; 300 of a csv, else 80.")] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long the fleet runs.")] = 150.0,
+    run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run"),
+    report_folder: Annotated[Path, typer.Option("--report-folder", help="Summary and pictures.")] = Path("report"),
+    debug: Debug = False,
+) -> None:
+    """Run a fleet on this machine, watch it learn, compare it with DRF and Optimus."""
+    del debug  # The error boundary looks for the flag itself.
+    names = tuple(name.strip() for name in fleet.split(",") if name.strip())
+    run_demo(DemoOptions(workloads, names, seed, jobs, seconds, run_folder, report_folder))
+
+
+def main() -> None:
+    """Entry point of `python -m deploy.local`."""
+    sys.exit(cli_errors.run(app, "demo", codes={DemoFailed: cli_errors.FAILED}))
+
+
+if __name__ == "__main__":
+    main()

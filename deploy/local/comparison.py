@@ -1,0 +1,115 @@
+"""Which replays the report needs, and what they say: every policy on the same jobs, every version on unseen ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deploy.local.charts.job import JobTimeline
+from deploy.local.charts.learning import VersionScore
+from deploy.local.evaluation import Score, Task, evaluate
+from deploy.local.fleet import PublishedVersion
+from deploy.local.plan import ClusterPlan
+from policy_net.errors import PolicyNetError
+
+CURVE_POINTS = 8
+"""Versions on the learning curve: its shape needs no more, and each costs a replay per cluster and workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The replays' results.
+
+    Attributes:
+        own: cluster to policy (drf, optimus, v1, learned) to its score on the cluster's own jobs.
+        curve: versions on held-out workloads, oldest first.
+        validation_jct_v1, validation_jct_final: average JCT in seconds over all held-out workloads.
+        job: one job's life under the final version.
+    """
+
+    own: dict[str, dict[str, Score]]
+    curve: tuple[VersionScore, ...]
+    validation_jct_v1: float
+    validation_jct_final: float
+    job: JobTimeline
+
+    @property
+    def own_jct_seconds(self) -> dict[str, dict[str, float]]:
+        """Cluster to policy to average JCT."""
+        return {
+            cluster: {policy: score.avg_jct_seconds for policy, score in scores.items()}
+            for cluster, scores in self.own.items()
+        }
+
+
+def compare(
+    plan: Sequence[ClusterPlan], versions: Sequence[PublishedVersion], on_progress: Callable[[float], None]
+) -> Comparison:
+    """Replay what is needed and gather it.
+
+    Raises:
+        PolicyNetError: a replay fails, or leaves jobs behind.
+    """
+    policies = {"drf": "drf", "optimus": "optimus", "v1": str(versions[0].file), "learned": str(versions[-1].file)}
+    own = {
+        (cluster.name, key): Task(cluster, cluster.own, policy, record_timeline=key == "learned")
+        for cluster in plan
+        for key, policy in policies.items()
+    }
+    shown = _spread(versions, CURVE_POINTS)
+    held_out = {
+        (cluster.name, world, policy): Task(cluster, world, policy)
+        for cluster in plan
+        for world in cluster.held_out
+        for policy in ("drf", *(str(version.file) for version in shown))
+    }
+    scores = evaluate([*own.values(), *held_out.values()], on_progress)
+    _check_complete(scores)
+
+    def mean(cluster: ClusterPlan, policy: str) -> float:
+        return _mean([scores[held_out[cluster.name, world, policy]].avg_jct_seconds for world in cluster.held_out])
+
+    def ratio(cluster: ClusterPlan, version: PublishedVersion) -> float:
+        return mean(cluster, str(version.file)) / mean(cluster, "drf")
+
+    curve = tuple(
+        VersionScore(version.version, version.head_step, {cluster.name: ratio(cluster, version) for cluster in plan})
+        for version in shown
+    )
+    return Comparison(
+        own={cluster.name: {policy: scores[own[cluster.name, policy]] for policy in policies} for cluster in plan},
+        curve=curve,
+        validation_jct_v1=_mean([mean(cluster, str(shown[0].file)) for cluster in plan]),
+        validation_jct_final=_mean([mean(cluster, str(shown[-1].file)) for cluster in plan]),
+        job=_busiest_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
+    )
+
+
+def _check_complete(scores: dict[Task, Score]) -> None:
+    for task, score in scores.items():
+        if score.completed < score.jobs:
+            raise PolicyNetError(
+                f"{task.cluster.name}: {task.policy} completed {score.completed} of {score.jobs} jobs only"
+            )
+
+
+def _spread(versions: Sequence[PublishedVersion], count: int) -> list[PublishedVersion]:
+    """At most `count` versions, evenly spaced, with the first and the last."""
+    if len(versions) <= count:
+        return list(versions)
+    return [versions[round(index * (len(versions) - 1) / (count - 1))] for index in range(count)]
+
+
+def _busiest_job(scores: dict[str, Score]) -> JobTimeline:
+    """The job that was resized most often: the one that shows best what the policy does."""
+    cluster, job_id = max(
+        ((cluster, job_id) for cluster, score in scores.items() for job_id in score.timeline),
+        key=lambda pair: len(scores[pair[0]].timeline[pair[1]]),
+    )
+    score = scores[cluster]
+    times, workers, ps = zip(*score.timeline[job_id], strict=True)
+    return JobTimeline(job_id, score.job_types[job_id], cluster, score.submit_seconds[job_id], times, workers, ps)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,74 @@
+"""The configuration files of the fleet's processes: the same YAML that an operator would write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from policy_net.command_options import WorldOptions
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """What the demo sets otherwise than the programs' own defaults, and why.
+
+    Attributes:
+        learning_rate: ten times the learner's default, since a demo has minutes, not weeks.
+        exploration: probability of a repairing action; simulated jobs are there to be tried on.
+        heartbeat_seconds: short, for a lively table.
+    """
+
+    learning_rate: float = 1e-3
+    publish_every_steps: int = 100
+    exploration: float = 0.1
+    heartbeat_seconds: float = 0.5
+
+
+def write_learner_config(path: Path, policy_file: Path, listen: str, settings: FleetSettings) -> Path:
+    """Write a learner's configuration beside its state directory."""
+    return _write(
+        path,
+        {
+            "state_dir": "learner",
+            "initial_policy": str(policy_file.resolve()),
+            "listen": listen,
+            "optimizer": {"learning_rate": settings.learning_rate},
+            # Nobody is there to release versions; see docs/guide/policyctl.md for how it is done elsewhere.
+            "publish": {"every_steps": settings.publish_every_steps, "auto_assign": True, "keep_versions": 0},
+            "telemetry": {"http_listen": None},
+        },
+    )
+
+
+def write_agent_config(
+    path: Path, cluster: str, learner: str, source: str, world: WorldOptions, episodes: int, settings: FleetSettings
+) -> Path:
+    """Write an agent's configuration beside its state directory."""
+    workload: dict[str, Any] = {"source": source, "seed": world.seed, "window": world.window}
+    if world.limit_jobs is not None:
+        workload["limit_jobs"] = world.limit_jobs
+    return _write(
+        path,
+        {
+            "cluster": cluster,
+            "state_dir": f"agent-{cluster}",
+            "learner": {"address": learner, "heartbeat_seconds": settings.heartbeat_seconds},
+            "backend": {
+                "kind": "simulated",
+                "workloads": [workload],
+                "episodes": episodes,
+                "pace": {"kind": "lockstep"},
+            },
+            "policy": {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},
+            "learning": {"seed": world.seed},
+            "telemetry": {"log_level": "warning"},
+        },
+    )
+
+
+def _write(path: Path, content: dict[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return path

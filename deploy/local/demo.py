@@ -1,0 +1,91 @@
+"""The demo from plan to report, in its order; each part has a file of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from deploy.local.comparison import compare
+from deploy.local.configs import FleetSettings
+from deploy.local.display import Display
+from deploy.local.fleet import run_fleet, warm_start
+from deploy.local.plan import make_plan
+from deploy.local.processes import Processes
+from deploy.local.report import Report, print_report, write_report
+from deploy.local.update_records import staleness_by_cluster
+from policy_net.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What a user may choose."""
+
+    workloads: Path | None
+    fleet: tuple[str, ...]
+    seed: int
+    jobs: int | None
+    seconds: float
+    run_folder: Path
+    report_folder: Path
+
+
+def run_demo(options: DemoOptions) -> Report:
+    """Run everything; prints as it goes.
+
+    Raises:
+        BadInput: an option cannot be used; nothing has been started then.
+        DemoFailed: the fleet failed.
+    """
+    began = time.monotonic()
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    plan = make_plan(options.workloads, options.fleet, options.seed, options.jobs)
+    signal.signal(signal.SIGTERM, _interrupt)
+    with _own_folder(options.run_folder) as folder:
+        for cluster in plan:
+            console.print(f"{cluster.name}: {cluster.nodes} nodes, {cluster.jobs} jobs of {cluster.source}")
+            if cluster.held_out_note:
+                console.print(cluster.held_out_note)
+        with Processes(folder) as processes, Display(plan[0].own.slot_seconds, console) as display:
+            v1 = warm_start(plan, folder, processes, display, options.seed)
+            fleet = run_fleet(plan, folder, v1, processes, display, options.seconds, FleetSettings())
+            display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
+            comparison = compare(plan, fleet.versions, display.progress)
+        staleness = staleness_by_cluster(folder / "learner", v1)
+        report = Report(plan, fleet, comparison, staleness, time.monotonic() - began)
+        files = write_report(report, options.report_folder)
+    print_report(report, files, console)
+    return report
+
+
+@contextmanager
+def _own_folder(folder: Path) -> Iterator[Path]:
+    """The run folder, emptied of an earlier demo's files, and held so that no second demo empties this one's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise BadInput(f"{folder}: another demo is running in this folder; wait for it or stop it") from error
+        for pattern in ("*.yaml", "*.log", "v1.safetensors"):
+            for file in folder.glob(pattern):
+                file.unlink()
+        for old in (folder / "learner", folder / "versions", *folder.glob("agent-*")):
+            if old.is_dir():
+                shutil.rmtree(old)
+        yield folder
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """End on SIGTERM as on Ctrl-C: the fleet first."""
+    del number, frame
+    raise KeyboardInterrupt

@@ -1,0 +1,159 @@
+"""The fleet's life: warm start, learner, agents, until there is no time left; then what came of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local.configs import FleetSettings, write_agent_config, write_learner_config
+from deploy.local.display import Display
+from deploy.local.errors import DemoFailed
+from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
+from deploy.local.processes import Processes, free_port
+from deploy.local.watch import FleetNow, LearnerWatch
+
+START_SECONDS = 30.0
+"""How long the learner may take to answer for the first time; it takes two to four on an idle machine."""
+
+WARM_START_SECONDS = 30.0
+"""About what the warm start takes: for its progress bar only."""
+
+POLL_SECONDS = 0.5
+EPISODES = 1000
+"""More rounds through its workload than a cluster gets through: the fleet's time ends before its work does."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedVersion:
+    """A version and the policy file it was written to."""
+
+    version: int
+    head_step: int
+    file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """What the fleet left behind."""
+
+    last: FleetNow
+    versions: tuple[PublishedVersion, ...]
+    interventions: dict[str, int]
+
+
+def warm_start(plan: Sequence[ClusterPlan], folder: Path, processes: Processes, display: Display, seed: int) -> Path:
+    """Train v1 by imitating DRF on the fleet's own kind of workloads, none of which it will be judged on.
+
+    Raises:
+        DemoFailed: training failed.
+    """
+    display.phase("training v1: imitating DRF")
+    out = folder / "v1.safetensors"
+    sources = [argument for cluster in plan for argument in ("--workload", cluster.source)]
+    limit = plan[0].own.limit_jobs
+    window = [] if limit is None else ["--limit-jobs", str(limit)]
+    processes.start(
+        "train",
+        "policy_net.cli",
+        ["train", *sources, *window, "--imitate", "drf", "--seed", str(2 * HELD_OUT_SEED + seed), "--out", str(out)],
+    )
+    began = time.monotonic()
+    while processes.is_running("train"):
+        time.sleep(POLL_SECONDS / 5)
+        display.progress(min((time.monotonic() - began) / WARM_START_SECONDS, 0.98))
+    processes.check()
+    return out
+
+
+def run_fleet(
+    plan: Sequence[ClusterPlan],
+    folder: Path,
+    v1: Path,
+    processes: Processes,
+    display: Display,
+    seconds: float,
+    settings: FleetSettings,
+) -> FleetResult:
+    """Let the clusters schedule and learn for so many seconds, or until all their work is done.
+
+    Raises:
+        DemoFailed: a process ended with an error, or the learner never answered.
+    """
+    display.phase("starting a learner and " + ", ".join(cluster.name for cluster in plan))
+    address = f"127.0.0.1:{free_port()}"
+    learner = write_learner_config(folder / "learner.yaml", v1, address, settings)
+    processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
+    watch = LearnerWatch(address)
+    try:
+        _wait_until(lambda: watch.now() is not None, processes)
+        names = []
+        for cluster in plan:
+            config = write_agent_config(
+                folder / f"agent-{cluster.name}.yaml",
+                cluster.name,
+                address,
+                cluster.source,
+                cluster.own,
+                EPISODES,
+                settings,
+            )
+            names.append(f"agent-{cluster.name}")
+            processes.start(names[-1], "cluster_agent.cli", ["run", "--config", str(config)])
+        display.phase(f"{len(plan)} clusters schedule their jobs and improve one policy")
+        _watch_until_done(watch, names, processes, display, seconds)
+        display.phase("stopping the agents")
+        processes.stop(names)
+        processes.check()
+        last = watch.now()
+        if last is None:
+            raise DemoFailed(f"the learner does not answer any more (see {processes.log_of('learner')})")
+        versions = _download(watch, folder / "versions")
+    finally:
+        watch.close()
+    processes.stop(["learner"])
+    return FleetResult(last, versions, {cluster.name: _interventions(folder, cluster.name, last) for cluster in plan})
+
+
+def _wait_until(ready: Callable[[], bool], processes: Processes) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not ready():
+        processes.check()
+        if time.monotonic() > deadline:
+            raise DemoFailed(
+                f"the learner did not answer within {START_SECONDS:.0f} s (see {processes.log_of('learner')})"
+            )
+        time.sleep(POLL_SECONDS / 5)
+
+
+def _watch_until_done(
+    watch: LearnerWatch, agents: Sequence[str], processes: Processes, display: Display, seconds: float
+) -> None:
+    began = time.monotonic()
+    while (elapsed := time.monotonic() - began) < seconds and any(processes.is_running(name) for name in agents):
+        processes.check()
+        now = watch.now()
+        if now is not None:
+            display.fleet(now, elapsed)
+        display.progress(elapsed / seconds)
+        time.sleep(POLL_SECONDS)
+
+
+def _download(watch: LearnerWatch, folder: Path) -> tuple[PublishedVersion, ...]:
+    folder.mkdir(parents=True, exist_ok=True)
+    versions = []
+    for card in watch.versions():
+        file = folder / f"v{card.version}.safetensors"
+        file.write_bytes(watch.policy_file(card.version))
+        versions.append(PublishedVersion(card.version, card.head_step, file))
+    return tuple(versions)
+
+
+def _interventions(folder: Path, cluster: str, last: FleetNow) -> int:
+    """Times the guard stepped in, from the agent's own summary; from its last heartbeat if it left none."""
+    summary = folder / f"agent-{cluster}" / "summary.json"
+    if summary.exists():
+        return sum(json.loads(summary.read_text(encoding="utf-8"))["guard_interventions"].values())
+    return sum(view.interventions for view in last.clusters if view.name == cluster)
