@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from policy_net.baselines.remaining import remaining_samples
 from policy_net.baselines.truth import true_speeds_for
 from policy_net.domain import (
+    MAX_TASKS_PER_ROLE,
     Allocation,
     ClusterState,
     Decision,
@@ -129,7 +130,8 @@ class _Growth:
         self.job = job
         self.workers = self.ps = 1
         self._by_worker, self._by_ps = by_worker, by_ps
-        self._most_workers, self._most_ps = job.max_workers, job.max_ps
+        self._most_workers = min(job.max_workers, MAX_TASKS_PER_ROLE)
+        self._most_ps = min(job.max_ps, MAX_TASKS_PER_ROLE)
         self._samples = remaining_samples(job)
         self._next_is_worker = True
 
