@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import digest_of, parse_policy_file

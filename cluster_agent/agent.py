@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import structlog
 
-import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.acting import Candidate, CandidateFactory, Office
 from cluster_agent.backends.baseline import Baseline
 from cluster_agent.backends.episodes import load_episodes

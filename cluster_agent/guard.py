@@ -1,9 +1,9 @@
 """Between a policy and the cluster: whatever a policy does, the cluster gets a decision that it can carry out.
 
 A decision is clamped where most of it can be kept (an unknown job, a broken cap, more than the cluster has), and the
-fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline). Every
-intervention is counted under one of the reasons below and stands in the decision's `reasons`; such a decision must not
-train the actor, since the policy did not take it.
+fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline) or no job would
+train at all. Every intervention is counted under one of the reasons below and stands in the decision's `reasons`; such
+a decision must not train the actor, since the policy did not take it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, Resources, Trigger
+from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, JobKind, Resources, Trigger
 from policy_net.learned import DecisionSamples
 from policy_net.placement.capacity import open_capacity
 from policy_net.policy import SchedulerPolicy
@@ -29,6 +29,7 @@ class Intervention(StrEnum):
     EXCEPTION = "exception"
     DEADLINE = "deadline"
     MALFORMED = "malformed"
+    IDLE = "idle"
     UNKNOWN_JOB = "unknown-job"
     OVER_CAP = "over-cap"
     OVER_CAPACITY = "over-capacity"
@@ -99,13 +100,16 @@ class Guard:
         """The policy's decision where it can be had, clamped or replaced where not."""
         proposal = ask(state, trigger)
         reason, detail = self._distrust(proposal)
+        clamped: list[Intervention] = []
         if reason is None and proposal.decision is not None:
             decision, clamped = clamp(proposal.decision, state)
-            detail = ", ".join(clamped)
-            done, interventions = "clamped", tuple(clamped)
+            if state.jobs and not _anything_trains(decision, state):
+                reason, detail = Intervention.IDLE, "no job would train"
+        if reason is None:
+            done, interventions, detail = "clamped", tuple(clamped), ", ".join(clamped)
         else:
             decision, failed = self._fall_back(state, trigger)
-            done, interventions = "fallback", (reason, *failed) if reason is not None else failed
+            done, interventions = "fallback", (*clamped, reason, *failed)
         if interventions:
             self._counts.update(intervention.value for intervention in interventions)
             reasons = (*decision.reasons, *(f"{done}:{intervention.value}" for intervention in interventions))
@@ -194,6 +198,12 @@ def _steps(grant: Allocation) -> list[Allocation]:
     workers = [Allocation(1, 0)] * (grant.workers - pairs)
     servers = [Allocation(0, 1)] * (grant.ps - pairs)
     return [Allocation(1, 1)] * pairs + workers + servers
+
+
+def _anything_trains(decision: Decision, state: ClusterState) -> bool:
+    """Whether some job makes progress; a policy that lets a whole cluster stand still would never see a job done."""
+    grants = ((job, decision.of(job.job_id)) for job in state.jobs)
+    return any(grant.workers > 0 and (grant.ps > 0 or job.kind is JobKind.ALLREDUCE) for job, grant in grants)
 
 
 def _well_formed(decision: Decision) -> bool:

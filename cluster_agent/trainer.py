@@ -216,6 +216,7 @@ class Trainer:
         self._count(answer.outcome)
         if answer.outcome is PushOutcome.REJECTED:
             self._rejections[answer.reason or "unnamed"] += 1
+            self._head = None  # whatever was wrong, the next gradient is computed at a head that is surely there
             if answer.reason == UNKNOWN_INCARNATION:
                 self._session.forget(registration.incarnation)
         elif answer.outcome is PushOutcome.APPLIED:

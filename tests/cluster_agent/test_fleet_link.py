@@ -1,0 +1,214 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from agent_fakes import PAIRS, SPEC, STATUS, WEIGHTS, Clock, FakeLearner, FixedPolicy, policy_bytes
+
+from cluster_agent.acting import Candidate, CandidateFactory, Identity, Office
+from cluster_agent.backoff import Backoff
+from cluster_agent.errors import LearnerUnreachable, NoPolicy, StateDamaged
+from cluster_agent.first_policy import KeptVersion, fetched_policy, local_policy
+from cluster_agent.fleet_link import FleetLink
+from cluster_agent.session import Session
+from cluster_agent.settings import Acting, PolicySettings, RetrySettings
+from cluster_agent.telemetry import Telemetry
+
+OTHER_SPEC = SPEC.model_copy(update={"jobs_per_batch": 5})
+
+
+class World:
+    def __init__(self, state_dir: Path, follow_head: bool = False) -> None:
+        self.learner = FakeLearner()
+        self.factory = CandidateFactory(PolicySettings())
+        self.office = Office(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first")))
+        self.kept = KeptVersion(state_dir)
+        self.telemetry = Telemetry()
+        self.link = FleetLink(
+            self.learner,
+            Session(self.learner, "", ("vgg-16",)),
+            self.office,
+            self.factory,
+            lambda: STATUS,
+            self.telemetry,
+            self.kept,
+            Backoff(RetrySettings(), "alpha"),
+            heartbeat_seconds=1.0,
+            follow_versions=not follow_head,
+            follow_head=follow_head,
+        )
+
+    def in_office(self) -> str:
+        candidate, _ = self.office.begin_decision(0)
+        return candidate.identity.name
+
+    def rejected_versions(self) -> float:
+        value = self.telemetry.registry.get_sample_value("fedl2_agent_rejected_versions_total")
+        assert value is not None
+        return value
+
+
+def test_an_assigned_version_takes_office_between_two_decisions(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert world.in_office() == "first"
+    world.learner.publish(3, policy_bytes())
+    world.link.beat()
+    assert world.office.holder.identity.name == "first", "only the loop changes who decides"
+    assert world.in_office() == "v3"
+    assert world.office.holder.identity.version == 3
+
+
+def test_a_version_is_fetched_once_and_the_next_one_follows(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.publish(3, policy_bytes())
+    for _ in range(3):
+        world.link.beat()
+    world.learner.publish(4, policy_bytes(WEIGHTS * np.float32(2)))
+    world.link.beat()
+    assert world.learner.fetches == [3, 4]
+    assert world.in_office() == "v4"
+
+
+@pytest.mark.parametrize(
+    ("data", "digest"),
+    [
+        (policy_bytes(), "0" * 64),
+        (policy_bytes()[:-40], None),
+        (policy_bytes(np.zeros(OTHER_SPEC.parameter_count, np.float32), OTHER_SPEC), None),
+        (b"", None),
+    ],
+    ids=["digest", "cut short", "other spec", "empty"],
+)
+def test_a_bad_version_is_counted_and_the_old_one_stays(tmp_path: Path, data: bytes, digest: str | None) -> None:
+    world = World(tmp_path)
+    world.learner.publish(3, data, digest)
+    world.link.beat()
+    world.link.beat()
+    assert world.in_office() == "first"
+    assert world.rejected_versions() == 1
+    assert world.learner.fetches == [3], "a bad version is not fetched at every heartbeat"
+
+
+def test_a_version_whose_transfer_was_bad_is_fetched_again_later(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.publish(3, policy_bytes(), "0" * 64)
+    world.link.beat()
+    world.learner.publish(3, policy_bytes())
+    for _ in range(40):
+        world.link.beat()
+    assert world.in_office() == "v3"
+
+
+def test_a_learner_that_forgot_the_agent_is_told_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.link.beat()
+    world.learner.forget_everybody()
+    world.link.beat()
+    assert world.learner.incarnation == 2
+    assert world.learner.known == {2}
+
+
+def test_the_head_acts_where_it_is_followed(tmp_path: Path) -> None:
+    world = World(tmp_path, follow_head=True)
+    world.link.beat()
+    world.link.beat()
+    assert world.in_office() == "head-0"
+    assert world.learner.pulls == 1, "an unchanged head is not pulled again"
+
+
+def test_the_version_in_office_outlives_the_agent(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.publish(3, policy_bytes())
+    world.link.beat()
+    world.learner.publish(4, policy_bytes())
+    world.link.beat()
+    again = local_policy(PolicySettings(initial="drf"), world.factory, KeptVersion(tmp_path))
+    assert again is not None
+    assert again.identity.version == 4
+    assert len(list((tmp_path / "policies").iterdir())) == 1
+
+
+def test_an_agent_that_acts_locally_ignores_what_was_kept(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.publish(3, policy_bytes())
+    world.link.beat()
+    settings = PolicySettings(initial="drf", acting=Acting.LOCAL)
+    again = local_policy(settings, world.factory, KeptVersion(tmp_path))
+    assert again is not None
+    assert again.identity.name == "drf"
+
+
+def test_a_damaged_kept_version_is_one_clear_error(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.publish(3, policy_bytes())
+    world.link.beat()
+    path = tmp_path / "policies" / "v3.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(StateDamaged, match="remove it"):
+        local_policy(PolicySettings(), world.factory, KeptVersion(tmp_path))
+
+
+def fetch(
+    learner: FakeLearner, state_dir: Path, patience_seconds: float, acting: Acting = Acting.ASSIGNED
+) -> Candidate:
+    clock = Clock()
+    return fetched_policy(
+        PolicySettings(acting=acting),
+        CandidateFactory(PolicySettings()),
+        KeptVersion(state_dir),
+        learner,
+        Session(learner, "", ()),
+        Backoff(RetrySettings(), "alpha"),
+        10.0,
+        clock,
+        clock.wait,
+    )
+
+
+def test_a_first_policy_is_fetched_with_patience(tmp_path: Path) -> None:
+    learner = FakeLearner()
+    learner.publish(1, policy_bytes())
+    learner.away = 3
+    assert fetch(learner, tmp_path).identity.version == 1
+    assert fetch(learner, tmp_path, Acting.HEAD).identity.name == "head-0"
+
+
+def test_patience_ends(tmp_path: Path) -> None:
+    learner = FakeLearner()
+    learner.away = 10**6
+    with pytest.raises(NoPolicy, match="not reachable"):
+        fetch(learner, tmp_path)
+
+
+def test_a_cluster_without_an_assignment_has_no_policy(tmp_path: Path) -> None:
+    with pytest.raises(NoPolicy, match="policyctl assign"):
+        fetch(FakeLearner(), tmp_path)
+
+
+def test_waits_double_are_bounded_and_differ_between_clusters() -> None:
+    settings = RetrySettings(initial_seconds=1.0, maximum_seconds=8.0)
+    alpha, beta = Backoff(settings, "alpha"), Backoff(settings, "beta")
+    waits = [alpha.next_seconds() for _ in range(50)]
+    assert all(0.1 * min(8.0, 2.0**index) <= wait <= min(8.0, 2.0**index) for index, wait in enumerate(waits))
+    assert [beta.next_seconds() for _ in range(50)] != waits
+    alpha.reset()
+    assert alpha.next_seconds() <= 1.0
+
+
+def test_the_last_heartbeat_is_sent_on_the_way_out(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.link.start()
+    while not world.learner.heartbeats:
+        pass
+    before = len(world.learner.heartbeats)
+    world.link.finish(5.0)
+    assert len(world.learner.heartbeats) == before + 1
+
+
+def test_an_unreachable_learner_is_no_error_of_the_link(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.away = 10**6
+    with pytest.raises(LearnerUnreachable):
+        world.link.beat()
+    world.link.start()
+    world.link.finish(5.0)
+    assert world.in_office() == "first"

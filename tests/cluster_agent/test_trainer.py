@@ -1,0 +1,200 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from agent_fakes import SPEC, WEIGHTS, Clock, FakeLearner, make_experience
+
+from cluster_agent.backoff import Backoff
+from cluster_agent.experience_queue import ExperienceQueue
+from cluster_agent.learner import Head
+from cluster_agent.session import Session
+from cluster_agent.settings import LearningSettings, RetrySettings
+from cluster_agent.telemetry import Telemetry
+from cluster_agent.trainer import Trainer
+from policy_net.exchange.spec import PolicySpec
+from policy_net.learning.replay import ExperienceReplay
+
+QUICK = RetrySettings(initial_seconds=0.001, maximum_seconds=0.002)
+
+
+class World:
+    """A trainer, the learner that it speaks to, and what is between them."""
+
+    def __init__(self, spec: PolicySpec | None = SPEC, **settings: object) -> None:
+        self.learner = FakeLearner()
+        self.session = Session(self.learner, SPEC.digest, ("vgg-16",))
+        self.queue = ExperienceQueue(int(str(settings.get("queue_decisions", 64))))
+        self.clock = Clock()
+        self.heads: list[Head] = []
+        self.telemetry = Telemetry()
+        self.trainer = Trainer(
+            self.learner,
+            self.session,
+            self.queue,
+            LearningSettings.model_validate(settings),
+            "alpha",
+            lambda: spec,
+            self.telemetry,
+            Backoff(QUICK, "alpha"),
+            self.clock,
+            lambda head, spec: self.heads.append(head),
+        )
+
+    def live_through(self, decisions: int, between: Callable[[int], None] = lambda index: None) -> None:
+        """Let so many decisions be learned from, in the trainer's own thread."""
+        self.trainer.start()
+        for index in range(decisions):
+            between(index)
+            self.queue.put(make_experience(reward=index % 3))
+            while self.queue.waiting:
+                pass
+        self.trainer.finish(10.0)
+
+
+def test_every_decision_brings_one_update_numbered_from_one() -> None:
+    world = World()
+    world.live_through(6)
+    # The first decision alone has no advantage to speak of.
+    assert world.learner.applied == [(1, sequence) for sequence in range(1, 6)]
+    assert world.trainer.counts.pushed == world.trainer.counts.acknowledged == 5
+    assert all(update.samples == 10 * min(20, 2 + index) for index, update in enumerate(world.learner.updates))
+    assert all(np.isfinite(update.gradient).all() for update in world.learner.updates)
+
+
+def test_the_gradient_is_computed_at_the_head_that_came_with_the_last_answer() -> None:
+    world = World()
+    world.live_through(5)
+    assert [update.base_step for update in world.learner.updates] == [0, 1, 2, 3]
+    assert world.learner.pulls == 1
+    assert world.trainer.counts.staleness_mean == 0.0
+    assert [head.step for head in world.heads] == [0, 1, 2, 3, 4]
+
+
+def test_a_head_that_has_grown_old_is_pulled_again() -> None:
+    world = World(head_max_age_seconds=1.0)
+
+    def grow_old(index: int) -> None:
+        world.clock.now += 2.0
+
+    world.live_through(4, grow_old)
+    assert world.learner.pulls == 4
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_an_update_whose_answer_was_lost_is_offered_again_and_applied_once(lost: int) -> None:
+    world = World()
+
+    def misbehave(index: int) -> None:
+        if index == 3:
+            world.learner.lose_replies = lost
+
+    world.live_through(6, misbehave)
+    assert world.learner.applied == [(1, sequence) for sequence in range(1, 6)]
+    counts = world.trainer.counts
+    assert (counts.pushed, counts.acknowledged, counts.rejected) == (5, 5, {})
+
+
+def test_after_an_outage_the_trainer_goes_on_by_itself_and_catches_up() -> None:
+    world = World()
+
+    def go_away(index: int) -> None:
+        if index == 2:
+            world.learner.away = 5
+
+    world.live_through(6, go_away)
+    assert world.learner.applied == [(1, sequence) for sequence in range(1, 6)]
+
+
+def test_a_learner_that_forgot_the_agent_gets_a_new_registration_and_sequences_from_one() -> None:
+    world = World()
+
+    def forget(index: int) -> None:
+        if index == 3:
+            world.learner.forget_everybody()
+
+    world.live_through(6, forget)
+    # The update that the forgetful learner rejected is gone: nobody knows whether it was ever applied.
+    assert world.learner.applied == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert world.trainer.counts.rejected == {"unknown-incarnation": 1}
+
+
+def test_without_a_learner_experience_stays_bounded_and_the_oldest_goes() -> None:
+    queue = ExperienceQueue(capacity=5)
+    for index in range(12):
+        queue.put(make_experience(float(index)))
+    assert queue.dropped == 7
+    assert queue.waiting == 5
+    taken = queue.take(0.0)
+    assert taken is not None
+    assert taken.reward == 7.0
+    assert queue.waiting == 5, "what is being worked on still waits to be done"
+    queue.done()
+    assert queue.waiting == 4
+
+
+def test_a_refused_update_is_dropped_and_the_next_one_goes_through() -> None:
+    world = World()
+
+    def refuse(index: int) -> None:
+        if index == 2:
+            world.learner.refuse = 1
+
+    world.live_through(5, refuse)
+    assert world.trainer.counts.rejected == {"refused": 1}
+    assert len(world.learner.applied) == 3
+
+
+def test_a_cluster_whose_updates_are_not_wanted_pushes_nothing() -> None:
+    world = World()
+    world.learner.learning = False
+    world.live_through(4)
+    assert world.learner.applied == []
+    assert world.trainer.counts.pushed == 0
+
+
+def test_experience_of_a_policy_of_another_spec_is_not_pushed() -> None:
+    world = World(spec=SPEC.model_copy(update={"hidden": (16,)}))
+    world.live_through(4)
+    assert world.learner.applied == []
+
+
+def test_an_update_every_so_many_decisions() -> None:
+    world = World(update_every_decisions=3)
+    world.live_through(9)
+    assert len(world.learner.applied) == 3
+
+
+def test_permuted_rewards_keep_their_values_and_lose_their_decisions() -> None:
+    seen: list[list[float]] = []
+    world = World(permute_rewards=True, segments="newest")
+
+    def watch(head: Head, segment: list[object], spec: PolicySpec) -> None:
+        seen.append([entry.reward for entry in segment])  # type: ignore[attr-defined]
+
+    world.trainer._gradient = watch  # type: ignore[method-assign, assignment]
+    replay = ExperienceReplay(8192, 0)
+    world.trainer._replay = replay
+    for index in range(20):
+        replay.add(make_experience(float(index)))
+    world.trainer.update()
+    assert sorted(seen[0]) == [float(index) for index in range(20)]
+    assert seen[0] != sorted(seen[0])
+
+
+def test_finishing_does_not_wait_for_a_learner_that_is_away() -> None:
+    world = World()
+    world.learner.away = 10**9
+    world.trainer.start()
+    world.queue.put(make_experience(1.0))
+    world.queue.put(make_experience(2.0))
+    world.trainer.finish(0.05)
+    assert world.learner.applied == []
+
+
+def test_the_gradient_is_bit_for_bit_the_same_for_the_same_seed() -> None:
+    first, second = World(seed=3), World(seed=3)
+    for world in (first, second):
+        world.live_through(8)
+    pairs = zip(first.learner.updates, second.learner.updates, strict=True)
+    assert all(np.array_equal(one.gradient, other.gradient) for one, other in pairs)
+    assert len(WEIGHTS) == len(first.learner.updates[0].gradient)
