@@ -14,10 +14,10 @@ PROTO := policy_net/exchange
 GENERATED := $(PROTO)/generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format proto bench clean
+.PHONY: help setup demo test check format proto reference bench clean
 
 help: ## show the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
 
 setup: $(STAMP) ## build .venv with the pinned dependencies (CPU build of torch)
 
@@ -56,6 +56,9 @@ proto: $(STAMP) ## regenerate the committed stubs from fleet.proto; leaves no di
 	$(BIN)/python -m grpc_tools.protoc -I $(PROTO) --python_out=$(GENERATED) --pyi_out=$(GENERATED) --grpc_python_out=$(GENERATED) fleet.proto
 	@# protoc writes a top-level import; ours is a package.
 	sed -i 's/^import fleet_pb2 as/from policy_net.exchange.generated import fleet_pb2 as/' $(GENERATED)/fleet_pb2_grpc.py
+
+reference: $(STAMP) ## rewrite the guide's pages of commands, metrics and settings
+	@$(BIN)/python -m deploy.reference
 
 bench: $(STAMP) ## the learning benchmark: a JSON record on stdout
 	@$(BIN)/python -m benchmarks.learning -o json

@@ -27,7 +27,9 @@ def inspect(
     if output is OutputFormat.JSON:
         print(json.dumps(facts, indent=2))
         return
-    table = Table("what", "value", title=str(file), show_header=False)
+    table = Table(title=str(file), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for key, value in _flat(facts):
         table.add_row(key, value)
     Console().print(table)
