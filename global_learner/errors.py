@@ -16,8 +16,7 @@ from types import MappingProxyType
 class Rejection(StrEnum):
     """Why an update is not applied; agents and metrics know exactly these words."""
 
-    UNREGISTERED = "unregistered"
-    OLD_INCARNATION = "old-incarnation"
+    UNKNOWN_INCARNATION = "unknown-incarnation"
     BAD_SEQUENCE = "bad-sequence"
     WRONG_SPEC = "wrong-spec"
     WRONG_SHAPE = "wrong-shape"
@@ -46,6 +45,18 @@ class UpdateRejected(LearnerError):
     def __init__(self, reason: Rejection, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
+
+
+class BadRequest(LearnerError):
+    """A request holds a value that no agent sends."""
+
+
+class UnknownIncarnation(LearnerError):
+    """A cluster has to register, or to register again."""
+
+
+class FleetFull(LearnerError):
+    """No further cluster is taken."""
 
 
 class IdentityRefused(LearnerError):

@@ -53,8 +53,8 @@ class Ingest:
         if excess > self._settings.max_staleness_steps:
             raise UpdateRejected(
                 Rejection.TOO_STALE,
-                f"base step {update.base_step} is {staleness} steps behind the head, {excess} more than {active} active "
-                f"clusters explain (limit {self._settings.max_staleness_steps}); pull the head again",
+                f"base step {update.base_step} is {staleness} steps behind the head, {excess} more than {active} "
+                f"active clusters explain (limit {self._settings.max_staleness_steps}); pull the head again",
             )
         return Judgement(staleness, active, staleness_scale(staleness, active), self._norm(update))
 

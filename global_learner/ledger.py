@@ -1,7 +1,7 @@
 """What the learner remembers about the updates it applied: who, which, how late. Part of every snapshot.
 
-Exactly-once rests here: an update is named by (cluster, incarnation, sequence), and a cluster's newest incarnation keeps
-a window of the sequences that it has applied. Numbers may be missing (a rejected update uses one up) and may overtake
+Exactly-once rests here: an update is named by (cluster, incarnation, sequence), and a cluster's newest incarnation has
+a window of the sequences that were applied. Numbers may be missing (a rejected update uses one up) and may overtake
 each other within the window; a number below it is refused, since nobody could say any more whether it was applied.
 """
 

@@ -44,12 +44,16 @@ class LogWriter:
         folder: Path,
         spec_digest: str,
         durable_step: int,
+        failed: Callable[[BaseException], None],
         sync: Callable[[int], None] = os.fsync,
         on_flush: Callable[[int, int], None] = lambda _updates, _size_bytes: None,
     ) -> None:
-        """Args: `durable_step` is on disk already, the log goes on after it; `on_flush` is told each group's size."""
+        """Args: `durable_step` is on disk already, the log goes on after it; `failed` is called once if a write fails;
+        `on_flush` is told each group's updates and bytes, on the log's thread.
+        """
         self._folder = folder
         self._spec_digest = spec_digest
+        self._failed = failed
         self._sync = sync
         self._on_flush = on_flush
         self._durable_step = durable_step
@@ -182,3 +186,4 @@ class LogWriter:
             if not future.done():
                 future.set_exception(self._broken)
         self._waiting.clear()
+        self._failed(self._broken)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine, event, select, update
+from sqlalchemy import create_engine, event, func, select, update
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 
@@ -143,13 +143,16 @@ class Registry:
             raise UnknownPolicyVersion(f"v{version}: {error}") from error
 
     def register(
-        self, cluster: str, first_version: int, job_types: Sequence[str], registered_unix_seconds: float
+        self, cluster: str, on_newest: bool, job_types: Sequence[str], registered_unix_seconds: float
     ) -> Registration:
-        """Give a cluster its next incarnation; a new one acts on `first_version`."""
+        """Give a cluster its next incarnation; a new one acts on v1, or on the newest version."""
         with Session(self._engine) as session, session.begin():
             row = session.get(ClusterRow, cluster)
             if row is None:
-                row = ClusterRow(cluster=cluster, incarnation=0, assigned_version=first_version)
+                newest = session.scalars(select(func.max(VersionRow.version))).one()
+                row = ClusterRow(
+                    cluster=cluster, incarnation=0, assigned_version=newest if on_newest else FIRST_VERSION
+                )
                 session.add(row)
             row.incarnation += 1
             row.registered_unix_seconds = registered_unix_seconds

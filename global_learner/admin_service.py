@@ -1,0 +1,79 @@
+"""The service `Admin` of fleet.proto: what policyctl and displays ask. Reads only."""
+
+# ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
+from __future__ import annotations
+
+from global_learner.calls import Context, answered
+from global_learner.fleet import ClusterEntry
+from global_learner.identity import Identity
+from global_learner.registry.registry import VersionCard
+from global_learner.service import FleetLearner
+from global_learner.telemetry import Telemetry
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+
+
+class AdminService(fleet_pb2_grpc.AdminServicer):
+    """Answers the platform owner."""
+
+    def __init__(self, learner: FleetLearner, identity: Identity, telemetry: Telemetry) -> None:
+        self.telemetry = telemetry
+        self._learner = learner
+        self._identity = identity
+
+    @answered
+    async def ListVersions(
+        self, request: fleet_pb2.ListVersionsRequest, context: Context
+    ) -> fleet_pb2.ListVersionsReply:
+        """All cards, oldest first."""
+        self._identity.administrator(context.auth_context())
+        return fleet_pb2.ListVersionsReply(versions=[_card(card) for card in await self._learner.versions()])
+
+    @answered
+    async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, context: Context) -> fleet_pb2.ShowVersionReply:
+        """One card and its spec."""
+        self._identity.administrator(context.auth_context())
+        card, spec = await self._learner.version(request.version)
+        return fleet_pb2.ShowVersionReply(card=_card(card), spec_json=spec.to_json())
+
+    @answered
+    async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
+        """All clusters, and the head."""
+        self._identity.administrator(context.auth_context())
+        learner = self._learner
+        return fleet_pb2.GetFleetReply(
+            head_step=learner.log.durable_step,
+            updates_accepted=learner.head.ledger.accepted,
+            updates_rejected=learner.fleet.rejections,
+            staleness_p50=learner.head.ledger.staleness_p50,
+            clusters=[self._view(entry) for entry in learner.fleet.entries()],
+            latest_version=learner.upkeep.newest_version,
+        )
+
+    def _view(self, entry: ClusterEntry[fleet_pb2.ClusterStatus]) -> fleet_pb2.ClusterView:
+        record = self._learner.head.ledger.clusters.get(entry.cluster)
+        return fleet_pb2.ClusterView(
+            cluster=entry.cluster,
+            incarnation=entry.incarnation,
+            seconds_since_heard=self._learner.fleet.seconds_since_heard(entry),
+            updates_accepted=record.accepted if record else 0,
+            updates_duplicate=entry.duplicates,
+            updates_rejected=dict(entry.rejected),
+            last_staleness=record.last_staleness if record else 0,
+            assigned_version=entry.assigned_version,
+            status=entry.status,
+        )
+
+
+def _card(card: VersionCard) -> fleet_pb2.VersionCard:
+    return fleet_pb2.VersionCard(
+        version=card.version,
+        head_step=card.head_step,
+        parent=card.parent,
+        digest=card.digest,
+        created_unix_seconds=card.created_unix_seconds,
+        size_bytes=card.size_bytes,
+        updates=card.updates,
+        contributions=card.contributions,
+        staleness_p50=card.staleness_p50,
+        spec_digest=card.spec_digest,
+    )

@@ -1,0 +1,101 @@
+"""The clusters as the learner sees them now: registrations, last words, and what was counted without changing the head.
+
+Kept in memory; registrations come from the registry, the counters from the last snapshot, the rest from heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from global_learner.errors import Rejection
+from global_learner.registry.registry import Registration
+
+Status = TypeVar("Status")
+
+
+@dataclass(slots=True)
+class ClusterEntry(Generic[Status]):
+    """One cluster. `heard_seconds` is on the fleet's clock; None if it was not heard since the start."""
+
+    cluster: str
+    incarnation: int
+    assigned_version: int
+    heard_seconds: float | None = None
+    status: Status | None = None
+    duplicates: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+
+
+class Fleet(Generic[Status]):
+    """All registered clusters, by name."""
+
+    def __init__(self, registrations: Iterable[Registration], counters: Mapping[str, Any], clock: Callable[[], float]):
+        self._clock = clock
+        self._entries: dict[str, ClusterEntry[Status]] = {}
+        for registration in registrations:
+            self.registered(registration, heard=False)
+        for name, counted in counters.get("clusters", {}).items():
+            if name in self._entries:
+                self._entries[name].duplicates = counted["duplicates"]
+                self._entries[name].rejected.update(counted["rejected"])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, cluster: str) -> ClusterEntry[Status] | None:
+        """A cluster, if it is registered."""
+        return self._entries.get(cluster)
+
+    def entries(self) -> list[ClusterEntry[Status]]:
+        """All clusters, by name."""
+        return [self._entries[name] for name in sorted(self._entries)]
+
+    def registered(self, registration: Registration, heard: bool = True) -> None:
+        """Note a registration; counters and the last status stay."""
+        entry = self._entries.setdefault(
+            registration.cluster, ClusterEntry(registration.cluster, 0, registration.assigned_version)
+        )
+        entry.incarnation = registration.incarnation
+        entry.assigned_version = registration.assigned_version
+        if heard:
+            entry.heard_seconds = self._clock()
+
+    def heard(self, cluster: str, incarnation: int) -> ClusterEntry[Status] | None:
+        """Note that a cluster was heard; None if this incarnation is not the registered one."""
+        entry = self._entries.get(cluster)
+        if entry is None or entry.incarnation != incarnation:
+            return None
+        entry.heard_seconds = self._clock()
+        return entry
+
+    def rejected(self, cluster: str, reason: Rejection) -> None:
+        """Count a rejection; of an unregistered name nothing is kept."""
+        entry = self._entries.get(cluster)
+        if entry is not None:
+            entry.rejected[reason] += 1
+
+    def assign_all(self, version: int) -> None:
+        """Every cluster acts on this version from now on."""
+        for entry in self._entries.values():
+            entry.assigned_version = version
+
+    def seconds_since_heard(self, entry: ClusterEntry[Status]) -> float:
+        """How long a cluster has been silent; -1 if it was not heard since the learner's start."""
+        return -1.0 if entry.heard_seconds is None else self._clock() - entry.heard_seconds
+
+    @property
+    def rejections(self) -> int:
+        """Rejected updates of all clusters."""
+        return sum(entry.rejected.total() for entry in self._entries.values())
+
+    def counters(self) -> dict[str, Any]:
+        """What a snapshot keeps."""
+        return {
+            "clusters": {
+                name: {"duplicates": entry.duplicates, "rejected": dict(entry.rejected)}
+                for name, entry in self._entries.items()
+            }
+        }

@@ -1,0 +1,244 @@
+"""The learner without its transport: registers clusters, applies their updates, hands out heads and versions.
+
+Runs on one event loop. Between two awaits nothing else happens, so judging, applying and queueing an update for the log
+are one step; whatever leaves the learner (an acknowledgement, a head, a version) waits until what it tells is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic
+
+from global_learner.errors import FleetFull, Rejection, UnknownIncarnation, UpdateRejected
+from global_learner.fleet import ClusterEntry, Fleet, Status
+from global_learner.ingest import Ingest
+from global_learner.log_writer import LogWriter
+from global_learner.recovery import Recovered
+from global_learner.registry.registry import FIRST_VERSION, Registration, VersionCard
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.settings import LearnerSettings
+from global_learner.state_dir import StateDir
+from global_learner.telemetry import Telemetry
+from global_learner.update_log import AppliedUpdate
+from global_learner.upkeep import Upkeep
+from policy_net.errors import SpecMismatch
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.spec import PolicySpec
+
+
+class Outcome(StrEnum):
+    """What became of an update."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class PushAnswer:
+    """The answer to an update.
+
+    Attributes:
+        reason: a `Rejection`, or empty; `detail` is for people.
+        head_step: on disk when this is read; `weights` are of this step, None unless asked for.
+        learning_rate: what the update was applied with.
+    """
+
+    outcome: Outcome
+    head_step: int
+    weights: bytes | None
+    staleness: int = 0
+    reason: str = ""
+    detail: str = ""
+    learning_rate: float = 0.0
+    gradient_norm: float = 0.0
+    active_clusters: int = 0
+
+
+class Learner(Generic[Status]):
+    """Owns the head, the log, the registry and the fleet; `start` it, use it, `close` it on one event loop."""
+
+    def __init__(
+        self,
+        settings: LearnerSettings,
+        state: StateDir,
+        registry: RegistryThread,
+        recovered: Recovered,
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.spec: PolicySpec = recovered.spec
+        self.head = recovered.head
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        self.fleet: Fleet[Status] = Fleet(registry.registry.registrations(), recovered.counters, clock)
+        self.log = LogWriter(state.log, self.spec.digest, self.head.step, self._fail, on_flush=telemetry.flushed)
+        newest = registry.registry.newest()
+        self.upkeep = Upkeep(
+            settings,
+            self.spec,
+            state,
+            registry,
+            self.fleet,
+            self.log,
+            telemetry,
+            self._fail,
+            newest.version if newest else FIRST_VERSION,
+        )
+        self._settings = settings
+        self._registry = registry
+        self._telemetry = telemetry
+        self._wall_clock = wall_clock
+        self._ingest = Ingest(recovered.spec, settings.ingest)
+        telemetry.head_step.set_function(lambda: self.head.step)
+        telemetry.durable_step.set_function(lambda: self.log.durable_step)
+        telemetry.clusters.set_function(lambda: len(self.fleet))
+
+    def start(self) -> None:
+        """Begin to write the log, publish and snapshot."""
+        self.log.start()
+        self.upkeep.start()
+
+    async def close(self) -> None:
+        """Take a last snapshot and end; no update may be offered any more."""
+        if not self.failed.done():
+            self.upkeep.snapshot(self.head)
+        await self.upkeep.close()
+        await self.log.close()
+
+    async def register(self, cluster: str, spec_digest: str, job_types: Sequence[str]) -> Registration:
+        """Give a cluster a new incarnation; durable when this returns.
+
+        Raises:
+            SpecMismatch: the agent runs policies of another spec.
+            FleetFull: there is no room for another cluster.
+        """
+        if spec_digest not in ("", self.spec.digest):
+            raise SpecMismatch(
+                f"cluster {cluster} runs policies of spec {spec_digest[:12]}, this learner's is "
+                f"{self.spec.digest[:12]}; start the agent with a policy of this learner, or none"
+            )
+        limit = self._settings.ingest.max_clusters
+        if self.fleet.get(cluster) is None and len(self.fleet) >= limit:
+            raise FleetFull(f"{limit} clusters are registered, more are not taken (ingest.max_clusters)")
+        registration = await self._registry.call(
+            self._registry.registry.register,
+            cluster,
+            self._settings.publish.auto_assign,
+            job_types,
+            self._wall_clock(),
+        )
+        self.fleet.registered(registration)
+        return registration
+
+    async def pull(self, cluster: str, incarnation: int, have_step: int | None) -> tuple[int, bytes | None]:
+        """The head's step and weights; no weights if it is still at `have_step`.
+
+        Raises:
+            UnknownIncarnation: the cluster has to register (again).
+        """
+        if self.fleet.heard(cluster, incarnation) is None:
+            raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
+        step = self.head.step
+        weights = None if have_step == step else self.head.weights_bytes()
+        await self.log.durable(step)
+        return step, weights
+
+    async def push(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
+        """Apply an update once, or say why not; what the answer tells is on disk.
+
+        Raises:
+            LogBroken: it could not be kept; the learner ends.
+        """
+        await self.upkeep.room()
+        answer = self._answer(update, want_weights)
+        await self.log.durable(answer.head_step)
+        return answer
+
+    async def policy(self, version: int) -> tuple[VersionCard, bytes]:
+        """A version's card and policy file.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        """
+        return await self._registry.call(self._registry.registry.policy_bytes, version)
+
+    async def versions(self) -> list[VersionCard]:
+        """All cards, oldest first."""
+        return await self._registry.call(self._registry.registry.versions)
+
+    async def version(self, version: int) -> tuple[VersionCard, PolicySpec]:
+        """One version's card and spec.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number.
+        """
+        return await self._registry.call(self._registry.registry.version, version)
+
+    def _answer(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
+        """Judge and apply, in one step; counts the outcome."""
+        try:
+            entry = self._sender(update)
+            if self._ingest.is_duplicate(update, self.head):
+                entry.duplicates += 1
+                answer = PushAnswer(Outcome.DUPLICATE, self.head.step, self._weights(want_weights))
+            else:
+                answer = self._apply(update, want_weights)
+        except UpdateRejected as rejected:
+            self.fleet.rejected(update.cluster, rejected.reason)
+            self._telemetry.rejections.labels(rejected.reason).inc()
+            answer = PushAnswer(
+                Outcome.REJECTED,
+                self.head.step,
+                self._weights(want_weights),
+                reason=rejected.reason,
+                detail=str(rejected),
+            )
+        self._telemetry.updates.labels(answer.outcome).inc()
+        return answer
+
+    def _sender(self, update: GradientUpdate) -> ClusterEntry[Status]:
+        entry = self.fleet.heard(update.cluster, update.incarnation)
+        if entry is None:
+            raise UpdateRejected(
+                Rejection.UNKNOWN_INCARNATION,
+                f"cluster {update.cluster} is not registered with incarnation {update.incarnation}",
+            )
+        return entry
+
+    def _apply(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
+        started = time.perf_counter()
+        judgement = self._ingest.judge(update, self.head)
+        applied = AppliedUpdate(
+            step=self.head.step + 1,
+            learning_rate=self._settings.optimizer.learning_rate * judgement.scale,
+            active_clusters=judgement.active_clusters,
+            unix_seconds=self._wall_clock(),
+            update=update,
+        )
+        self.log.append(applied)
+        self.head.apply(applied)
+        self._telemetry.apply_seconds.observe(time.perf_counter() - started)
+        self._telemetry.staleness.observe(judgement.staleness)
+        self.upkeep.after_update(self.head, applied.unix_seconds)
+        return PushAnswer(
+            Outcome.APPLIED,
+            self.head.step,
+            self._weights(want_weights),
+            staleness=judgement.staleness,
+            learning_rate=applied.learning_rate,
+            gradient_norm=judgement.gradient_norm,
+            active_clusters=judgement.active_clusters,
+        )
+
+    def _weights(self, wanted: bool) -> bytes | None:
+        return self.head.weights_bytes() if wanted else None
+
+    def _fail(self, error: BaseException) -> None:
+        """Nothing more can be promised: whoever runs the learner has to end it."""
+        if not self.failed.done():
+            self.failed.set_result(error)

@@ -1,0 +1,41 @@
+"""When the head becomes a version: decided by its step alone, so that a recovery decides the same again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from global_learner.head import Head
+from global_learner.ledger import SinceVersion
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.spec import PolicySpec, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A version to be: a copy of the head at its step, and what happened since the one before."""
+
+    head_step: int
+    weights: Weights
+    since: SinceVersion
+    unix_seconds: float
+
+    def policy_file(self, spec: PolicySpec) -> PolicyFile:
+        """The file that agents fetch."""
+        return PolicyFile(
+            spec,
+            self.weights,
+            {
+                "source": "global-learner",
+                "head_step": self.head_step,
+                "updates": self.since.contributions.total(),
+                "contributions": dict(self.since.contributions),
+                "staleness_p50": self.since.staleness_p50,
+            },
+        )
+
+
+def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Publication | None:
+    """The version that is due at the head's step, or None; taking it starts the next version's count."""
+    if head.step % every_steps:
+        return None
+    return Publication(head.step, head.weights.copy(), head.ledger.take_since_version(), unix_seconds)

@@ -1,0 +1,111 @@
+"""From what is on disk to a running head: the last snapshot, then every logged update since, as it was applied then.
+
+It does not matter how the learner ended. What was acknowledged is in the snapshot or the log; what was not may be there
+too and is then kept: the cluster offers it again and is told that it is a duplicate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from global_learner.errors import StateUnusable
+from global_learner.head import Head
+from global_learner.ledger import Ledger
+from global_learner.optimizer import AdamConstants, AdamState
+from global_learner.publication import Publication, due_publication
+from global_learner.registry.registry import FIRST_VERSION, Registry
+from global_learner.settings import LearnerSettings
+from global_learner.snapshot import Snapshot, read_newest_snapshot, write_snapshot
+from global_learner.state_dir import StateDir
+from global_learner.update_log import read_log
+from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
+from policy_net.exchange.spec import PolicySpec
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Where to go on.
+
+    Attributes:
+        counters: see `Snapshot.counters`.
+        replayed: updates taken from the log.
+    """
+
+    spec: PolicySpec
+    head: Head
+    counters: Mapping[str, Any]
+    replayed: int
+
+
+def recover(
+    state: StateDir, registry: Registry, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float
+) -> Recovered:
+    """Read the state directory, or begin one with `initial` as v1.
+
+    Raises:
+        StateUnusable: damaged, or of another spec than the initial policy's.
+    """
+    newest = registry.newest()
+    if newest is None:
+        newest = registry.publish(initial, 0, unix_seconds, {}, 0.0, assign_all=False)
+        _log.info("state-begun", state_dir=str(state.path), digest=newest.digest[:12])
+    card, data = registry.policy_bytes(FIRST_VERSION)
+    first = parse_policy_file(data, f"v{FIRST_VERSION}")
+    if card.spec_digest != initial.spec.digest:
+        raise StateUnusable(
+            f"state_dir {state.path}: of spec {card.spec_digest[:12]}, but initial_policy is of "
+            f"{initial.spec.digest[:12]}; use another state_dir, or the policy that it began with"
+        )
+    constants = AdamConstants(settings.optimizer.beta1, settings.optimizer.beta2, settings.optimizer.epsilon)
+    window = settings.ingest.active_window_updates
+    snapshot = read_newest_snapshot(state.snapshots, card.spec_digest)
+    if snapshot is None:
+        head = Head(AdamState.start(first.weights), Ledger(window), constants)
+    else:
+        head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), constants)
+    counters = {} if snapshot is None else snapshot.counters
+    publications, replayed = _replay(state, head, card.spec_digest, settings.publish.every_steps)
+    for due in publications:
+        if due.head_step > newest.head_step:
+            _publish(registry, due, first.spec, settings.publish.auto_assign)
+    if replayed:
+        # What was replayed need not be replayed again, and a torn tail is cut with the segment that it ends.
+        write_snapshot(state.snapshots, Snapshot(card.spec_digest, head.state, head.ledger.to_json(), counters))
+    return Recovered(first.spec, head, counters, replayed)
+
+
+def _publish(registry: Registry, due: Publication, spec: PolicySpec, assign_all: bool) -> None:
+    """Publish a version that was due when the learner ended."""
+    registry.publish(
+        due.policy_file(spec),
+        due.head_step,
+        due.unix_seconds,
+        dict(due.since.contributions),
+        due.since.staleness_p50,
+        assign_all,
+    )
+
+
+def _replay(state: StateDir, head: Head, spec_digest: str, publish_every_steps: int) -> tuple[list[Publication], int]:
+    publications: list[Publication] = []
+    replayed = 0
+    for applied in read_log(state.log, spec_digest):
+        if applied.step <= head.step:
+            continue
+        if applied.step != head.step + 1:
+            raise StateUnusable(
+                f"{state.log}: update {head.step + 1} is missing, the next one is {applied.step}; restore the state "
+                "directory from a copy"
+            )
+        head.apply(applied)
+        replayed += 1
+        due = due_publication(head, publish_every_steps, applied.unix_seconds)
+        if due is not None:
+            publications.append(due)
+    return publications, replayed

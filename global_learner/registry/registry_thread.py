@@ -1,0 +1,41 @@
+"""The registry on a thread of its own, since SQLite blocks and an event loop must not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from global_learner.errors import LearnerError
+from global_learner.registry.registry import Registry
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class RegistryThread:
+    """Runs the registry's methods one after the other, off the event loop."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry")
+
+    async def call(self, method: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Call a method that uses the registry.
+
+        Raises:
+            LearnerError: the disk or the database refused; otherwise whatever the method raises.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, lambda: method(*arguments, **options))
+        except (OSError, SQLAlchemyError) as error:
+            raise LearnerError(f"the registry cannot be used ({error}); free space or mend the disk") from error
+
+    def close(self) -> None:
+        """Finish, and close the registry."""
+        self._thread.shutdown()
+        self.registry.close()

@@ -1,0 +1,134 @@
+"""The running learner: recovers, listens, serves until it is told to end or cannot go on, and leaves tidily."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import structlog
+
+from global_learner.admin_service import AdminService
+from global_learner.http_endpoint import HttpEndpoint
+from global_learner.identity import Identity
+from global_learner.learner import Learner
+from global_learner.listener import bind, check_free
+from global_learner.recovery import recover
+from global_learner.registry.registry import Registry
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.service import FleetLearner, FleetService
+from global_learner.settings import LearnerSettings
+from global_learner.state_dir import StateDir
+from global_learner.telemetry import Telemetry
+from policy_net.exchange.generated import fleet_pb2_grpc
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file
+from policy_net.exchange.spec import PolicySpec
+
+_log = structlog.get_logger()
+
+_ENVELOPE_BYTES = 1 << 20
+"""Room beside the gradient in a request: names, statistics, protobuf's own framing."""
+
+
+async def serve(settings: LearnerSettings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        BadConfig, PolicyFileError, StateUnusable: it cannot start; nothing was begun.
+        LearnerError: it cannot go on; everything acknowledged is on disk.
+    """
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    initial = read_policy_file(settings.initial_policy)
+    check_free("listen", settings.listen)
+    with StateDir(settings.state_dir) as state, contextlib.closing(RegistryThread(Registry(state.path))) as registry:
+        telemetry = Telemetry()
+        learner = _recovered_learner(settings, state, registry, initial, telemetry)
+        server = grpc.aio.server(options=_options(settings, learner.spec))
+        identity = Identity(
+            authenticated=settings.tls is not None and settings.tls.client_ca_file is not None,
+            admin_names=settings.tls.admin_names if settings.tls else (),
+        )
+        fleet = FleetService(learner, identity, telemetry, time.perf_counter)
+        fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
+        admin = AdminService(learner, identity, telemetry)
+        fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
+        port = bind(server, settings.listen, settings.tls)
+        with _http(settings, telemetry, learner, ending) as http_port:
+            learner.start()
+            await server.start()
+            _write_ports(settings.port_file, port, http_port)
+            _log.info("serving", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step)
+            await _until_ending(ending, learner)
+            await server.stop(settings.shutdown_grace_seconds)
+            await learner.close()
+        _log.info("ended", head_step=learner.head.step)
+        if learner.failed.done():
+            raise learner.failed.result()
+
+
+def _recovered_learner(
+    settings: LearnerSettings, state: StateDir, registry: RegistryThread, initial: PolicyFile, telemetry: Telemetry
+) -> FleetLearner:
+    started = time.perf_counter()
+    recovered = recover(state, registry.registry, settings, initial, time.time())
+    _log.info(
+        "recovered",
+        head_step=recovered.head.step,
+        replayed_updates=recovered.replayed,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+    return Learner(settings, state, registry, recovered, telemetry)
+
+
+def _options(settings: LearnerSettings, spec: PolicySpec) -> list[tuple[str, int]]:
+    largest = settings.ingest.max_message_bytes or 4 * spec.parameter_count + _ENVELOPE_BYTES
+    return [
+        ("grpc.max_receive_message_length", largest),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", settings.ingest.max_concurrent_requests),
+        # Two learners on one port would share the fleet's calls between them; the second must fail instead.
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+async def _until_ending(ending: asyncio.Event, learner: FleetLearner) -> None:
+    told = asyncio.create_task(ending.wait())
+    await asyncio.wait((told, learner.failed), return_when=asyncio.FIRST_COMPLETED)
+    ending.set()
+    told.cancel()
+
+
+@contextlib.contextmanager
+def _http(
+    settings: LearnerSettings, telemetry: Telemetry, learner: FleetLearner, ending: asyncio.Event
+) -> Iterator[int | None]:
+    """Health and metrics, for as long as the learner serves; yields the port."""
+    address = settings.telemetry.http_listen
+    if address is None:
+        yield None
+        return
+    endpoint = HttpEndpoint(
+        address, telemetry.registry, ready=lambda: not ending.is_set() and not learner.failed.done()
+    )
+    endpoint.start()
+    try:
+        yield endpoint.port
+    finally:
+        endpoint.close()
+
+
+def _write_ports(path: Path | None, port: int, http_port: int | None) -> None:
+    """Write where the learner listens, whole or not at all."""
+    if path is None:
+        return
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps({"port": port, "http_port": http_port}) + "\n")
+    partial.replace(path)

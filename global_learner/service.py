@@ -1,0 +1,172 @@
+"""The service `Fleet` of fleet.proto: what agents call. Translates; the learner decides."""
+
+# ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import grpc
+import structlog
+
+from global_learner.calls import Context, answered
+from global_learner.errors import BadRequest
+from global_learner.identity import Identity
+from global_learner.learner import Learner, Outcome, PushAnswer
+from global_learner.telemetry import Telemetry
+from policy_net.errors import SpecMismatch
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.wire import gradient_update
+
+_log = structlog.get_logger()
+
+FleetLearner = Learner[fleet_pb2.ClusterStatus]
+
+_MAX_JOB_TYPES = 4096
+_MAX_NAME_CHARACTERS = 253
+_MAX_STATISTICS = 64
+_MAX_INTERVENTION_REASONS = 64
+_RESERVED = "reserved for synchronous rounds; this learner has none"
+
+_OUTCOMES = {
+    Outcome.APPLIED: fleet_pb2.PushReply.APPLIED,
+    Outcome.DUPLICATE: fleet_pb2.PushReply.DUPLICATE,
+    Outcome.REJECTED: fleet_pb2.PushReply.REJECTED,
+}
+
+
+class FleetService(fleet_pb2_grpc.FleetServicer):
+    """Answers the agents."""
+
+    def __init__(
+        self, learner: FleetLearner, identity: Identity, telemetry: Telemetry, clock: Callable[[], float]
+    ) -> None:
+        self.telemetry = telemetry
+        self._learner = learner
+        self._identity = identity
+        self._clock = clock
+
+    @answered
+    async def Register(self, request: fleet_pb2.RegisterRequest, context: Context) -> fleet_pb2.RegisterReply:
+        """A new incarnation, the spec, and what the cluster is to act with."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        if len(request.job_types) > _MAX_JOB_TYPES or any(
+            len(name) > _MAX_NAME_CHARACTERS for name in request.job_types
+        ):
+            raise BadRequest(f"more than {_MAX_JOB_TYPES} job types, or one longer than {_MAX_NAME_CHARACTERS}")
+        registration = await self._learner.register(cluster, request.spec_digest, request.job_types)
+        _log.info(
+            "registered",
+            cluster=cluster,
+            incarnation=registration.incarnation,
+            assigned_version=registration.assigned_version,
+            peer=context.peer(),
+        )
+        spec = self._learner.spec
+        return fleet_pb2.RegisterReply(
+            incarnation=registration.incarnation,
+            spec_json=spec.to_json(),
+            spec_digest=spec.digest,
+            head_step=self._learner.log.durable_step,
+            assigned_version=registration.assigned_version,
+            learning=True,
+        )
+
+    @answered
+    async def PullHead(self, request: fleet_pb2.PullHeadRequest, context: Context) -> fleet_pb2.PullHeadReply:
+        """The newest head that is on disk."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        have_step = request.have_step if request.have else None
+        step, weights = await self._learner.pull(cluster, request.incarnation, have_step)
+        return fleet_pb2.PullHeadReply(
+            step=step, weights=weights or b"", spec_digest=self._learner.spec.digest, unchanged=weights is None
+        )
+
+    @answered
+    async def Push(self, request: fleet_pb2.PushRequest, context: Context) -> fleet_pb2.PushReply:
+        """Apply an update once; answered when it is on disk."""
+        started = self._clock()
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        if len(request.statistics) > _MAX_STATISTICS:
+            raise BadRequest(f"{len(request.statistics)} statistics; at most {_MAX_STATISTICS} are taken")
+        request.cluster = cluster
+        try:
+            update = gradient_update(request)
+        except SpecMismatch as error:
+            raise BadRequest(str(error)) from error
+        answer = await self._learner.push(update, request.want_weights)
+        _log_update(update, answer, self._clock() - started)
+        return fleet_pb2.PushReply(
+            outcome=_OUTCOMES[answer.outcome],
+            reason=answer.reason,
+            head_step=answer.head_step,
+            weights=answer.weights or b"",
+            staleness=answer.staleness,
+        )
+
+    @answered
+    async def Heartbeat(self, request: fleet_pb2.HeartbeatRequest, context: Context) -> fleet_pb2.HeartbeatReply:
+        """Note how a cluster is; tell it what it is to act with."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        _check_status(request.status)
+        entry = self._learner.fleet.heard(cluster, request.incarnation)
+        if entry is None:
+            return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)
+        entry.status = request.status
+        return fleet_pb2.HeartbeatReply(
+            assigned_version=entry.assigned_version, head_step=self._learner.log.durable_step
+        )
+
+    @answered
+    async def FetchPolicy(self, request: fleet_pb2.FetchPolicyRequest, context: Context) -> fleet_pb2.FetchPolicyReply:
+        """A version's policy file, for whoever the connection let in."""
+        if request.cluster:
+            self._identity.cluster(request.cluster, context.auth_context())
+        card, data = await self._learner.policy(request.version)
+        return fleet_pb2.FetchPolicyReply(
+            version=card.version, policy_file=data, digest=card.digest, name=f"v{card.version}"
+        )
+
+    async def Poll(self, request: fleet_pb2.PollRequest, context: Context) -> fleet_pb2.PollReply:
+        """Reserved for synchronous rounds."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, _RESERVED)
+        raise AssertionError("abort raises")
+
+    async def Reply(self, request: fleet_pb2.ReplyRequest, context: Context) -> fleet_pb2.ReplyReply:
+        """Reserved for synchronous rounds."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, _RESERVED)
+        raise AssertionError("abort raises")
+
+
+def _check_status(status: fleet_pb2.ClusterStatus) -> None:
+    for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds"):
+        value = getattr(status, name)
+        if not math.isfinite(value) or value < 0.0:
+            raise BadRequest(f"status.{name} is {value}; it must be a finite number of seconds")
+    if len(status.guard_interventions) > _MAX_INTERVENTION_REASONS or any(
+        len(reason) > _MAX_NAME_CHARACTERS for reason in status.guard_interventions
+    ):
+        raise BadRequest(f"status.guard_interventions has more than {_MAX_INTERVENTION_REASONS} reasons, or a long one")
+
+
+def _log_update(update: GradientUpdate, answer: PushAnswer, seconds: float) -> None:
+    """The canonical line of one update."""
+    _log.info(
+        "update",
+        cluster=update.cluster,
+        incarnation=update.incarnation,
+        sequence=update.sequence,
+        outcome=answer.outcome.value,
+        reason=answer.reason or None,
+        detail=answer.detail or None,
+        base_step=update.base_step,
+        head_step=answer.head_step,
+        staleness=answer.staleness,
+        active_clusters=answer.active_clusters,
+        learning_rate=answer.learning_rate,
+        gradient_norm=round(answer.gradient_norm, 6),
+        samples=update.samples,
+        effective_samples=round(update.effective_samples, 1),
+        milliseconds=round(seconds * 1000.0, 2),
+    )

@@ -1,0 +1,100 @@
+"""What the learner says about itself: Prometheus metrics `fedl2_learner_<what>_<unit>`, and structured log lines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+_APPLY_SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05)
+_CALL_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
+_GROUP_UPDATES = (1, 2, 4, 8, 16, 32, 64, 128)
+_SNAPSHOT_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 2.0)
+
+
+class Telemetry:
+    """All metrics of one learner, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.updates = Counter(
+            "fedl2_learner_updates_total",
+            "Gradient updates answered by this process, by outcome (applied, duplicate, rejected).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.rejections = Counter(
+            "fedl2_learner_rejections_total", "Rejected updates, by reason.", ["reason"], registry=self.registry
+        )
+        self.call_seconds = Histogram(
+            "fedl2_learner_call_seconds",
+            "Calls, by method and status; a push's includes the wait for the disk.",
+            ["method", "status"],
+            buckets=_CALL_SECONDS,
+            registry=self.registry,
+        )
+        self.head_step = Gauge("fedl2_learner_head_steps", "Updates that made the newest head.", registry=self.registry)
+        self.durable_step = Gauge("fedl2_learner_durable_steps", "Updates that are on disk.", registry=self.registry)
+        self.staleness = Histogram(
+            "fedl2_learner_staleness_steps",
+            "Head steps between an applied update's base and the head.",
+            buckets=_STALENESS_STEPS,
+            registry=self.registry,
+        )
+        self.apply_seconds = Histogram(
+            "fedl2_learner_apply_seconds",
+            "Checking and applying one update.",
+            buckets=_APPLY_SECONDS,
+            registry=self.registry,
+        )
+        self.group_updates = Histogram(
+            "fedl2_learner_group_updates",
+            "Updates that shared one synchronisation of the log.",
+            buckets=_GROUP_UPDATES,
+            registry=self.registry,
+        )
+        self.log_bytes = Counter(
+            "fedl2_learner_log_written_bytes_total", "Bytes appended to the update log.", registry=self.registry
+        )
+        self.snapshot_seconds = Histogram(
+            "fedl2_learner_snapshot_seconds",
+            "Writing one snapshot and cutting the log.",
+            buckets=_SNAPSHOT_SECONDS,
+            registry=self.registry,
+        )
+        self.newest_version = Gauge(
+            "fedl2_learner_newest_version_number", "The newest published version.", registry=self.registry
+        )
+        self.clusters = Gauge("fedl2_learner_clusters_count", "Clusters that ever registered.", registry=self.registry)
+
+    def called(self, method: str, status: str, seconds: float) -> None:
+        """Count one call."""
+        self.call_seconds.labels(method, status).observe(seconds)
+
+    def flushed(self, updates: int, size_bytes: int) -> None:
+        """Count one group commit; called on the log's thread."""
+        self.group_updates.observe(updates)
+        self.log_bytes.inc(size_bytes)
+
+
+def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
+    """Key-value lines on a terminal, JSON lines elsewhere."""
+    terminal = stream.isatty()
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
