@@ -6,7 +6,7 @@ Live updates and replayed ones go through the same `apply`, so that a recovered 
 from __future__ import annotations
 
 from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamConstants, AdamState, apply_adam
+from global_learner.optimizer import AdamConstants, AdamState, apply_adam, move_average
 from global_learner.update_log import AppliedUpdate
 from policy_net.exchange.spec import Weights, weights_to_bytes
 
@@ -14,10 +14,16 @@ from policy_net.exchange.spec import Weights, weights_to_bytes
 class Head:
     """Weights, moments and ledger, changed by one update at a time."""
 
-    def __init__(self, state: AdamState, ledger: Ledger, constants: AdamConstants) -> None:
+    def __init__(self, state: AdamState, ledger: Ledger, constants: AdamConstants, average_decay: float = 0.0) -> None:
+        """Args: `average_decay` 0 publishes the head itself, otherwise its exponential average."""
         self.state = state
         self.ledger = ledger
         self._constants = constants
+        self._average_decay = average_decay
+        if average_decay == 0.0:
+            state.average = None
+        elif state.average is None:
+            move_average(state, average_decay)
         self._bytes: tuple[int, bytes] | None = None
 
     @property
@@ -30,6 +36,11 @@ class Head:
         """The newest weights; changed in place by the next update."""
         return self.state.weights
 
+    @property
+    def publishable(self) -> Weights:
+        """What a version is made of: the average of the head where one is kept, else the head."""
+        return self.weights if self.state.average is None else self.state.average
+
     def weights_bytes(self) -> bytes:
         """The newest weights as they travel; one copy a step, however many ask."""
         if self._bytes is None or self._bytes[0] != self.step:
@@ -41,4 +52,7 @@ class Head:
         if applied.step != self.step + 1:
             raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
         apply_adam(self.state, applied.update.gradient, applied.learning_rate, self._constants)
+        # At rate 0 nothing moves, not even the sign of a zero.
+        if self._average_decay and applied.learning_rate:
+            move_average(self.state, self._average_decay)
         self.ledger.record(applied)

@@ -32,12 +32,16 @@ class AdamConstants:
 
 @dataclass(slots=True)
 class AdamState:
-    """Weights and what Adam remembers about them; every array float32, shape (parameter_count,)."""
+    """Weights and what is remembered about them; every array float32, shape (parameter_count,).
+
+    `average` is the exponential average of the weights, None where none is kept.
+    """
 
     weights: Weights
     first_moment: NDArray[np.float32]
     second_moment: NDArray[np.float32]
     step: int = 0
+    average: Weights | None = None
 
     @classmethod
     def start(cls, weights: Weights) -> AdamState:
@@ -46,7 +50,13 @@ class AdamState:
 
     def copy(self) -> AdamState:
         """An independent copy, to be written while the original goes on."""
-        return AdamState(self.weights.copy(), self.first_moment.copy(), self.second_moment.copy(), self.step)
+        return AdamState(
+            self.weights.copy(),
+            self.first_moment.copy(),
+            self.second_moment.copy(),
+            self.step,
+            None if self.average is None else self.average.copy(),
+        )
 
 
 def apply_adam(state: AdamState, gradient: Weights, learning_rate: float, constants: AdamConstants) -> None:
@@ -90,3 +100,19 @@ def apply_adam(state: AdamState, gradient: Weights, learning_rate: float, consta
         np.divide(first, work, out=work)
         np.multiply(work, step_size, out=work)
         np.subtract(weights, work, out=weights)
+
+
+def move_average(state: AdamState, decay: float) -> None:
+    """Let the average follow the weights: decay · average + (1 − decay) · weights, in place."""
+    if state.average is None:
+        state.average = state.weights.copy()
+        return
+    share = np.float32(1.0 - decay)
+    scratch = np.empty(min(_BLOCK, state.weights.size), dtype=np.float32)
+    for start in range(0, state.weights.size, _BLOCK):
+        block = slice(start, min(start + _BLOCK, state.weights.size))
+        average = state.average[block]
+        work = scratch[: average.size]
+        np.subtract(state.weights[block], average, out=work)
+        np.multiply(work, share, out=work)
+        np.add(average, work, out=average)

@@ -38,4 +38,4 @@ def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Public
     """The version that is due at the head's step, or None; taking it starts the next version's count."""
     if head.step % every_steps:
         return None
-    return Publication(head.step, head.weights.copy(), head.ledger.take_since_version(), unix_seconds)
+    return Publication(head.step, head.publishable.copy(), head.ledger.take_since_version(), unix_seconds)

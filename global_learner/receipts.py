@@ -17,7 +17,7 @@ from pathlib import Path
 
 from global_learner.errors import StateUnusable
 from global_learner.log_writer import sync_folder
-from global_learner.update_log import AppliedUpdate, read_segment, segments
+from global_learner.update_log import AppliedUpdate, read_log, read_names, segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def _receipt(applied: AppliedUpdate) -> Receipt:
     )
 
 
-def cut_log(log: Path, receipts: Path, spec_digest: str, step: int) -> int:
+def cut_log(log: Path, receipts: Path, step: int) -> int:
     """Turn segments whose updates are all in a snapshot of `step` into receipts; how many segments.
 
     Raises:
@@ -61,9 +61,10 @@ def cut_log(log: Path, receipts: Path, spec_digest: str, step: int) -> int:
     files = segments(log)
     cut = 0
     for path, following in itertools.pairwise(files):
-        if _first_step(following) > step + 1:
+        first_step, end_step = _first_step(path), _first_step(following)
+        if end_step > step + 1:
             break
-        lines = "".join(json.dumps(asdict(_receipt(a))) + "\n" for a in read_segment(path, spec_digest, last=True))
+        lines = "".join(json.dumps(asdict(_receipt(a))) + "\n" for a in read_names(path, first_step, end_step))
         if lines:
             target = receipts / f"{path.stem}.jsonl"
             partial = target.with_suffix(".partial")
@@ -98,11 +99,10 @@ def read_receipts(state_dir: Path, spec_digest: str) -> Iterator[Receipt]:
             if receipt.step > done:
                 done = receipt.step
                 yield receipt
-    for path in segments(state_dir / "log"):
-        for applied in read_segment(path, spec_digest, last=True):
-            if applied.step > done:
-                done = applied.step
-                yield _receipt(applied)
+    for applied in read_log(state_dir / "log", spec_digest):
+        if applied.step > done:
+            done = applied.step
+            yield _receipt(applied)
 
 
 def audit(receipts: Iterator[Receipt]) -> Counter[tuple[str, int]]:

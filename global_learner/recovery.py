@@ -65,10 +65,11 @@ def recover(
     constants = AdamConstants(settings.optimizer.beta1, settings.optimizer.beta2, settings.optimizer.epsilon)
     window = settings.ingest.active_window_updates
     snapshot = read_newest_snapshot(state.snapshots, card.spec_digest)
+    average_decay = settings.publish.average_decay
     if snapshot is None:
-        head = Head(AdamState.start(first.weights), Ledger(window), constants)
+        head = Head(AdamState.start(first.weights), Ledger(window), constants, average_decay)
     else:
-        head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), constants)
+        head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), constants, average_decay)
     counters = {} if snapshot is None else snapshot.counters
     publications, replayed = _replay(state, head, card.spec_digest, settings.publish.every_steps)
     for due in publications:

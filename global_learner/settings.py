@@ -84,6 +84,9 @@ class PublishSettings(_Section):
 
     every_steps: int = Field(100, ge=1)
     """A version every so many head steps. A hundred updates at 1e-4 move the policy visibly; a file is about 1.3 MB."""
+    average_decay: float = Field(0.0, ge=0.0, lt=1.0)
+    """A version is the exponential average of the head, which keeps this share of itself at each step; 0 publishes the
+    head itself. 0.99 averages over the last hundred steps, and takes out the noise of single gradients."""
     auto_assign: bool = False
     """Every cluster acts on each new version at once. For simulations and demonstrations; in production nothing new
     acts without a decision, and clusters stay on v1."""

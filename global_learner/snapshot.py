@@ -51,22 +51,26 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     Raises:
         OSError: it could not be written; the older ones are still there.
     """
+    state = snapshot.state
+    arrays = [state.weights, state.first_moment, state.second_moment]
+    if state.average is not None:
+        arrays.append(state.average)
     header = json.dumps(
         {
             "format": _FORMAT,
             "spec_digest": snapshot.spec_digest,
-            "step": snapshot.state.step,
-            "parameters": int(snapshot.state.weights.size),
+            "step": state.step,
+            "parameters": int(state.weights.size),
+            "arrays": len(arrays),
             "ledger": snapshot.ledger,
             "counters": snapshot.counters,
         }
     ).encode()
-    arrays = (snapshot.state.weights, snapshot.state.first_moment, snapshot.state.second_moment)
     parts = [header, *(np.ascontiguousarray(array, dtype="<f4").tobytes() for array in arrays)]
     checksum = 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    path = folder / f"head-{snapshot.state.step:020d}.snapshot"
+    path = folder / f"head-{state.step:020d}.snapshot"
     partial = path.with_suffix(".partial")
     with partial.open("wb") as stream:
         stream.write(_PREFIX.pack(_MAGIC, checksum, len(header)))
@@ -107,10 +111,11 @@ def read_newest_snapshot(folder: Path, spec_digest: str) -> Snapshot | None:
             f"{spec_digest[:12]}; use another state_dir"
         )
     size = 4 * header["parameters"]
-    weights, first, second = (
+    arrays = [
         np.frombuffer(content[start : start + size], dtype="<f4").astype(np.float32)
-        for start in range(header_length, header_length + 3 * size, size)
-    )
-    return Snapshot(
-        spec_digest, AdamState(weights, first, second, header["step"]), header["ledger"], header["counters"]
-    )
+        for start in range(header_length, header_length + header["arrays"] * size, size)
+    ]
+    weights, first, second = arrays[:3]
+    average = arrays[3] if len(arrays) > 3 else None
+    state = AdamState(weights, first, second, header["step"], average)
+    return Snapshot(spec_digest, state, header["ledger"], header["counters"])

@@ -26,6 +26,7 @@ _FORMAT = 1
 _RECORD = struct.Struct("<II")  # length of the body, crc32 of the body
 _BODY = struct.Struct("<QQQQQddIdH")  # step, incarnation, sequence, base, samples, effective, rate, active, unix, name
 _LARGEST_BODY = 1 << 30
+_LONGEST_NAME_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +141,31 @@ def _records(stream: BinaryIO, spec_digest: str) -> Iterator[AppliedUpdate]:
         yield _decode(body, spec_digest)
 
 
-def _decode(body: bytes, spec_digest: str) -> AppliedUpdate:
+def read_names(path: Path, first_step: int, end_step: int) -> Iterator[AppliedUpdate]:
+    """The updates of a segment that is known to be whole up to `end_step` (exclusive), without gradients or checksums.
+
+    Raises:
+        StateUnusable: it does not hold exactly these steps.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as stream:
+        stream.seek(_SEGMENT.size)
+        for step in range(first_step, end_step):
+            prefix = stream.read(_RECORD.size)
+            length = _RECORD.unpack(prefix)[0] if len(prefix) == _RECORD.size else 0
+            start = stream.tell()
+            head = stream.read(min(length, _BODY.size + _LONGEST_NAME_BYTES))
+            applied = _decode(head, "", with_gradient=False) if len(head) >= _BODY.size else None
+            if applied is None or applied.step != step:
+                raise StateUnusable(f"{path}: update {step} is missing; restore the state directory from a copy")
+            stream.seek(start + length)
+            yield applied
+
+
+def _decode(body: bytes, spec_digest: str, with_gradient: bool = True) -> AppliedUpdate:
     step, incarnation, sequence, base, samples, effective, rate, active, unix, name_length = _BODY.unpack_from(body)
     gradient_start = _BODY.size + name_length
+    gradient = body[gradient_start:] if with_gradient else b""
     return AppliedUpdate(
         step=step,
         learning_rate=rate,
@@ -154,7 +177,7 @@ def _decode(body: bytes, spec_digest: str) -> AppliedUpdate:
             sequence=sequence,
             base_step=base,
             spec_digest=spec_digest,
-            gradient=np.frombuffer(body[gradient_start:], dtype="<f4").astype(np.float32, copy=False),
+            gradient=np.frombuffer(gradient, dtype="<f4").astype(np.float32, copy=False),
             samples=samples,
             effective_samples=effective,
         ),

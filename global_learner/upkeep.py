@@ -131,4 +131,4 @@ class Upkeep(Generic[Status]):
 
     def _write_and_cut(self, snapshot: Snapshot) -> None:
         write_snapshot(self._state.snapshots, snapshot)
-        cut_log(self._state.log, self._state.receipts, self._spec.digest, snapshot.state.step)
+        cut_log(self._state.log, self._state.receipts, snapshot.state.step)

@@ -60,11 +60,15 @@ class AdminClient:
 
     def version(self, version: int) -> fleet_pb2.ShowVersionReply:
         """One version's card and spec."""
-        return self._call(self._admin.ShowVersion, fleet_pb2.ShowVersionRequest(version=version))
+        reply: fleet_pb2.ShowVersionReply = self._call(
+            self._admin.ShowVersion, fleet_pb2.ShowVersionRequest(version=version)
+        )
+        return reply
 
     def fleet(self) -> fleet_pb2.GetFleetReply:
         """All clusters, and the head."""
-        return self._call(self._admin.GetFleet, fleet_pb2.GetFleetRequest())
+        reply: fleet_pb2.GetFleetReply = self._call(self._admin.GetFleet, fleet_pb2.GetFleetRequest())
+        return reply
 
     def _call(self, method: Callable[..., Reply], request: object) -> Reply:
         try:
