@@ -12,6 +12,7 @@ that enough different allocations are seen is its own affair (`probing.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,9 @@ NOISE = 0.27
 """Relative deviation of one observation: the run-to-run variation that DL2 §6 reports from production, 27.3%."""
 DEAD_AFTER_SECONDS = 600.0
 """A cell in which a type did nothing for this long is believed to be unable to train, until a sample is seen in it."""
+FARTHEST = 100.0
+"""A cell counts as at most this many times faster or slower than the type's mean at the prior's shape: beyond that it
+is a fault in the report or the cluster, and would drown all others."""
 REFIT_GROWTH = 0.2
 """Refit a type once its observations have grown by this share, so that the work per observation falls with their
 number. A cell seen for the first time always counts."""
@@ -46,6 +50,10 @@ def features(ps: Array, workers: Array) -> Array:
 
 _PS, _WORKERS = (axis.ravel().astype(np.float64) for axis in np.meshgrid(*[np.arange(1, SIDE)] * 2, indexing="ij"))
 _GRID_FEATURES = features(_PS, _WORKERS)
+
+
+def _possible(samples: float, seconds: float) -> bool:
+    return 0 <= samples < math.inf and 0 < seconds < math.inf
 
 
 @dataclass(slots=True)
@@ -98,14 +106,16 @@ class _TypeFit:
     def restored(cls, entry: Any) -> _TypeFit:
         """Rebuild from `snapshot`'s value; raises KeyError, TypeError or ValueError if it is something else."""
         fit = cls(np.array([float(value) for value in entry["coefficients"]]))
-        if fit.coefficients.shape != (TERMS,):
-            raise ValueError(f"{len(fit.coefficients)} coefficients, not {TERMS}")
+        fit.refit_at = int(entry["refit_at"])
+        usable = fit.coefficients.shape == (TERMS,) and np.isfinite(fit.coefficients).all()
+        # All zero is what a type has that was observed but never asked for: its first fit is due.
+        if not (usable and (fit.coefficients >= 0).all() and (fit.coefficients.any() or fit.refit_at == 0)):
+            raise ValueError(f"impossible coefficients {entry['coefficients']}")
         for ps, workers, samples, seconds, count in entry["cells"]:
-            if not (0 < ps < SIDE and 0 < workers < SIDE and samples >= 0 and seconds > 0 and count > 0):
+            if not (0 < ps < SIDE and 0 < workers < SIDE and _possible(samples, seconds) and count > 0):
                 raise ValueError(f"impossible observation {[ps, workers, samples, seconds, count]}")
             fit.cells[int(ps), int(workers)] = _Cell(float(samples), float(seconds), int(count))
             fit.count += int(count)
-        fit.refit_at = int(entry["refit_at"])
         return fit
 
 
@@ -126,7 +136,7 @@ class OnlineFit:
         """Take in what jobs did; entries without a worker, a parameter server or any time say nothing about speed."""
         for entry in progress:
             ps, workers = entry.allocation.ps, entry.allocation.workers
-            if not (0 < ps < SIDE and 0 < workers < SIDE and entry.seconds > 0 and entry.samples >= 0):
+            if not (0 < ps < SIDE and 0 < workers < SIDE and _possible(entry.samples, entry.seconds)):
                 continue
             fit = self._types.get(entry.job_type)
             if fit is None:
@@ -192,7 +202,9 @@ class OnlineFit:
         terms = features(ps, workers)
         precision = 1 / (SHAPE_ERROR**2 + NOISE**2 / counts)
         # The prior says how speeds relate to each other; how fast the type is, only observations say.
-        unit = np.exp(np.average(np.log(times / (terms @ shape)), weights=precision))
+        relative = times / (terms @ shape)
+        unit = np.exp(np.average(np.log(relative), weights=precision))
+        times = np.clip(relative, unit / FARTHEST, unit * FARTHEST) * (terms @ shape)
         rows = terms * (unit / times)[:, None]
         weighted = rows * precision[:, None]
         # Solved through the 5×5 normal equations: the cost does not grow with the number of cells.

@@ -1,0 +1,23 @@
+"""Speed tables and clusters for hand-worked scheduling examples."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from policy_net.domain import CapacityMode, ClusterState, Job, Node, Resources
+from policy_net.simulation.speed import TableSpeedModel
+
+
+def table(**speeds: dict[tuple[int, int], float]) -> TableSpeedModel:
+    """Grids in samples/s that are zero but for the given (ps, workers) cells."""
+    grids = {}
+    for name, cells in speeds.items():
+        grids[name] = np.zeros((17, 17))
+        for cell, speed in cells.items():
+            grids[name][cell] = speed
+    return TableSpeedModel(grids, "a test")
+
+
+def room_for(tasks: int, jobs: list[Job], mode: CapacityMode = CapacityMode.POOLED) -> ClusterState:
+    """One node with so many times 2 CPU, and plenty of GPUs."""
+    return ClusterState(0.0, (Node("n0", Resources(2000 * tasks, 100)),), tuple(jobs), 1200.0, mode)

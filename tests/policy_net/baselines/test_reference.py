@@ -1,0 +1,99 @@
+"""Schedulers against the results of an independent implementation, where those traces are at hand."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import policy_net.baselines  # noqa: F401  (registers the names)
+from policy_net.domain import CapacityMode, PolicyContext
+from policy_net.policy import build_policy, policy_names
+from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.replay import replay
+from policy_net.simulation.sources import load_workload
+from policy_net.simulation.speed import TableSpeedModel, read_speed_table
+from policy_net.simulation.workload import Workload
+
+SLOT_SECONDS = 1200.0
+NODES = (16, 24, 32, 96)
+Expected = dict[tuple[str, int, str], dict[str, float]]
+
+
+@pytest.fixture(scope="module")
+def folder(data_folder: Path) -> Path:
+    folder = data_folder / "reference"
+    if not (folder / "expected.csv").is_file():
+        pytest.skip(f"no reference results: {folder.name}/expected.csv is not in the data folder")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> Expected:
+    """By (trace, nodes, policy): the figures in slots."""
+    with (folder / "expected.csv").open(newline="") as file:
+        return {
+            (row["trace"], int(row["nodes"]), row["policy"]): {
+                name: float(row[name]) for name in ("avg_jct_slots", "max_jct_slots", "makespan_slots") if row[name]
+            }
+            for row in csv.DictReader(file)
+        }
+
+
+@cache
+def truth(folder: Path) -> TableSpeedModel:
+    return read_speed_table(folder / "speed_grid.csv")
+
+
+@cache
+def workload(folder: Path, trace: str) -> Workload:
+    return load_workload(f"reference:{trace}@{folder / 'traces.csv'}")
+
+
+@cache
+def figures(folder: Path, trace: str, nodes: int, policy: str, mode: CapacityMode) -> dict[str, float]:
+    """One replay's figures in slots."""
+    speeds = truth(folder)
+    environment = Environment(nodes=nodes, decide_on=DecideOn.SLOT, capacity_mode=mode)
+    built = build_policy(policy, PolicyContext(true_speeds=speeds))
+    result = replay(workload(folder, trace), environment, built, speeds, clock=lambda: 0.0).to_json()
+    assert result["completed"] == result["jobs"]
+    return {f"{name}_slots": result[f"{name}_seconds"] / SLOT_SECONDS for name in ("avg_jct", "max_jct", "makespan")}
+
+
+@pytest.mark.parametrize("mode", CapacityMode)
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("policy", ["drf", "optimus-true-table", "oracle"])
+def test_a_known_scheduler_does_as_it_did_elsewhere(
+    folder: Path, expected: Expected, policy: str, nodes: int, mode: CapacityMode
+) -> None:
+    """Pooled, as the references were; and placed, where `spread` loses nothing with these demands."""
+    traces = [trace for trace, size, name in expected if size == nodes and name == policy]
+    assert len(traces) == 10
+    for trace in traces:
+        ours = figures(folder, trace, nodes, policy, mode)
+        for name, reference in expected[trace, nodes, policy].items():
+            assert ours[name] == pytest.approx(reference, rel=0.01), f"{trace}: {name}"
+
+
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("policy", policy_names())
+def test_nobody_beats_every_job_alone_at_its_best(folder: Path, expected: Expected, policy: str, nodes: int) -> None:
+    for trace, size, name in expected:
+        if size == nodes and name == "floor":
+            floor = expected[trace, nodes, "floor"]["avg_jct_slots"]
+            # The floor is printed with four decimals.
+            assert figures(folder, trace, nodes, policy, CapacityMode.POOLED)["avg_jct_slots"] >= floor - 1e-4, trace
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_fitting_online_costs_little_against_a_fit_to_all_measurements(
+    folder: Path, expected: Expected, nodes: int
+) -> None:
+    """The reference was given every measured point beforehand; ours starts from the prior in every trace."""
+    for trace, size, name in expected:
+        if size == nodes and name == "optimus-fitted":
+            ours = figures(folder, trace, nodes, "optimus", CapacityMode.POOLED)["avg_jct_slots"]
+            assert ours <= 1.05 * expected[trace, nodes, name]["avg_jct_slots"], trace

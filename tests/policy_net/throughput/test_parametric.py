@@ -1,0 +1,194 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy_net.domain import Allocation, Progress
+from policy_net.errors import BadInput
+from policy_net.throughput.parametric import DEAD_AFTER_SECONDS, OnlineFit, features
+from policy_net.throughput.prior import FitPrior
+
+
+def seen(
+    ps: int, workers: int, speed: float, seconds: float = 1200.0, job_type: str = "a", finished: bool = False
+) -> Progress:
+    samples = speed * seconds
+    return Progress("job", job_type, Allocation(workers, ps), seconds, samples, samples / 100, 1e6, finished)
+
+
+def true_speed(ps: int, workers: int) -> float:
+    """A type that has exactly the fitted form: 10 ms × (0.5/w + 0.2 + 0.25 w/p + 0.05 w)."""
+    return 100 / (0.5 / workers + 0.2 + 0.25 * workers / ps + 0.05 * workers)
+
+
+EVERYWHERE = [(ps, workers) for ps in range(1, 17) for workers in range(1, 17)]
+
+reports = st.builds(
+    lambda ps, workers, samples, seconds, job_type: Progress(
+        "job", job_type, Allocation(workers, ps), seconds, samples, 1.0, 1.0
+    ),
+    st.integers(0, 16),
+    st.integers(0, 16),
+    st.just(0.0) | st.floats(1e-6, 1e9),
+    st.just(0.0) | st.floats(1e-3, 1e6),
+    st.sampled_from("ab"),
+)
+
+
+def test_an_unseen_type_is_believed_to_gain_from_both_roles_with_diminishing_returns() -> None:
+    grid = OnlineFit().grid("never-seen")
+    assert grid.shape == (17, 17)
+    assert not grid[0].any()
+    assert not grid[:, 0].any()
+    by_ps = grid[1:, 1]
+    assert (np.diff(by_ps) > 0).all()
+    assert (np.diff(by_ps, 2) < 0).all()
+    assert grid[8, 4] > grid[8, 1] > grid[1, 1]
+    assert grid[1, 1] == pytest.approx(FitPrior().samples_per_second)
+
+
+def test_one_observation_sets_the_scale_of_a_type() -> None:
+    beliefs = OnlineFit()
+    before = beliefs.grid("a")
+    beliefs.observe([seen(4, 2, 20 * float(before[4, 2]))])
+    assert beliefs.grid("a")[4, 2] == pytest.approx(20 * before[4, 2], rel=1e-6)
+    assert beliefs.grid("a")[9, 3] == pytest.approx(20 * before[9, 3], rel=1e-6)
+
+
+def test_a_type_of_the_fitted_form_is_learned_from_a_few_allocations() -> None:
+    beliefs = OnlineFit()
+    for ps, workers in [(1, 1), (2, 1), (1, 4), (4, 4), (16, 2), (8, 12)]:
+        beliefs.observe([seen(ps, workers, true_speed(ps, workers)) for _ in range(20)])
+    errors = [abs(beliefs.samples_per_second("a", *cell) / true_speed(*cell) - 1) for cell in EVERYWHERE]
+    assert max(errors) < 0.03
+
+
+def test_noise_averages_out() -> None:
+    generator = np.random.default_rng(7)
+    beliefs = OnlineFit()
+    for _ in range(400):
+        ps, workers = (int(count) for count in generator.integers(1, 17, 2))
+        beliefs.observe([seen(ps, workers, true_speed(ps, workers) * generator.lognormal(-(0.27**2) / 2, 0.27))])
+    errors = [abs(beliefs.samples_per_second("a", *cell) / true_speed(*cell) - 1) for cell in EVERYWHERE]
+    assert np.median(errors) < 0.05
+
+
+def test_coefficients_are_never_negative() -> None:
+    beliefs = OnlineFit()
+    # Faster than linear in both roles: an unconstrained fit would need negative terms.
+    beliefs.observe([seen(ps, workers, float(ps**2 * workers**2)) for ps in (1, 2, 4) for workers in (1, 2, 4)])
+    assert min(beliefs.coefficients("a")) >= 0
+
+
+def test_types_are_learned_apart() -> None:
+    beliefs = OnlineFit()
+    untouched = beliefs.grid("b").copy()
+    beliefs.observe([seen(1, 1, 7.0)])
+    assert (beliefs.grid("b") == untouched).all()
+
+
+def test_a_cell_without_any_sample_is_dead_after_ten_minutes_and_alive_again_with_the_first() -> None:
+    beliefs = OnlineFit()
+    beliefs.observe([seen(2, 2, 50.0), seen(3, 3, 0.0, seconds=DEAD_AFTER_SECONDS / 2)])
+    assert beliefs.samples_per_second("a", 3, 3) > 0
+    beliefs.observe([seen(3, 3, 0.0, seconds=DEAD_AFTER_SECONDS / 2)])
+    assert beliefs.samples_per_second("a", 3, 3) == 0
+    assert beliefs.samples_per_second("a", 3, 4) > 0
+    beliefs.observe([seen(3, 3, 50.0)])
+    assert beliefs.samples_per_second("a", 3, 3) > 0
+
+
+def test_a_type_that_only_failed_keeps_the_prior_elsewhere() -> None:
+    beliefs = OnlineFit()
+    beliefs.observe([seen(1, 1, 0.0)])
+    expected = OnlineFit().grid("a").copy()
+    expected[1, 1] = 0
+    assert beliefs.grid("a") == pytest.approx(expected)
+
+
+def test_reports_that_say_nothing_about_speed_change_nothing() -> None:
+    beliefs = OnlineFit()
+    beliefs.observe(
+        [seen(0, 3, 0.0), seen(3, 0, 0.0), seen(0, 0, 0.0), seen(2, 2, 5.0, seconds=0.0), seen(2, 2, math.inf)]
+    )
+    assert beliefs.snapshot() == {}
+    assert beliefs.allocations_seen("a") == frozenset()
+
+
+def test_asking_does_not_change_what_is_known() -> None:
+    beliefs = OnlineFit()
+    beliefs.grid("a")
+    assert beliefs.snapshot() == {}
+
+
+def test_the_grid_is_one_array_until_the_belief_changes_and_cannot_be_written_to() -> None:
+    beliefs = OnlineFit()
+    beliefs.observe([seen(1, 1, 10.0)])
+    grid = beliefs.grid("a")
+    assert beliefs.grid("a") is grid
+    with pytest.raises(ValueError, match="read-only"):
+        grid[1, 1] = 3
+    beliefs.observe([seen(2, 1, 11.0)])
+    assert beliefs.grid("a") is not grid
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(reports, max_size=40))
+def test_beliefs_are_finite_and_not_negative_whatever_is_reported(progress: list[Progress]) -> None:
+    beliefs = OnlineFit()
+    for entry in progress:
+        beliefs.observe([entry])
+        grid = beliefs.grid(entry.job_type)
+        assert np.isfinite(grid).all()
+        assert (grid >= 0).all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(reports, max_size=30), st.lists(reports, max_size=30), st.booleans())
+def test_a_restored_snapshot_goes_on_bit_for_bit(
+    before: list[Progress], after: list[Progress], asked_in_between: bool
+) -> None:
+    beliefs, restored = OnlineFit(), OnlineFit()
+    beliefs.observe(before)
+    if asked_in_between:
+        beliefs.grid("a")
+    restored.restore(json.loads(json.dumps(beliefs.snapshot())))
+    for job_type in "ab":
+        assert (restored.grid(job_type) == beliefs.grid(job_type)).all()
+    for model in (beliefs, restored):
+        model.observe(after)
+    for job_type in "ab":
+        assert (restored.grid(job_type) == beliefs.grid(job_type)).all()
+    assert restored.snapshot() == beliefs.snapshot()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"a": 3},
+        {"a": {"cells": [], "refit_at": 0}},
+        {"a": {"cells": [], "coefficients": [1.0], "refit_at": 0}},
+        {"a": {"cells": [[1, 17, 1.0, 1.0, 1]], "coefficients": [1.0] * 5, "refit_at": 0}},
+        {"a": {"cells": [[1, 1, "fast", 1.0, 1]], "coefficients": [1.0] * 5, "refit_at": 0}},
+        {"a": {"cells": [[1, 1, 1.0]], "coefficients": [1.0] * 5, "refit_at": 0}},
+        {"a": {"cells": [], "coefficients": [-1.0] * 5, "refit_at": 9}},
+        {"a": {"cells": [], "coefficients": [float("nan")] * 5, "refit_at": 9}},
+        {"a": {"cells": [], "coefficients": [0.0] * 5, "refit_at": 9}},
+        {"a": {"cells": [[1, 1, float("inf"), 1.0, 1]], "coefficients": [1.0] * 5, "refit_at": 0}},
+    ],
+)
+def test_a_damaged_snapshot_is_refused_and_changes_nothing(damaged: dict) -> None:
+    beliefs = OnlineFit()
+    beliefs.observe([seen(2, 2, 10.0)])
+    before = beliefs.snapshot()
+    with pytest.raises(BadInput, match="not a snapshot of speed beliefs"):
+        beliefs.restore(damaged)
+    assert beliefs.snapshot() == before
+
+
+def test_the_five_terms_are_one_each_at_one_and_one() -> None:
+    assert features(np.array([1.0]), np.array([1.0])).tolist() == [[1.0] * 5]
+    assert sum(FitPrior().shape) == pytest.approx(1)
