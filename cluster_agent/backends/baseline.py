@@ -6,6 +6,7 @@ decisions, since they cost seconds and nobody waits for them.
 
 from __future__ import annotations
 
+import math
 import threading
 
 import structlog
@@ -53,6 +54,6 @@ class Baseline:
             if known is None or (index == episode and not done <= known.keys()):
                 return 0.0
             counted = known.values() if index < episode else [known[job_id] for job_id in done]
-            total += sum(counted)
+            total += math.fsum(counted)  # exact, so that the order of the jobs does not matter
             jobs += len(counted)
         return total / jobs if jobs else 0.0

@@ -1,5 +1,16 @@
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+import structlog
 
 # Test modules share fakes; with importlib import mode the folder is not on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command line that a test runs in this process sends log lines to a stream that is closed with the test."""
+    yield
+    structlog.reset_defaults()

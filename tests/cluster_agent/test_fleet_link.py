@@ -147,9 +147,7 @@ def test_a_damaged_kept_version_is_one_clear_error(tmp_path: Path) -> None:
         local_policy(PolicySettings(), world.factory, KeptVersion(tmp_path))
 
 
-def fetch(
-    learner: FakeLearner, state_dir: Path, patience_seconds: float, acting: Acting = Acting.ASSIGNED
-) -> Candidate:
+def fetch(learner: FakeLearner, state_dir: Path, acting: Acting = Acting.ASSIGNED) -> Candidate:
     clock = Clock()
     return fetched_policy(
         PolicySettings(acting=acting),

@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -46,8 +47,9 @@ class World:
         for index in range(decisions):
             between(index)
             self.queue.put(make_experience(reward=index % 3))
+            deadline = time.monotonic() + 30.0
             while self.queue.waiting:
-                pass
+                assert time.monotonic() < deadline, "the trainer got stuck"
         self.trainer.finish(10.0)
 
 

@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+
+from cluster_agent.cli import _EXIT_CODES, app
+from cluster_agent.errors import BadConfig
+from cluster_agent.settings import read_settings
+from policy_net import cli_errors
+
+GOOD = """
+cluster: alpha
+state_dir: state
+backend:
+  workloads: [{source: "dl2:jobs=3,seed=1"}]
+  environment: {nodes: 8}
+policy: {initial: drf}
+telemetry: {log_level: error}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "agent.yaml"
+    path.write_text(text)
+    return path
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = cli_errors.run(app, "cluster-agent", arguments, _EXIT_CODES)
+    return code, capsys.readouterr().err
+
+
+def test_paths_are_taken_from_the_configurations_folder(tmp_path: Path) -> None:
+    assert read_settings(write(tmp_path, GOOD)).state_dir == tmp_path / "state"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("cluster: alpha", "cluster: alpha\ncolour: red"), "unknown setting colour"),
+        (("{initial: drf}", "{initial: drf, moode: greedy}"), "unknown setting policy.moode"),
+        (("cluster: alpha", ""), "setting cluster is missing"),
+        (("cluster: alpha", "cluster: Not A Name"), "setting cluster"),
+        (("{nodes: 8}", "{nodes: many}"), "setting backend.environment.nodes = 'many'"),
+        (("{nodes: 8}", "{nodes: 0}"), "backend.environment.nodes"),
+        (("{initial: drf}", "{}"), "policy.initial"),
+        (("{initial: drf}", "{initial: drf"), "line"),
+        (("{nodes: 8}", "{nodes: 8}\n  pace: {kind: scaled}"), "speedup"),
+        (("{nodes: 8}", "{nodes: 8}\n  pace: {kind: backwards}"), "backend.pace"),
+    ],
+)
+def test_a_bad_configuration_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], message: str
+) -> None:
+    path = write(tmp_path, GOOD.replace(*change))
+    with pytest.raises(BadConfig, match=r"agent\.yaml"):
+        read_settings(path)
+    code, said = run(["run", "--config", str(path)], capsys)
+    assert code == 2
+    assert message in said
+    assert str(path) in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "state").exists(), "nothing half-written"
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n- 2\n", "just words"])
+def test_a_file_without_settings_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    code, said = run(["run", "--config", str(write(tmp_path, text))], capsys)
+    assert (code, said.count("\n")) == (2, 1)
+
+
+def test_a_configuration_that_is_not_there_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = run(["run", "--config", str(tmp_path / "none.yaml")], capsys)
+    assert code == 2
+    assert "none.yaml" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("dl2:jobs=3,seed=1", "missing.csv"), "missing.csv"),
+        (("initial: drf", "initial: nobody"), "nobody"),
+        (("policy: {initial: drf}", "policy: {initial: drf}\nguard: {fallback: nobody}"), "nobody"),
+    ],
+)
+def test_what_a_configuration_names_must_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], message: str
+) -> None:
+    code, said = run(["run", "--config", str(write(tmp_path, GOOD.replace(*change)))], capsys)
+    assert (code, said.count("\n")) == (2, 1)
+    assert message in said
+
+
+def test_a_damaged_policy_file_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "policy.safetensors").write_bytes(b"short")
+    text = GOOD.replace("initial: drf", f"initial: {tmp_path / 'policy.safetensors'}")
+    code, said = run(["run", "--config", str(write(tmp_path, text))], capsys)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "policy.safetensors" in said
+
+
+def test_a_tls_file_that_is_not_there_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tls = "{ca_file: ca.pem, certificate_file: a.pem, key_file: a.key}"
+    text = GOOD + f"learner: {{address: '127.0.0.1:9', tls: {tls}}}\n"
+    code, said = run(["run", "--config", str(write(tmp_path, text))], capsys)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "ca.pem" in said
+
+
+def test_no_policy_and_no_learner_in_reach_is_exit_code_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    retry = "{initial_seconds: 0.01, maximum_seconds: 0.1}"
+    text = GOOD.replace("{initial: drf}", "{}") + f"learner: {{address: '127.0.0.1:9', retry: {retry}}}\n"
+    code, said = run(["run", "--config", str(write(tmp_path, text))], capsys)
+    assert (code, said.count("\n")) == (3, 1)
+    assert "not reachable" in said

@@ -1,0 +1,37 @@
+from pathlib import Path
+
+from backend_suite import BackendSuite
+
+from cluster_agent.backends.base import Backend
+from cluster_agent.backends.episodes import load_episodes
+from cluster_agent.backends.simulated import SimulatedBackend
+from cluster_agent.pace import FreePacer
+from cluster_agent.settings import SimulatedBackendSettings
+
+
+class SimulatedSuite(BackendSuite):
+    decide_on = "slot"
+    episodes = 1
+
+    def make_backend(self, folder: Path) -> Backend:
+        settings = SimulatedBackendSettings.model_validate(
+            {
+                "workloads": [{"source": "dl2:jobs=6,arrivals=google,sizes=varied,seed=3"}],
+                "episodes": self.episodes,
+                "environment": {"nodes": 12, "decide_on": self.decide_on},
+            }
+        )
+        episodes = load_episodes(settings)
+        return SimulatedBackend(episodes, folder, FreePacer(lambda seconds: False), lambda index, done: 0.0)
+
+
+class TestSimulatedSlots(SimulatedSuite):
+    pass
+
+
+class TestSimulatedEvents(SimulatedSuite):
+    decide_on = "event"
+
+
+class TestSimulatedEpisodes(SimulatedSuite):
+    episodes = 2
