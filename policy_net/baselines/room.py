@@ -17,7 +17,8 @@ class Room:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._held: list[Allocation] = [SUSPENDED] * len(state.jobs)
-        self._free = state.total
+        total = state.total
+        self._free_cpu, self._free_gpu = total.cpu_milli, total.gpu
         self._capacity: Capacity | None = None if state.capacity_mode is CapacityMode.POOLED else open_capacity(state)
         self._refused: dict[tuple[Resources, Resources], list[Allocation]] = {}
 
@@ -31,12 +32,14 @@ class Room:
         job = self._state.jobs[index]
         held = self._held[index]
         workers, ps = target.workers - held.workers, target.ps - held.ps
-        free = self._free - job.worker_demand * workers - job.ps_demand * ps
-        if free.cpu_milli < 0 or free.gpu < 0:
+        # Plain integers, here and in `settle`: this is where a planner spends its time.
+        free_cpu = self._free_cpu - workers * job.worker_demand.cpu_milli - ps * job.ps_demand.cpu_milli
+        free_gpu = self._free_gpu - workers * job.worker_demand.gpu - ps * job.ps_demand.gpu
+        if free_cpu < 0 or free_gpu < 0:
             return False
         if self._capacity is not None and not self._place(index, target, workers, ps):
             return False
-        self._free = free
+        self._free_cpu, self._free_gpu = free_cpu, free_gpu
         self._held[index] = target
         return True
 
@@ -44,13 +47,13 @@ class Room:
         """Give the index-th job the first candidate that fits in place of what it holds, or that comes to the same."""
         job = self._state.jobs[index]
         held = self._held[index]
-        within = self._free + job.worker_demand * held.workers + job.ps_demand * held.ps
-        # Plain integers: this is where a planner spends its time when the cluster is full.
         worker_cpu, worker_gpu = job.worker_demand.cpu_milli, job.worker_demand.gpu
         ps_cpu, ps_gpu = job.ps_demand.cpu_milli, job.ps_demand.gpu
+        most_cpu = self._free_cpu + held.workers * worker_cpu + held.ps * ps_cpu
+        most_gpu = self._free_gpu + held.workers * worker_gpu + held.ps * ps_gpu
         for candidate in candidates:
             workers, ps = candidate.workers, candidate.ps
-            if workers * worker_cpu + ps * ps_cpu > within.cpu_milli or workers * worker_gpu + ps * ps_gpu > within.gpu:
+            if workers * worker_cpu + ps * ps_cpu > most_cpu or workers * worker_gpu + ps * ps_gpu > most_gpu:
                 continue
             if candidate == held or self.change(index, candidate):
                 return
@@ -62,12 +65,12 @@ class Room:
         assert self._capacity is not None  # noqa: S101  (only called in nodes mode; narrows the type)
         job = self._state.jobs[index]
         # Room only shrinks while tasks are added, so what was refused once is refused for at least as many tasks.
-        refused = self._refused.setdefault((job.worker_demand, job.ps_demand), [])
-        if any(workers >= no.workers and ps >= no.ps for no in refused):
+        kind = (job.worker_demand, job.ps_demand)
+        if self._refused and any(workers >= no.workers and ps >= no.ps for no in self._refused.get(kind, ())):
             return False
         demands = (job.worker_demand,) * workers + (job.ps_demand,) * ps
         if not self._capacity.fits(*demands):
-            refused.append(Allocation(workers, ps))
+            self._refused.setdefault(kind, []).append(Allocation(workers, ps))
             return False
         self._capacity.take(*demands)
         return True
