@@ -7,7 +7,6 @@ them again.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections import Counter
@@ -52,19 +51,24 @@ def _receipt(applied: AppliedUpdate) -> Receipt:
     )
 
 
-def cut_log(log: Path, receipts: Path, step: int) -> int:
+def cut_log(log: Path, receipts: Path, step: int, with_newest: bool = False) -> int:
     """Turn segments whose updates are all in a snapshot of `step` into receipts; how many segments.
 
+    Args:
+        with_newest: nothing is being written and the newest segment ends at `step`, perhaps in a torn tail.
+
     Raises:
+        StateUnusable: a segment lacks an update.
         OSError: receipts could not be written; their segment is still there.
     """
     files = segments(log)
+    ends = [_first_step(path) for path in files[1:]] + ([step + 1] if with_newest and files else [])
     cut = 0
-    for path, following in itertools.pairwise(files):
-        first_step, end_step = _first_step(path), _first_step(following)
+    for path, end_step in zip(files, ends, strict=False):
         if end_step > step + 1:
             break
-        lines = "".join(json.dumps(asdict(_receipt(a))) + "\n" for a in read_names(path, first_step, end_step))
+        names = read_names(path, _first_step(path), end_step)
+        lines = "".join(json.dumps(asdict(_receipt(applied))) + "\n" for applied in names)
         if lines:
             target = receipts / f"{path.stem}.jsonl"
             partial = target.with_suffix(".partial")

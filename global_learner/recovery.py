@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from global_learner.errors import StateUnusable
 from global_learner.head import Head
 from global_learner.ledger import Ledger
 from global_learner.optimizer import AdamConstants, AdamState
 from global_learner.publication import Publication, due_publication
+from global_learner.receipts import cut_log
 from global_learner.registry.registry import FIRST_VERSION, Registry
 from global_learner.settings import LearnerSettings
 from global_learner.snapshot import Snapshot, read_newest_snapshot, write_snapshot
@@ -49,8 +51,21 @@ def recover(
     """Read the state directory, or begin one with `initial` as v1.
 
     Raises:
-        StateUnusable: damaged, or of another spec than the initial policy's.
+        StateUnusable: damaged, not writable, or of another spec than the initial policy's.
     """
+    try:
+        return _recover(state, registry, settings, initial, unix_seconds)
+    except (OSError, SQLAlchemyError) as error:
+        raise StateUnusable(
+            f"state_dir {state.path}: cannot be read and written ({error}); free space or mend the disk"
+        ) from error
+
+
+def _recover(
+    state: StateDir, registry: Registry, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float
+) -> Recovered:
+    for partial in state.path.rglob("*.partial"):
+        partial.unlink()
     newest = registry.newest()
     if newest is None:
         newest = registry.publish(initial, 0, unix_seconds, {}, 0.0, assign_all=False)
@@ -76,8 +91,9 @@ def recover(
         if due.head_step > newest.head_step:
             _publish(registry, due, first.spec, settings.publish.auto_assign)
     if replayed:
-        # What was replayed need not be replayed again, and a torn tail is cut with the segment that it ends.
+        # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         write_snapshot(state.snapshots, Snapshot(card.spec_digest, head.state, head.ledger.to_json(), counters))
+    cut_log(state.log, state.receipts, head.step, with_newest=True)
     return Recovered(first.spec, head, counters, replayed)
 
 

@@ -1,0 +1,66 @@
+"""What the learner's tests are made of: a policy of 43 parameters, updates, settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from global_learner.settings import LearnerSettings
+from global_learner.update_log import AppliedUpdate
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
+from policy_net.exchange.spec import PolicySpec, Weights
+
+SPEC = PolicySpec(jobs_per_batch=1, type_columns=1, hidden=(2,))
+
+
+def vector(seed: int, spec: PolicySpec = SPEC) -> Weights:
+    return np.random.default_rng(seed).normal(size=spec.parameter_count).astype(np.float32)
+
+
+def policy(spec: PolicySpec = SPEC, seed: int = 0) -> PolicyFile:
+    return PolicyFile(spec, vector(seed, spec))
+
+
+def update(sequence: int, **changes: Any) -> GradientUpdate:
+    values: dict[str, Any] = {
+        "cluster": "north",
+        "incarnation": 1,
+        "sequence": sequence,
+        "base_step": 0,
+        "spec_digest": SPEC.digest,
+        "gradient": vector(1000 + sequence),
+        "samples": 20,
+        "effective_samples": 12.5,
+    }
+    return GradientUpdate(**{**values, **changes})
+
+
+def applied(step: int, **changes: Any) -> AppliedUpdate:
+    rate = changes.pop("learning_rate", 1e-3)
+    return AppliedUpdate(
+        step=step,
+        learning_rate=rate,
+        active_clusters=1,
+        unix_seconds=1_700_000_000.5 + step,
+        update=update(**{"sequence": step, "base_step": step - 1, **changes}),
+    )
+
+
+def settings(folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> LearnerSettings:
+    """Settings of a learner in `folder`, its initial policy written."""
+    initial = folder / "v1.safetensors"
+    if not initial.exists():
+        write_policy_file(initial, policy(spec))
+    return LearnerSettings.model_validate(
+        {
+            "state_dir": folder / "state",
+            "initial_policy": initial,
+            "listen": "127.0.0.1:0",
+            "port_file": folder / "ports.json",
+            "telemetry": {"http_listen": None},
+            **sections,
+        }
+    )
