@@ -89,7 +89,8 @@ class Ingest:
 
     def _norm(self, update: GradientUpdate) -> float:
         # One pass: a NaN or infinity anywhere makes the sum of squares not finite.
-        squares = float(np.dot(update.gradient, update.gradient))
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = float(np.dot(update.gradient, update.gradient))
         if not math.isfinite(squares) and not np.isfinite(update.gradient).all():
             raise UpdateRejected(Rejection.NOT_FINITE, "the gradient holds NaN or infinity")
         norm = math.sqrt(squares)

@@ -40,7 +40,8 @@ class AppliedSequences:
     def add(self, sequence: int) -> None:
         """Note a number as applied; it must be new and not below `oldest`."""
         if sequence > self.highest:
-            self.bits = (self.bits << (sequence - self.highest)) & ((1 << WINDOW) - 1)
+            gap = sequence - self.highest
+            self.bits = (self.bits << gap) & ((1 << WINDOW) - 1) if gap < WINDOW else 0
             self.highest = sequence
         self.bits |= 1 << (self.highest - sequence)
         self.count += 1

@@ -24,14 +24,14 @@ def policy(spec: PolicySpec = SPEC, seed: int = 0) -> PolicyFile:
     return PolicyFile(spec, vector(seed, spec))
 
 
-def update(sequence: int, **changes: Any) -> GradientUpdate:
+def update(number: int, **changes: Any) -> GradientUpdate:
     values: dict[str, Any] = {
         "cluster": "north",
         "incarnation": 1,
-        "sequence": sequence,
+        "sequence": number,
         "base_step": 0,
         "spec_digest": SPEC.digest,
-        "gradient": vector(1000 + sequence),
+        "gradient": vector(1000 + number),
         "samples": 20,
         "effective_samples": 12.5,
     }
@@ -45,7 +45,7 @@ def applied(step: int, **changes: Any) -> AppliedUpdate:
         learning_rate=rate,
         active_clusters=1,
         unix_seconds=1_700_000_000.5 + step,
-        update=update(**{"sequence": step, "base_step": step - 1, **changes}),
+        update=update(**{"base_step": step - 1, **changes}),
     )
 
 

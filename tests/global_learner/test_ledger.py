@@ -7,7 +7,7 @@ from learner_makers import applied
 from global_learner.ledger import WINDOW, AppliedSequences, Ledger
 
 
-@given(st.lists(st.integers(1, 3 * WINDOW), max_size=80))
+@given(st.lists(st.integers(1, 3 * WINDOW) | st.just(2**53), max_size=80))
 def test_a_sequence_is_known_as_applied_exactly_if_it_was(offered: list[int]) -> None:
     sequences = AppliedSequences(incarnation=1)
     taken: set[int] = set()

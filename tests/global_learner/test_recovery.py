@@ -1,0 +1,146 @@
+"""Whatever the moment of the crash, the recovered head is the lost one, bit for bit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learner_makers import SPEC, applied, policy
+from learner_makers import settings as learner_settings
+
+from global_learner.errors import StateUnusable
+from global_learner.head import Head
+from global_learner.ledger import Ledger
+from global_learner.optimizer import AdamConstants, AdamState
+from global_learner.publication import due_publication
+from global_learner.recovery import recover
+from global_learner.registry.registry import Registry
+from global_learner.snapshot import Snapshot, write_snapshot
+from global_learner.state_dir import StateDir
+from global_learner.update_log import encode, segment_header, segment_name
+from policy_net.exchange.policy_file import parse_policy_file
+from policy_net.exchange.spec import PolicySpec
+
+WINDOW = 256
+
+
+def history(count: int):
+    rng = np.random.default_rng(3)
+    names, sequences = ("north", "south"), {"north": 0, "south": 0}
+    for step in range(1, count + 1):
+        name = names[rng.integers(2)]
+        sequences[name] += 1
+        yield applied(
+            step,
+            cluster=name,
+            sequence=sequences[name],
+            base_step=int(rng.integers(max(0, step - 4), step)),
+            learning_rate=float(rng.uniform(0, 1e-2)),
+        )
+
+
+def recovered(folder: Path, **publish):
+    config = learner_settings(folder, publish={"every_steps": 4, "average_decay": 0.5, **publish})
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path)
+        try:
+            found = recover(state, registry, config, policy(), 0.0)
+            versions = [(card.head_step, registry.policy_bytes(card.version)[1]) for card in registry.versions()]
+        finally:
+            registry.close()
+    return found, versions
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.integers(0, 13),
+    snapshot_at=st.integers(0, 13),
+    segment_at=st.integers(2, 13),
+    torn_bytes=st.integers(0, 200),
+)
+def test_snapshot_and_log_give_the_lost_head(tmp_path_factory, count, snapshot_at, segment_at, torn_bytes) -> None:
+    folder = tmp_path_factory.mktemp("learner")
+    recovered(folder)
+    state_dir = folder / "state"
+    head = Head(AdamState.start(policy().weights), Ledger(WINDOW), AdamConstants(), 0.5)
+    expected_versions = []
+    log: dict[int, bytes] = {1: b""}
+    records = list(history(count + 1))
+    for record in records[:count]:
+        head.apply(record)
+        due = due_publication(head, 4, record.unix_seconds)
+        if due is not None:
+            expected_versions.append((due.head_step, due.weights.tobytes()))
+        if record.step == segment_at:
+            log[record.step] = b""
+        log[max(log)] += b"".join(bytes(part) for part in encode(record))
+        if record.step == snapshot_at:
+            snapshot = Snapshot(SPEC.digest, head.state.copy(), head.ledger.to_json(), {})
+            registry = Registry(state_dir)
+            for step, _ in expected_versions:
+                weights = next(w for s, w in expected_versions if s == step)
+                content = policy()
+                content.weights[:] = np.frombuffer(weights, np.float32)
+                registry.publish(content, step, 0.0, {}, 0.0, assign_all=False)
+            registry.close()
+            write_snapshot(state_dir / "snapshots", snapshot)
+    # The crash: part of the next record was written and never acknowledged.
+    torn = b"".join(bytes(part) for part in encode(records[count]))
+    log[max(log)] += torn[: min(torn_bytes, len(torn) - 1)]
+    for first, body in log.items():
+        (state_dir / "log" / segment_name(first)).write_bytes(segment_header(SPEC.digest, first) + body)
+
+    for _ in range(2):  # recovering again changes nothing
+        found, versions = recovered(folder)
+        assert found.head.step == count
+        assert found.head.weights.tobytes() == head.weights.tobytes()
+        assert found.head.state.first_moment.tobytes() == head.state.first_moment.tobytes()
+        assert found.head.state.second_moment.tobytes() == head.state.second_moment.tobytes()
+        assert found.head.publishable.tobytes() == head.publishable.tobytes()
+        assert json.dumps(found.head.ledger.to_json()) == json.dumps(head.ledger.to_json())
+        assert [step for step, _ in versions] == [0, *(step for step, _ in expected_versions)]
+        for (_, data), (_, weights) in zip(versions[1:], expected_versions, strict=True):
+            assert parse_policy_file(data, "version").weights.tobytes() == weights
+
+
+def test_a_missing_update_stops_the_recovery(tmp_path: Path) -> None:
+    recovered(tmp_path)
+    body = b"".join(bytes(part) for step in (1, 3) for part in encode(applied(step)))
+    (tmp_path / "state" / "log" / segment_name(1)).write_bytes(segment_header(SPEC.digest, 1) + body)
+    with pytest.raises(StateUnusable, match="update 2 is missing"):
+        recovered(tmp_path)
+
+
+def test_a_state_of_another_spec_is_refused(tmp_path: Path) -> None:
+    recovered(tmp_path)
+    other = PolicySpec(jobs_per_batch=2, type_columns=1, hidden=(2,))
+    config = learner_settings(tmp_path)
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path)
+        with pytest.raises(StateUnusable, match="use another state_dir"):
+            recover(state, registry, config, policy(other), 0.0)
+        registry.close()
+
+
+def test_another_initial_policy_of_the_same_spec_does_not_change_the_head(tmp_path: Path) -> None:
+    before, _ = recovered(tmp_path)
+    config = learner_settings(tmp_path)
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path)
+        after = recover(state, registry, config, policy(seed=9), 0.0)
+        registry.close()
+    assert after.head.weights.tobytes() == before.head.weights.tobytes()
+
+
+def test_a_second_learner_is_kept_out(tmp_path: Path) -> None:
+    with StateDir(tmp_path / "state"), pytest.raises(StateUnusable, match="held by another learner"):
+        StateDir(tmp_path / "state")
+    StateDir(tmp_path / "state").close()
+
+
+def test_a_file_in_the_directorys_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(StateUnusable, match="cannot be used"):
+        StateDir(tmp_path / "state")
