@@ -130,13 +130,13 @@ class DecisionLog:
         return stream
 
     def _rotate(self) -> None:
-        self._stream.close()
         closed = closed_files(self._folder)
         number = 1 + (_number_of(closed[-1]) if closed else 0)
         self._path.rename(self._folder / f"decisions-{number:06d}.jsonl")
+        full, self._stream = self._stream, self._open()
+        full.close()
         for path in closed_files(self._folder)[: -self._keep]:
             path.unlink()
-        self._stream = self._open()
 
 
 def closed_files(folder: Path) -> list[Path]:
@@ -157,6 +157,8 @@ def read_log(path: Path) -> Iterator[JsonObject]:
     """
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
+            if not line.endswith(b"\n"):
+                return  # still being written, or never finished
             try:
                 value = json.loads(line)
             except ValueError as error:
