@@ -45,7 +45,7 @@ def applied(step: int, **changes: Any) -> AppliedUpdate:
         learning_rate=rate,
         active_clusters=1,
         unix_seconds=1_700_000_000.5 + step,
-        update=update(**{"base_step": step - 1, **changes}),
+        update=update(step, **{"base_step": step - 1, **changes}),
     )
 
 

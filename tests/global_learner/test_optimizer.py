@@ -51,7 +51,8 @@ def test_rate_zero_leaves_every_bit_of_the_weights(values: list[float]) -> None:
     weights = np.array([*values, -0.0, 0.0, 1e-45], np.float32)
     state = AdamState.start(weights)
     for seed in range(3):
-        apply_adam(state, np.random.default_rng(seed).normal(size=weights.size).astype(np.float32), 0.0, AdamConstants())
+        gradient = np.random.default_rng(seed).normal(size=weights.size).astype(np.float32)
+        apply_adam(state, gradient, 0.0, AdamConstants())
     assert state.weights.tobytes() == weights.tobytes()
     assert state.step == 3
 

@@ -37,9 +37,7 @@ def same(left: AppliedUpdate, right: AppliedUpdate) -> bool:
 def test_a_record_comes_back_bit_for_bit(tmp_path_factory, name, numbers, rate) -> None:
     folder = tmp_path_factory.mktemp("log")
     incarnation, sequence, samples = numbers
-    record = applied(
-        1, cluster=name, incarnation=incarnation, sequence=sequence, samples=samples, learning_rate=rate
-    )
+    record = applied(1, cluster=name, incarnation=incarnation, sequence=sequence, samples=samples, learning_rate=rate)
     write_segment(folder, 1, [record])
     (found,) = read_log(folder, SPEC.digest)
     assert same(found, record)
