@@ -203,6 +203,7 @@ class DecisionLogSettings(_Section):
     """The record that every decision can be recomputed from."""
 
     enabled: bool = True
+    """Whether decisions are written down at all; without the log none can be made again."""
     max_bytes: int = Field(64_000_000, ge=1_000)
     """A file is closed beyond this size; at about 10 kB a decision, two months of ticks."""
     keep: int = Field(8, ge=1, le=10_000)

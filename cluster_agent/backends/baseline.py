@@ -1,7 +1,7 @@
 """What the fallback would have done with the same jobs: the figure that a run is read against.
 
-A simulated cluster can be lived through twice. The replays run one after another in a daemon thread beside the
-decisions, since they cost seconds and nobody waits for them.
+A simulated cluster can be lived through twice. The replays run in a daemon thread beside the decisions, since they cost
+seconds and nobody waits for them.
 """
 
 from __future__ import annotations
@@ -27,33 +27,50 @@ class Baseline:
         self._episodes = episodes
         self._fallback = fallback
         self._seconds: dict[int, dict[str, float]] = {}
+        self._reached = threading.Semaphore(1)
+        self._latest = 0
 
     def start(self) -> None:
-        """Begin to replay, in the background."""
-        threading.Thread(target=self.work_out, name="baseline", daemon=True).start()
+        """Begin to replay in the background, each episode once the run has reached it."""
+        threading.Thread(target=self._work, name="baseline", daemon=True).start()
 
-    def work_out(self) -> None:
-        """Replay every episode; what fails is logged and stays unknown."""
-        for index, episode in enumerate(self._episodes.items):
-            try:
-                policy = build_policy(self._fallback, PolicyContext())
-                result = replay(episode.workload, episode.environment, policy, self._episodes.speeds)
-            except PolicyNetError as error:
-                _log.warning("baseline-unknown", episode=index, error=str(error))
-                return
-            self._seconds[index] = {
-                outcome.job_id: outcome.jct_seconds for outcome in result.outcomes if outcome.jct_seconds is not None
-            }
+    def work_out(self, index: int) -> None:
+        """Replay one episode.
 
-    def average_jct_seconds(self, episode: int, done: frozenset[str] | set[str]) -> float:
-        """Over all jobs of the episodes before this one and the given jobs of it; 0 where it is not known."""
-        total = 0.0
+        Raises:
+            PolicyNetError: the fallback cannot finish it.
+        """
+        episode = self._episodes.items[index]
+        policy = build_policy(self._fallback, PolicyContext())
+        result = replay(episode.workload, episode.environment, policy, self._episodes.speeds)
+        self._seconds[index] = {
+            outcome.job_id: outcome.jct_seconds for outcome in result.outcomes if outcome.jct_seconds is not None
+        }
+
+    def average_jct_seconds(self, episode: int, done: set[str]) -> float:
+        """Over all jobs of the episodes before this one and the given jobs of it; 0 where it is not known (yet)."""
+        self._reach(episode)
+        total_seconds = 0.0
         jobs = 0
         for index in range(episode + 1):
             known = self._seconds.get(index)
             if known is None or (index == episode and not done <= known.keys()):
                 return 0.0
             counted = known.values() if index < episode else [known[job_id] for job_id in done]
-            total += math.fsum(counted)  # exact, so that the order of the jobs does not matter
+            total_seconds += math.fsum(counted)  # exact, so that the order of the jobs does not matter
             jobs += len(counted)
-        return total / jobs if jobs else 0.0
+        return total_seconds / jobs if jobs else 0.0
+
+    def _reach(self, episode: int) -> None:
+        while self._latest < episode:
+            self._latest += 1
+            self._reached.release()
+
+    def _work(self) -> None:
+        for index in range(len(self._episodes.items)):
+            self._reached.acquire()
+            try:
+                self.work_out(index)
+            except PolicyNetError as error:
+                _log.warning("baseline-unknown", episode=index, error=str(error))
+                return

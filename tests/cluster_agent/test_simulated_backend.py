@@ -136,7 +136,9 @@ def test_the_baseline_is_the_fallbacks_average_over_the_same_jobs(tmp_path: Path
     episodes = make_episodes("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")
     baseline = Baseline(episodes, "drf")
     assert baseline.average_jct_seconds(0, set()) == 0.0, "not known before it was worked out"
-    baseline.work_out()
+    baseline.work_out(0)
+    assert baseline.average_jct_seconds(1, set()) == 0.0
+    baseline.work_out(1)
     first = baseline.average_jct_seconds(0, {job.job_id for job in episodes.items[0].workload.jobs})
     one_job = baseline.average_jct_seconds(0, {episodes.items[0].workload.jobs[0].job_id})
     both = baseline.average_jct_seconds(1, set())
