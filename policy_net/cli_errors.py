@@ -60,6 +60,8 @@ def run(
             traceback.print_exc()
         _say(program, f"{error}" if _expected(error, codes) else f"{type(error).__name__}: {error} (try --debug)")
         return exit_code(error, codes)
+    if result == _INTERRUPTED:  # typer's own answer to Ctrl-C
+        _say(program, "interrupted")
     return result if isinstance(result, int) else DONE
 
 

@@ -49,7 +49,8 @@ def run_demo(options: DemoOptions) -> Report:
     began = time.monotonic()
     console = Console() if sys.stdout.isatty() else Console(width=120)
     plan = make_plan(options.workloads, options.fleet, options.seed, options.jobs)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     with _own_folder(options.run_folder) as folder:
         for cluster in plan:
             console.print(f"{cluster.name}: {cluster.nodes} nodes, {cluster.jobs} jobs of {cluster.source}")
@@ -60,7 +61,7 @@ def run_demo(options: DemoOptions) -> Report:
             fleet = run_fleet(plan, folder, v1, processes, display, options.seconds, FleetSettings())
             display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
             comparison = compare(plan, fleet.versions, display.progress)
-        staleness = staleness_by_cluster(folder / "learner", v1)
+        staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])
         report = Report(plan, fleet, comparison, staleness, time.monotonic() - began)
         files = write_report(report, options.report_folder)
     print_report(report, files, console)
@@ -86,6 +87,6 @@ def _own_folder(folder: Path) -> Iterator[Path]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """End on SIGTERM as on Ctrl-C: the fleet first."""
+    """End on SIGTERM as on Ctrl-C, also where a shell had Ctrl-C ignored: the fleet first."""
     del number, frame
     raise KeyboardInterrupt

@@ -69,7 +69,7 @@ class Display:
 
     def _line(self, fleet: FleetNow, elapsed_seconds: float) -> str:
         clusters = "; ".join(
-            f"{cluster.name} slot {cluster.time_seconds / self._slot_seconds:.0f} done {cluster.done}/{cluster.jobs}"
+            f"{cluster.name} slot {cluster.time_seconds / self._slot_seconds:.0f} done {cluster.done}"
             f" JCT {_hours(cluster.avg_jct_seconds)} (DRF {_hours(cluster.drf_jct_seconds)})"
             for cluster in fleet.clusters
         )
@@ -102,7 +102,7 @@ def _cells(cluster: ClusterNow, slot_seconds: float) -> list[str]:
         f"{cluster.time_seconds / slot_seconds:.0f}",
         str(cluster.running),
         str(cluster.waiting),
-        f"{cluster.done}/{cluster.jobs}" if cluster.jobs else str(cluster.done),
+        str(cluster.done),
         f"[green]{jct}[/]" if ahead else jct,
         _hours(cluster.drf_jct_seconds),
         f"v{cluster.acting_version}",

@@ -22,7 +22,7 @@ WARM_START_SECONDS = 30.0
 """About what the warm start takes: for its progress bar only."""
 
 POLL_SECONDS = 0.5
-EPISODES = 1000
+EPISODES = 16
 """More rounds through its workload than a cluster gets through: the fleet's time ends before its work does."""
 
 

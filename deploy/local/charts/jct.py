@@ -16,8 +16,8 @@ Figures = Mapping[str, Mapping[str, float]]
 def finding(figures: Figures) -> str:
     """What the chart says: the final version against DRF, as the geometric mean over clusters."""
     ratio = exp(sum(log(by["learned"] / by["drf"]) for by in figures.values()) / len(figures))
-    word = "sooner" if ratio < 1 else "later"
-    return f"Jobs are done {abs(1 - ratio):.0%} {word} under the final version than under DRF"
+    word = "less" if ratio < 1 else "more"
+    return f"Jobs take {abs(1 - ratio):.0%} {word} time under the final version than under DRF"
 
 
 def draw_jct(axes: Axes, figures: Figures) -> None:

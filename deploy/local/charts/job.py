@@ -35,8 +35,8 @@ def finding(timeline: JobTimeline) -> str:
 def draw_job(axes: Axes, timeline: JobTimeline) -> None:
     """Two step lines over the job's hours in the system."""
     hours = [(time - timeline.submit_seconds) / 3600 for time in timeline.times_seconds]
-    axes.step(hours, timeline.workers, where="post", color=CLUSTER_COLOURS[0], label="workers")
-    axes.step(hours, timeline.ps, where="post", color=CLUSTER_COLOURS[1], label="parameter servers")
+    axes.step(hours, timeline.workers, where="post", color=CLUSTER_COLOURS[0], linewidth=2.8, label="workers")
+    axes.step(hours, timeline.ps, where="post", color=CLUSTER_COLOURS[1], linewidth=1.5, label="parameter servers")
     axes.set_xlim(left=0.0)
     axes.set_ylim(0, max(*timeline.workers, *timeline.ps, 1) * 1.15)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

@@ -27,9 +27,9 @@ class VersionScore:
 def finding(scores: Sequence[VersionScore]) -> str:
     """What the chart says: the first version against the last."""
     first, last = scores[0], scores[-1]
-    word = "shorter" if last.ratio < first.ratio else "longer"
+    word = "less" if last.ratio < first.ratio else "more"
     change = abs(1 - last.ratio / first.ratio)
-    return f"On held-out workloads v{last.version}'s job times are {change:.0%} {word} than v{first.version}'s"
+    return f"On held-out workloads jobs take {change:.0%} {word} time under v{last.version} than v{first.version}"
 
 
 def draw_learning(axes: Axes, scores: Sequence[VersionScore]) -> None:

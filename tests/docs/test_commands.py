@@ -1,0 +1,87 @@
+"""Every command, option, make target and metric that the documentation names exists, and can be typed as it stands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from docs_pages import PAGES, ROOT, code, command_lines
+
+from deploy.reference.commands import all_commands
+from deploy.reference.metrics import metrics_page
+
+COMMANDS = dict(all_commands())
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+VARIABLES = set(re.findall(r"\$\(([A-Z_]+)\)", (ROOT / "Makefile").read_text(encoding="utf-8")))
+PARAMETERS = [parameter for command in COMMANDS.values() for parameter in command.params]
+OPTIONS = {"--help"} | {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
+METRIC = re.compile(r"\bfedl2_(?:learner|agent)_[a-z_]+\b")
+
+LINES = [(page, line) for page in PAGES for line in command_lines(page)]
+
+
+def test_the_documentation_shows_commands_of_every_program() -> None:
+    shown = " ".join(line for _, line in LINES)
+    for program in ("policy-net replay", "policy-net train", "policy-net inspect", "global-learner serve"):
+        assert program in shown
+    for program in ("cluster-agent run", "policyctl version list", "policyctl version show", "policyctl fleet"):
+        assert program in shown
+
+
+@pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page.name}:{line}" for page, line in LINES])
+def test_a_line_in_a_shell_block_can_be_typed(page: Path, line: str) -> None:
+    words = shlex.split(line)
+    if words[0] == "make":
+        for word in words[1:]:
+            assert word in TARGETS or word.partition("=")[0] in VARIABLES, f"make knows no {word!r}"
+    elif words[0] != "rm":
+        _parse(words)
+
+
+def _parse(words: list[str]) -> None:
+    """Parse a command line as the program would, without running it."""
+    for length in range(len(words), 0, -1):
+        command = COMMANDS.get(" ".join(words[:length]))
+        if command is not None:
+            command.make_context("docs", words[length:])
+            return
+    pytest.fail(f"no program knows {' '.join(words)!r}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_option_that_a_page_names_exists(page: Path) -> None:
+    named = {word for text in code(page) for word in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)}
+    assert named <= OPTIONS, f"{page}: no program has {named - OPTIONS}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_make_target_and_variable_that_a_page_names_exists(page: Path) -> None:
+    for text in code(page):
+        for target in re.findall(r"^make ([a-z]+)$", text):
+            assert target in TARGETS, f"{page}: no target {target!r}"
+
+
+def test_every_make_target_is_documented() -> None:
+    everything = " ".join(text for page in PAGES for text in code(page))
+    missing = {target for target in TARGETS if f"make {target}" not in everything} - {"help"}
+    assert not missing, f"not in the documentation: {missing}"
+
+
+def test_metrics_in_the_documentation_and_in_the_source_are_the_same() -> None:
+    documented = {name for page in PAGES for name in METRIC.findall(page.read_text(encoding="utf-8"))}
+    assert documented == set(METRIC.findall(metrics_page()))
+    sources = [path for name in ("cluster_agent", "global_learner") for path in (ROOT / name).rglob("*.py")]
+    made = {name for path in sources for name in re.findall(r'"(fedl2_[a-z_]+)"', path.read_text(encoding="utf-8"))}
+    assert {name.removesuffix("_total") for name in made} == {name.removesuffix("_total") for name in documented}
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    lines = command_lines(ROOT / "README.md")
+    assert "make demo" in lines
+    assert any(line.startswith("make demo WORKLOADS=") for line in lines)
+
+
+def test_commands_with_a_missing_option_would_be_noticed() -> None:
+    with pytest.raises(click.UsageError):
+        _parse(["policy-net", "replay", "--no-such-option"])

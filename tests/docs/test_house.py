@@ -1,0 +1,43 @@
+"""The project's own files agree with each other."""
+
+import importlib.metadata
+import re
+import tomllib
+
+from docs_pages import ROOT
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+
+def _pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_dependency_has_an_exact_version_within_its_range() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = {_normal(name): version for name, version in _pins().items()}
+    for text in (*project["dependencies"], *project["optional-dependencies"]["dev"]):
+        requirement = Requirement(text)
+        version = pins[_normal(requirement.name)]
+        assert Version(version) in requirement.specifier, f"{text}: constraints.txt has {version}"
+
+
+def test_tests_run_with_the_versions_that_are_pinned() -> None:
+    for name in ("torch", "numpy", "grpcio", "protobuf", "flwr", "typer"):
+        assert importlib.metadata.version(name).partition("+")[0] == _pins()[name], f"{name}: run `make setup`"
+
+
+def test_the_makefile_installs_the_pinned_torch() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert f"TORCH_VERSION := {_pins()['torch']}" in makefile
+
+
+def test_ci_runs_the_checks_and_the_tests() -> None:
+    lines = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    assert "make check" in lines
+    assert "make test" in lines
