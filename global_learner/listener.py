@@ -31,21 +31,26 @@ def check_free(setting: str, address: str) -> None:
         ) from error
 
 
-def bind(server: grpc.aio.Server, address: str, tls: TlsSettings | None) -> int:
-    """Add the service's port to a server that has not started; the bound port.
+def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    """Add the service's port to a server that has not started, in plain text without credentials; the bound port.
 
     Raises:
-        BadConfig: the address cannot be listened on, or a TLS file cannot be used.
+        BadConfig: the address cannot be listened on.
     """
     try:
-        if tls is None:
+        if credentials is None:
             return server.add_insecure_port(address)
-        return server.add_secure_port(address, _credentials(tls))
+        return server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise BadConfig(f"listen {address}: cannot be listened on; name another port") from error
 
 
-def _credentials(tls: TlsSettings) -> grpc.ServerCredentials:
+def read_credentials(tls: TlsSettings) -> grpc.ServerCredentials:
+    """The server's side of TLS.
+
+    Raises:
+        BadConfig: a file cannot be read or is not what it should be.
+    """
     key = _read("key_file", tls.key_file)
     certificate = _read("certificate_file", tls.certificate_file)
     authority = _read("client_ca_file", tls.client_ca_file) if tls.client_ca_file is not None else None

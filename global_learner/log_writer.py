@@ -126,7 +126,7 @@ class LogWriter:
             group, self._queue = self._queue, []
             try:
                 step = await loop.run_in_executor(self._thread, self._write, group)
-            except OSError as error:
+            except Exception as error:  # whatever it was, what is on disk is now unknown
                 self._break(error)
             else:
                 self._durable_step = max(self._durable_step, step)
@@ -177,9 +177,9 @@ class LogWriter:
                 still.append((step, future))
         self._waiting = still
 
-    def _break(self, error: OSError) -> None:
+    def _break(self, error: Exception) -> None:
         self._broken = LogBroken(
-            f"{self._folder}: the update log cannot be written ({error.strerror or error}); free space or mend the "
+            f"{self._folder}: the update log cannot be written ({error}); free space or mend the "
             "disk, then start again: everything acknowledged is kept"
         )
         for _, future in self._waiting:

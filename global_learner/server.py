@@ -18,7 +18,7 @@ from global_learner.admin_service import AdminService
 from global_learner.http_endpoint import HttpEndpoint
 from global_learner.identity import Identity
 from global_learner.learner import Learner
-from global_learner.listener import bind, check_free
+from global_learner.listener import bind, check_free, read_credentials
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
@@ -48,6 +48,9 @@ async def serve(settings: LearnerSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     initial = read_policy_file(settings.initial_policy)
     check_free("listen", settings.listen)
+    if settings.telemetry.http_listen is not None:
+        check_free("telemetry.http_listen", settings.telemetry.http_listen)
+    credentials = read_credentials(settings.tls) if settings.tls is not None else None
     with StateDir(settings.state_dir) as state, contextlib.closing(RegistryThread(Registry(state.path))) as registry:
         telemetry = Telemetry()
         learner = _recovered_learner(settings, state, registry, initial, telemetry)
@@ -60,7 +63,7 @@ async def serve(settings: LearnerSettings) -> None:
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
         admin = AdminService(learner, identity, telemetry)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
-        port = bind(server, settings.listen, settings.tls)
+        port = bind(server, settings.listen, credentials)
         with _http(settings, telemetry, learner, ending) as http_port:
             learner.start()
             await server.start()

@@ -22,6 +22,8 @@ from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec
 
 FIRST_VERSION = 1
+_LARGEST_INTEGER = 2**63 - 1
+"""SQLite's; the wire's numbers go to twice as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Registry:
             UnknownPolicyVersion: there is none of this number.
         """
         with Session(self._engine) as session:
-            row = session.get(VersionRow, version)
+            row = session.get(VersionRow, version) if version <= _LARGEST_INTEGER else None
             if row is None:
                 raise UnknownPolicyVersion(f"there is no version v{version}; see `policyctl version list`")
             return _card(row), PolicySpec.from_json(row.spec_json)

@@ -1,0 +1,181 @@
+"""kill -9 of the learner in mid-run, again and again: nothing acknowledged is lost, nothing is applied twice.
+
+Four clusters push without pause through the real process while it is killed and started again. A push without an answer
+is offered again, as it was, until it is answered. In the end the log is counted: every acknowledged update is there,
+once; and the weights are what the log's updates make of v1, one after the other.
+"""
+
+import random
+import threading
+import time
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from learner_makers import SPEC, policy, vector
+from learner_process import DEADLINE_SECONDS, LearnerProcess
+
+from global_learner.optimizer import AdamConstants, AdamState, apply_adam
+from global_learner.receipts import audit, read_receipts
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.policy_file import parse_policy_file
+from policy_net.exchange.spec import Weights, weights_from_bytes
+from policy_net.exchange.wire import push_request
+
+CLUSTERS = ("north", "south", "east", "west")
+KILLS = 5
+UPDATES_PER_LIFE = 150
+PUBLISH_EVERY = 40
+_MOMENTARY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+
+
+def gradient_of(cluster: str, sequence: int) -> Weights:
+    """Recomputed when the log is checked, so that a swapped or altered gradient is found."""
+    return vector(CLUSTERS.index(cluster) * 1_000_000 + sequence)
+
+
+class Pusher:
+    """One cluster: pushes until stopped, offering each update until it is answered."""
+
+    def __init__(self, learner: LearnerProcess, cluster: str, stop: threading.Event) -> None:
+        self.cluster = cluster
+        self.acknowledged: dict[int, int] = {}
+        self.offered_again = self.duplicates = 0
+        self.error: BaseException | None = None
+        self._channel = learner.channel()
+        self._fleet = rpc.FleetStub(self._channel)
+        self._stop = stop
+        self.thread = threading.Thread(target=self._run, name=cluster)
+
+    def _call(self, method, request):
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            try:
+                return method(request, timeout=5.0, wait_for_ready=True)
+            except grpc.RpcError as error:
+                if error.code() not in _MOMENTARY or time.monotonic() > deadline:
+                    raise
+                self.offered_again += 1
+
+    def _run(self) -> None:
+        try:
+            self._push_on()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._channel.close()
+
+    def _push_on(self) -> None:
+        self.incarnation = self._call(self._fleet.Register, pb.RegisterRequest(cluster=self.cluster)).incarnation
+        base = self._pull()
+        sequence = 0
+        while not self._stop.is_set():
+            sequence += 1
+            update = GradientUpdate(
+                self.cluster, self.incarnation, sequence, base, SPEC.digest, gradient_of(self.cluster, sequence), 8, 8.0
+            )
+            reply = self._call(self._fleet.Push, push_request(update, want_weights=False))
+            assert reply.outcome != pb.PushReply.REJECTED, reply.reason
+            self.duplicates += reply.outcome == pb.PushReply.DUPLICATE
+            assert reply.head_step > base - 1, "an acknowledged head went backwards"
+            base = reply.head_step
+            self.acknowledged[sequence] = reply.head_step
+
+    def _pull(self) -> int:
+        return self._call(
+            self._fleet.PullHead, pb.PullHeadRequest(cluster=self.cluster, incarnation=self.incarnation)
+        ).step
+
+
+@pytest.mark.heavy
+def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path) -> None:
+    rng = random.Random(20)
+    learner = LearnerProcess(
+        tmp_path,
+        # Small figures, so that kills hit snapshots, cuts and publications too; stale updates are not this test's.
+        durability={"snapshot_every_steps": 50},
+        publish={"every_steps": PUBLISH_EVERY},
+        ingest={"max_staleness_steps": 100_000},
+        telemetry={"http_listen": None, "log_level": "warning"},
+    )
+    learner.start()
+    stop = threading.Event()
+    pushers = [Pusher(learner, cluster, stop) for cluster in CLUSTERS]
+    try:
+        for pusher in pushers:
+            pusher.thread.start()
+        for life in range(1, KILLS + 1):
+            wait_for_updates(pushers, life * UPDATES_PER_LIFE + rng.randrange(40))
+            learner.kill()
+            learner.start()
+        wait_for_updates(pushers, (KILLS + 1) * UPDATES_PER_LIFE)
+        learner.kill()
+        learner.start()
+        stop.set()
+        for pusher in pushers:
+            pusher.thread.join(DEADLINE_SECONDS)
+            assert not pusher.thread.is_alive()
+            assert pusher.error is None, pusher.error
+        fleet = learner.fleet()
+        head = head_weights(learner)
+        versions = published_weights(learner, fleet.latest_version)
+        assert learner.end() == 0
+    finally:
+        stop.set()
+        learner.close()
+
+    receipts = list(read_receipts(learner.state_dir, SPEC.digest))
+    counts = audit(iter(receipts))
+    for pusher in pushers:
+        assert counts[pusher.cluster, pusher.incarnation] == len(pusher.acknowledged)
+    by_name = {(receipt.cluster, receipt.sequence): receipt for receipt in receipts}
+    for pusher in pushers:
+        for sequence, head_step in pusher.acknowledged.items():
+            assert by_name[pusher.cluster, sequence].step <= head_step
+    assert len(receipts) == fleet.head_step == fleet.updates_accepted
+    assert {view.cluster: view.updates_accepted for view in fleet.clusters} == {
+        pusher.cluster: len(pusher.acknowledged) for pusher in pushers
+    }
+    assert sum(pusher.offered_again for pusher in pushers) > 0, "no push was ever interrupted: the kills came too late"
+
+    state = AdamState.start(policy().weights)
+    expected = {0: state.weights.copy()}
+    for receipt in receipts:
+        apply_adam(state, gradient_of(receipt.cluster, receipt.sequence), receipt.learning_rate, AdamConstants())
+        if receipt.step % PUBLISH_EVERY == 0:
+            expected[receipt.step] = state.weights.copy()
+    assert head.tobytes() == state.weights.tobytes()
+    assert sorted(versions) == sorted(expected)
+    for step, weights in versions.items():
+        assert np.array_equal(weights, expected[step])
+
+
+def wait_for_updates(pushers: list[Pusher], count: int) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while sum(len(pusher.acknowledged) for pusher in pushers) < count:
+        assert all(pusher.error is None for pusher in pushers), [pusher.error for pusher in pushers]
+        assert time.monotonic() < deadline, "the fleet does not get on"
+        time.sleep(0.005)
+
+
+def head_weights(learner: LearnerProcess) -> Weights:
+    with learner.channel() as channel:
+        fleet = rpc.FleetStub(channel)
+        incarnation = fleet.Register(pb.RegisterRequest(cluster="reader"), timeout=10).incarnation
+        reply = fleet.PullHead(pb.PullHeadRequest(cluster="reader", incarnation=incarnation), timeout=10)
+        return weights_from_bytes(reply.weights, SPEC)
+
+
+def published_weights(learner: LearnerProcess, newest: int) -> dict[int, Weights]:
+    with learner.channel() as channel:
+        fleet, admin = rpc.FleetStub(channel), rpc.AdminStub(channel)
+        cards = admin.ListVersions(pb.ListVersionsRequest(), timeout=10).versions
+        assert [card.version for card in cards] == list(range(1, newest + 1))
+        files = {
+            card.head_step: fleet.FetchPolicy(pb.FetchPolicyRequest(version=card.version), timeout=10).policy_file
+            for card in cards
+        }
+    return {step: parse_policy_file(data, "version").weights for step, data in files.items()}

@@ -1,0 +1,101 @@
+"""Runs the real `global-learner serve` as a process, and talks to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import yaml
+from learner_makers import SPEC, policy
+
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.policy_file import write_policy_file
+from policy_net.exchange.spec import PolicySpec
+
+DEADLINE_SECONDS = 30.0
+
+
+class LearnerProcess:
+    """A learner in a folder; starts again on the same port after the first time."""
+
+    def __init__(self, folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> None:
+        self.folder = folder
+        self.config = folder / "learner.yaml"
+        self.log = folder / "learner.log"
+        self.state_dir = folder / "state"
+        self.port = 0
+        self._sections = sections
+        self._process: subprocess.Popen[bytes] | None = None
+        write_policy_file(folder / "v1.safetensors", policy(spec))
+
+    def start(self) -> None:
+        ports = self.folder / "ports.json"
+        ports.unlink(missing_ok=True)
+        content = {
+            "state_dir": "state",
+            "initial_policy": "v1.safetensors",
+            "listen": f"127.0.0.1:{self.port}",
+            "port_file": "ports.json",
+            "telemetry": {"http_listen": "127.0.0.1:0", "log_level": "info"},
+            **self._sections,
+        }
+        self.config.write_text(yaml.safe_dump(content))
+        with self.log.open("ab") as stream:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "global_learner.cli", "serve", "--config", str(self.config)],
+                stdout=stream,
+                stderr=stream,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not ports.exists():
+            assert self._process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, "the learner did not serve in time"
+            time.sleep(0.02)
+        found = json.loads(ports.read_text())
+        self.port, self.http_port = found["port"], found["http_port"]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait; the exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        code = self._process.wait(DEADLINE_SECONDS)
+        self._process = None
+        return code
+
+    def kill(self) -> None:
+        self.end(signal.SIGKILL)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self.kill()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def channel(self) -> grpc.Channel:
+        return grpc.insecure_channel(
+            self.address,
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.initial_reconnect_backoff_ms", 50),
+                ("grpc.min_reconnect_backoff_ms", 50),
+                ("grpc.max_reconnect_backoff_ms", 200),
+            ],
+        )
+
+    def fleet(self) -> fleet_pb2.GetFleetReply:
+        with self.channel() as channel:
+            return fleet_pb2_grpc.AdminStub(channel).GetFleet(
+                fleet_pb2.GetFleetRequest(), timeout=DEADLINE_SECONDS, wait_for_ready=True
+            )

@@ -1,0 +1,166 @@
+"""`global-learner` and `policyctl` as people start them: what goes wrong is one line and an exit code."""
+
+import json
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+from learner_makers import SPEC, policy
+from learner_process import LearnerProcess
+
+from global_learner import cli
+from global_learner.errors import EXIT_CODES
+from global_learner.policyctl import cli as policyctl
+from policy_net.cli_errors import run
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+from policy_net.exchange.policy_file import write_policy_file
+from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.wire import push_request
+
+
+def good(folder: Path) -> dict:
+    write_policy_file(folder / "v1.safetensors", policy())
+    return {
+        "state_dir": "state",
+        "initial_policy": "v1.safetensors",
+        "listen": "127.0.0.1:0",
+        "port_file": "ports.json",
+        "telemetry": {"http_listen": None},
+    }
+
+
+def serve(folder: Path, content: dict | str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    config = folder / "learner.yaml"
+    config.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    code = run(cli.app, "global-learner", ["serve", "--config", str(config)], EXIT_CODES)
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"learning_rat": 1}, "unknown setting learning_rat"),
+        ({"optimizer": {"learning_rate": -1}}, "setting optimizer.learning_rate = -1"),
+        ({"state_dir": None}, "setting state_dir"),
+        ({"listen": "somewhere"}, "HOST:PORT"),
+        ({"listen": "0.0.0.0:7070"}, "a bare name is not believed"),
+        ({"port_file": None}, "nobody could find it"),
+        ({"initial_policy": "nowhere.safetensors"}, "cannot be read"),
+        ({"initial_policy": "learner.yaml"}, "no policy file"),
+        ({"state_dir": "v1.safetensors"}, "cannot be used"),
+        ({"telemetry": {"http_listen": "192.0.2.1:1"}}, "http_listen"),
+        ({"tls": {"certificate_file": "no.pem", "key_file": "no.key"}}, "tls.key_file"),
+        ({"tls": {"certificate_file": "learner.yaml", "key_file": "learner.yaml"}}, "no certificate and its key"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys, changes, says) -> None:
+    code, error = serve(tmp_path, {**good(tmp_path), **changes}, capsys)
+    line = error.splitlines()[-1]
+    assert code == 2
+    assert says in line
+    assert "Traceback" not in error
+    assert [line] == error.splitlines()
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("a: [", "line 1: no valid YAML"), ("", "holds no settings"), ("[]", "no set")]
+)
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, capsys, text: str, says: str) -> None:
+    code, error = serve(tmp_path, text, capsys)
+    assert (code, len(error.splitlines())) == (2, 1)
+    assert says in error
+
+
+def test_a_missing_configuration_is_refused(tmp_path: Path, capsys) -> None:
+    code = run(cli.app, "global-learner", ["serve", "--config", str(tmp_path / "none.yaml")], EXIT_CODES)
+    assert code == 2
+    assert "none.yaml: cannot be read" in capsys.readouterr().err
+
+
+def test_a_cut_policy_file_leaves_no_state_behind(tmp_path: Path, capsys) -> None:
+    content = good(tmp_path)
+    path = tmp_path / "v1.safetensors"
+    path.write_bytes(path.read_bytes()[:200])
+    code, error = serve(tmp_path, content, capsys)
+    assert code == 2
+    assert "v1.safetensors" in error
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_port_in_use_is_named(tmp_path: Path, capsys) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, error = serve(tmp_path, {**good(tmp_path), "listen": address}, capsys)
+        assert (code, len(error.splitlines())) == (2, 1)
+        assert f"listen {address}" in error
+        code, error = serve(tmp_path, {**good(tmp_path), "telemetry": {"http_listen": address}}, capsys)
+        assert code == 2
+        assert f"telemetry.http_listen {address}" in error
+
+
+def test_policyctl_without_a_learner_ends_with_3(capsys) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound, not listening: nobody answers here
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        for arguments in (["fleet"], ["version", "list"], ["version", "show", "v1"]):
+            code = run(policyctl.app, "policyctl", [*arguments, "--learner", address, "--timeout", "2"], EXIT_CODES)
+            error = capsys.readouterr().err
+            assert (code, len(error.splitlines())) == (3, 1)
+            assert address in error
+
+
+@pytest.mark.heavy
+def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, monkeypatch) -> None:
+    learner = LearnerProcess(tmp_path, publish={"every_steps": 2})
+    learner.start()
+    try:
+        with learner.channel() as channel:
+            fleet = rpc.FleetStub(channel)
+            fleet.Register(pb.RegisterRequest(cluster="north"), timeout=10)
+            from learner_makers import update
+
+            for n in (1, 2):
+                fleet.Push(push_request(update(n), want_weights=False), timeout=10)
+        monkeypatch.setenv("FEDL2_LEARNER", learner.address)
+
+        def asked(*arguments: str):
+            assert run(policyctl.app, "policyctl", [*arguments, "-o", "json"], EXIT_CODES) == 0
+            return json.loads(capsys.readouterr().out)
+
+        found = asked("fleet")
+        assert (found["head_step"], found["clusters"][0]["updates_accepted"]) == (2, 2)
+        while len(versions := asked("version", "list")) < 2:
+            pass
+        assert [card["name"] for card in versions] == ["v1", "v2"]
+        shown = asked("version", "show", "latest")
+        assert (shown["version"], PolicySpec(**shown["spec"])) == (2, SPEC)
+        assert asked("version", "show", "v1")["digest"] == versions[0]["digest"]
+        assert run(policyctl.app, "policyctl", ["version", "show", "v9"], EXIT_CODES) == 2
+        assert run(policyctl.app, "policyctl", ["version", "show", "nine"], EXIT_CODES) == 2
+        assert run(policyctl.app, "policyctl", ["fleet"], EXIT_CODES) == 0
+        assert "north" in capsys.readouterr().out
+
+        def page(path: str) -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{learner.http_port}{path}", timeout=10) as answer:
+                return answer.read().decode()
+
+        assert (page("/healthz"), page("/readyz")) == ("ok\n", "ready\n")
+        assert "fedl2_learner_head_steps 2.0" in page("/metrics")
+        assert 'fedl2_learner_updates_total{outcome="applied"} 2.0' in page("/metrics")
+        assert learner.end(signal.SIGTERM) == 0
+    finally:
+        learner.close()
+    lines = [json.loads(line) for line in learner.log.read_text().splitlines()]
+    updates = [line for line in lines if line["event"] == "update"]
+    assert [(line["sequence"], line["outcome"], line["head_step"]) for line in updates] == [
+        (1, "applied", 1),
+        (2, "applied", 2),
+    ]
+    assert list((tmp_path / "state" / "snapshots").iterdir())

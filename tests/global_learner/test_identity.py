@@ -1,0 +1,45 @@
+import pytest
+
+from global_learner.errors import BadRequest, IdentityRefused
+from global_learner.identity import Identity
+
+NORTH = {"x509_common_name": [b"north"], "x509_subject_alternative_name": [b"north", b"agent.north.example"]}
+
+
+def test_with_certificates_the_name_in_the_certificate_counts() -> None:
+    identity = Identity(authenticated=True)
+    assert identity.cluster("north", NORTH) == "north"
+    assert identity.cluster("", NORTH) == "north"
+    assert identity.cluster("agent.north.example", NORTH) == "agent.north.example"
+    with pytest.raises(IdentityRefused, match="south"):
+        identity.cluster("south", NORTH)
+
+
+def test_a_certificate_without_a_name_is_nobody() -> None:
+    with pytest.raises(IdentityRefused):
+        Identity(authenticated=True).cluster("north", {})
+    with pytest.raises(BadRequest):
+        Identity(authenticated=True).cluster("", {})
+
+
+def test_without_certificates_a_name_is_believed() -> None:
+    assert Identity(authenticated=False).cluster("north", {}) == "north"
+    Identity(authenticated=False).administrator({})
+
+
+def test_a_clusters_certificate_does_not_show_the_whole_fleet() -> None:
+    identity = Identity(authenticated=True, admin_names=("policyctl",))
+    identity.administrator({"x509_common_name": [b"policyctl"]})
+    with pytest.raises(IdentityRefused, match="admin_names"):
+        identity.administrator(NORTH)
+
+
+@pytest.mark.parametrize("name", ["a", "eu-west.1", "0" * 63])
+def test_good_names(name: str) -> None:
+    assert Identity(authenticated=False).cluster(name, {}) == name
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a b", "a/b", "é", "0" * 64, "a\n"])
+def test_bad_names(name: str) -> None:
+    with pytest.raises(BadRequest):
+        Identity(authenticated=False).cluster(name, {})
