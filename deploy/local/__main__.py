@@ -10,6 +10,7 @@ import typer
 
 from deploy.local.demo import DemoOptions, run_demo
 from deploy.local.errors import DemoFailed
+from deploy.local.fleet import IMITATION_STEPS
 from policy_net import cli_errors
 from policy_net.command_options import Debug
 
@@ -27,6 +28,9 @@ def demo(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws jobs, models and explorations.")] = 0,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs per cluster; 300 of a csv, else 80.")] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long the fleet runs.")] = 150.0,
+    imitation_steps: Annotated[
+        int, typer.Option("--imitation-steps", min=1, help="Mini-batches of the warm start.")
+    ] = IMITATION_STEPS,
     run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run"),
     report_folder: Annotated[Path, typer.Option("--report-folder", help="Summary and pictures.")] = Path("report"),
     debug: Debug = False,
@@ -34,7 +38,7 @@ def demo(
     """Run a fleet on this machine, watch it learn, compare it with DRF and Optimus."""
     del debug  # The error boundary looks for the flag itself.
     names = tuple(name.strip() for name in fleet.split(",") if name.strip())
-    run_demo(DemoOptions(workloads, names, seed, jobs, seconds, run_folder, report_folder))
+    run_demo(DemoOptions(workloads, names, seed, jobs, seconds, imitation_steps, run_folder, report_folder))
 
 
 def main() -> None:

@@ -21,6 +21,9 @@ START_SECONDS = 30.0
 WARM_START_SECONDS = 30.0
 """About what the warm start takes: for its progress bar only."""
 
+IMITATION_STEPS = 3000
+"""Enough for v1 to do about as well as DRF."""
+
 POLL_SECONDS = 0.5
 EPISODES = 16
 """More rounds through its workload than a cluster gets through: the fleet's time ends before its work does."""
@@ -44,7 +47,9 @@ class FleetResult:
     interventions: dict[str, int]
 
 
-def warm_start(plan: Sequence[ClusterPlan], folder: Path, processes: Processes, display: Display, seed: int) -> Path:
+def warm_start(
+    plan: Sequence[ClusterPlan], folder: Path, processes: Processes, display: Display, seed: int, steps: int
+) -> Path:
     """Train v1 by imitating DRF on the fleet's own kind of workloads, none of which it will be judged on.
 
     Raises:
@@ -58,7 +63,19 @@ def warm_start(plan: Sequence[ClusterPlan], folder: Path, processes: Processes, 
     processes.start(
         "train",
         "policy_net.cli",
-        ["train", *sources, *window, "--imitate", "drf", "--seed", str(2 * HELD_OUT_SEED + seed), "--out", str(out)],
+        [
+            "train",
+            *sources,
+            *window,
+            "--imitate",
+            "drf",
+            "--imitation-steps",
+            str(steps),
+            "--seed",
+            str(2 * HELD_OUT_SEED + seed),
+            "--out",
+            str(out),
+        ],
     )
     began = time.monotonic()
     while processes.is_running("train"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from matplotlib.axes import Axes
 
@@ -35,7 +36,7 @@ def finding(scores: Sequence[VersionScore]) -> str:
 def draw_learning(axes: Axes, scores: Sequence[VersionScore]) -> None:
     """A line per cluster, and their mean."""
     steps = [score.head_step for score in scores]
-    for colour, cluster in zip(CLUSTER_COLOURS, scores[0].ratio_by_cluster, strict=False):
+    for colour, cluster in zip(cycle(CLUSTER_COLOURS), scores[0].ratio_by_cluster, strict=False):
         ratios = [score.ratio_by_cluster[cluster] for score in scores]
         axes.plot(steps, ratios, color=colour, alpha=0.55, linewidth=1.2, label=cluster)
     axes.plot(steps, [score.ratio for score in scores], color=INK, marker="o", markersize=4, label="mean")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -29,7 +30,7 @@ def draw_staleness(axes: Axes, updates: Updates) -> None:
     counts = {cluster: Counter(values) for cluster, values in updates.items()}
     largest = max((max(count) for count in counts.values() if count), default=0)
     below = [0] * (largest + 1)
-    for colour, (cluster, count) in zip(CLUSTER_COLOURS * len(counts), counts.items(), strict=False):
+    for colour, (cluster, count) in zip(cycle(CLUSTER_COLOURS), counts.items(), strict=False):
         heights = [count[staleness] for staleness in range(largest + 1)]
         axes.bar(range(largest + 1), heights, 0.85, bottom=below, color=colour, label=cluster, zorder=2)
         below = [low + height for low, height in zip(below, heights, strict=True)]

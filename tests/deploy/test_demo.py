@@ -1,0 +1,56 @@
+"""The demo from its command to its report, small, with real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_SECONDS = 110
+
+
+def _demo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "deploy.local", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.heavy
+def test_a_small_demo_learns_compares_and_reports(tmp_path: Path) -> None:
+    done = _demo(
+        tmp_path, "--fleet", "language,mixed", "--jobs", "6", "--seconds", "6", "--imitation-steps", "50", "--seed", "3"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "report/summary.json").read_text())
+    assert list(summary) == ["clusters", "learner", "learning", "wall_seconds"]
+    for cluster, name in zip(summary["clusters"], ("language", "mixed"), strict=True):
+        assert list(cluster) == [
+            "name", "workload", "nodes", "jobs", "completed", "avg_jct_seconds", "guard_interventions",
+        ]  # fmt: skip
+        assert cluster["name"] == name
+        assert cluster["completed"] == cluster["jobs"] == 6
+        assert list(cluster["avg_jct_seconds"]) == ["drf", "optimus", "v1", "learned"]
+    learner = summary["learner"]
+    assert list(learner) == ["head_step", "updates_accepted", "updates_rejected", "staleness_p50", "versions"]
+    assert learner["head_step"] == learner["updates_accepted"] > 0
+    assert learner["versions"][0] == 1
+    assert list(summary["learning"]) == ["validation_jct_v1", "validation_jct_final"]
+    for name in ("jct", "learning", "staleness", "job", "overview"):
+        assert (tmp_path / f"report/{name}.png").stat().st_size > 10_000
+    assert "final/DRF" in done.stdout
+
+
+def test_bad_input_is_one_line_and_starts_nothing(tmp_path: Path) -> None:
+    done = _demo(tmp_path, "--workloads", "nowhere")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["demo: WORKLOADS=nowhere: no such folder; name one that holds csv files"]
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,104 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from policy_net import cli_errors
+from policy_net.cli import app
+
+KEYS = [
+    "workload", "policy", "jobs", "completed", "avg_jct_seconds", "p99_jct_seconds", "max_jct_seconds",
+    "makespan_seconds", "gpu_utilization", "inference_p50_us", "slot_decide_p99_ms", "wall_seconds",
+]  # fmt: skip
+SMALL = "dl2:jobs=6,sizes=fixed,seed=5,mix=wlm+resnext-110"
+CSV = "job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,2\nc,90,300,1\n"
+
+
+def _policy_net(*words: str) -> int:
+    return cli_errors.run(app, "policy-net", words)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text(CSV)
+    return path
+
+
+def test_json_is_a_list_of_the_contracts_keys_and_nothing_else_is_on_stdout(capsys) -> None:
+    assert _policy_net("replay", "--workload", SMALL, "--policy", "drf", "--policy", "oracle", "-o", "json") == 0
+    out, err = capsys.readouterr()
+    rows = json.loads(out)
+    assert [list(row) for row in rows] == [KEYS, KEYS]
+    assert [row["policy"] for row in rows] == ["drf", "oracle"]
+    assert all(row["completed"] == row["jobs"] == 6 for row in rows)
+    assert err == ""
+
+
+def test_every_workload_meets_every_policy_in_the_order_given(trace: Path, capsys) -> None:
+    words = ["--workload", SMALL, "--workload", str(trace), "--policy", "optimus", "--policy", "drf"]
+    assert _policy_net("replay", *words, "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["jobs"], row["policy"]) for row in rows] == [(6, "optimus"), (6, "drf"), (3, "optimus"), (3, "drf")]
+
+
+def test_a_second_replay_of_a_pair_gives_the_same_figures(capsys) -> None:
+    words = ["--workload", SMALL, "--policy", "optimus", "--policy", "optimus", "--speed-noise", "0.3", "-o", "json"]
+    assert _policy_net("replay", *words) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["avg_jct_seconds"] == second["avg_jct_seconds"]
+
+
+def test_the_table_shows_assumptions_on_stderr(trace: Path, capsys) -> None:
+    assert _policy_net("replay", "--workload", str(trace), "--policy", "drf") == 0
+    out, err = capsys.readouterr()
+    assert "drf" in out
+    assert "3/3" in out
+    assert "decisions by event" in err
+    assert "assigned from seed 0" in err
+
+
+def test_options_change_the_world(capsys) -> None:
+    def average(*words: str) -> float:
+        assert _policy_net("replay", "--workload", SMALL, "--policy", "drf", "-o", "json", *words) == 0
+        return float(json.loads(capsys.readouterr().out)[0]["avg_jct_seconds"])
+
+    usual = average()
+    assert average("--nodes", "1") > usual
+    assert average("--decide-on", "event") < usual
+    assert average("--limit-jobs", "1") != usual
+    assert average("--capacity", "pooled") > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--policy", "drf"], "--workload"),
+        (["--workload", SMALL], "--policy"),
+        (["--workload", SMALL, "--policy", "best"], "'best'"),
+        (["--workload", "missing.csv", "--policy", "drf"], "missing.csv"),
+        (["--workload", "dl2:jobs=many", "--policy", "drf"], "'many'"),
+        (["--workload", SMALL, "--policy", "drf", "--nodes", "0"], "--nodes"),
+        (["--workload", SMALL, "--policy", "drf", "--decide-on", "whim"], "whim"),
+        (["--workload", SMALL, "--policy", "drf", "--speeds", "missing.csv"], "missing.csv"),
+        (["--workload", SMALL, "--policy", "drf", "--job-kind", "magic"], "magic"),
+        (["--workload", SMALL, "--policy", "drf", "--cpus-per-node", "1"], "never fits"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(words: list[str], said: str, capsys) -> None:
+    assert _policy_net("replay", *words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len([line for line in err.splitlines() if line.startswith("policy-net: ")]) == 1
+    assert "Traceback" not in err
+
+
+def test_a_bad_row_of_a_csv_is_named_by_file_and_line(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(CSV + "d,95,-5,1\n")
+    assert _policy_net("replay", "--workload", str(path), "--policy", "drf") == 2
+    err = capsys.readouterr().err
+    assert "bad.csv" in err
+    assert "5" in err
+    assert "-5" in err
