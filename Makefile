@@ -24,7 +24,10 @@ setup: $(STAMP) ## build .venv with the pinned dependencies (CPU build of torch)
 $(STAMP): pyproject.toml constraints.txt
 	@rm -f $(STAMP)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedl2 needs Python 3.11 or newer; name one with PYTHON=…" >&2; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# Debian splits ensurepip off: without it, the system's pip puts one into the environment.
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
+	  rm -rf $(VENV); $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install -qq pip; } || { \
+	  echo "setup: $(PYTHON) can make no virtual environment: install its venv and pip modules" >&2; exit 2; }
 	@echo "setup: installing the pinned dependencies into $(VENV); takes a minute or two"
 	$(BIN)/python -m pip install -qq $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") -c constraints.txt torch==$(TORCH_VERSION)
 	@if $(BIN)/python -m pip list --format=freeze | grep -qi '^nvidia[-_]'; then \

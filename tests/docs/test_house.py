@@ -2,7 +2,10 @@
 
 import importlib.metadata
 import re
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 from docs_pages import ROOT
 from packaging.requirements import Requirement
@@ -41,3 +44,20 @@ def test_ci_runs_the_checks_and_the_tests() -> None:
     lines = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
     assert "make check" in lines
     assert "make test" in lines
+
+
+def test_the_committed_stubs_are_what_the_proto_generates(tmp_path: Path) -> None:
+    outputs = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
+    subprocess.run(
+        [sys.executable, "-m", "grpc_tools.protoc", "-I", "policy_net/exchange", *outputs, "fleet.proto"],
+        cwd=ROOT,
+        check=True,
+        timeout=60,
+    )
+    for path in sorted(tmp_path.iterdir()):
+        committed = (ROOT / "policy_net/exchange/generated" / path.name).read_text(encoding="utf-8")
+        generated = path.read_text(encoding="utf-8")
+        generated = generated.replace(
+            "\nimport fleet_pb2 as", "\nfrom policy_net.exchange.generated import fleet_pb2 as"
+        )
+        assert committed == generated, f"{path.name} is old: run `make proto`"
