@@ -54,7 +54,9 @@ async def serve(settings: LearnerSettings) -> None:
     with StateDir(settings.state_dir) as state, contextlib.closing(RegistryThread(Registry(state.path))) as registry:
         telemetry = Telemetry()
         learner = _recovered_learner(settings, state, registry, initial, telemetry)
-        server = grpc.aio.server(options=_options(settings, learner.spec))
+        server = grpc.aio.server(
+            options=_options(settings, learner.spec), maximum_concurrent_rpcs=settings.ingest.max_concurrent_requests
+        )
         identity = Identity(
             authenticated=settings.tls is not None and settings.tls.client_ca_file is not None,
             admin_names=settings.tls.admin_names if settings.tls else (),
@@ -96,7 +98,6 @@ def _options(settings: LearnerSettings, spec: PolicySpec) -> list[tuple[str, int
     return [
         ("grpc.max_receive_message_length", largest),
         ("grpc.max_send_message_length", -1),
-        ("grpc.max_concurrent_streams", settings.ingest.max_concurrent_requests),
         # Two learners on one port would share the fleet's calls between them; the second must fail instead.
         ("grpc.so_reuseport", 0),
     ]

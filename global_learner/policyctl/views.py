@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from policy_net.exchange.generated import fleet_pb2
 
@@ -75,7 +75,7 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
 
 def versions_table(versions: list[Facts]) -> Table:
     """All versions, oldest first."""
-    table = Table("version", "head step", "updates", "staleness p50", "from", "created (UTC)", "digest")
+    table = Table("", "step", "updates", "stale", "from", *(Column(name, no_wrap=True) for name in ("UTC", "digest")))
     for card in versions:
         table.add_row(
             card["name"],
@@ -103,13 +103,13 @@ def fleet_table(fleet: Facts) -> Table:
     table = Table(
         "cluster",
         "heard",
-        "jobs run/wait/done",
-        "avg JCT",
-        "acts on",
-        "assigned",
+        "run/wait/done",
+        "JCT",
+        "acts",
+        "to act",
         "updates",
         "rejected",
-        "staleness",
+        "stale",
         title=f"head step {fleet['head_step']}, newest version v{fleet['latest_version']}, "
         f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected",
     )
@@ -117,7 +117,7 @@ def fleet_table(fleet: Facts) -> Table:
         heard = view["seconds_since_heard"]
         table.add_row(
             view["cluster"],
-            "not since start" if heard is None else f"{heard:.0f} s ago",
+            "never" if heard is None else f"{heard:.0f} s ago",
             f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}",
             f"{view['avg_jct_seconds']:.0f} s",
             f"v{view['acting_version']}" if view["acting_version"] else "–",
@@ -130,4 +130,4 @@ def fleet_table(fleet: Facts) -> Table:
 
 
 def _moment(unix_seconds: float) -> str:
-    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M")
