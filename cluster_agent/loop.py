@@ -6,7 +6,6 @@ waiting, and what it writes to disk may fail without stopping it.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,6 +22,8 @@ from cluster_agent.guard import Guard, GuardedDecision
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Progress, Trigger
+from policy_net.errors import InvalidAllocation
+from policy_net.learned import DecisionSamples
 from policy_net.learning.replay import Experience
 
 _log = structlog.get_logger()
@@ -34,8 +35,10 @@ _BACKEND_RETRY_SECONDS = 5.0
 class Reward(Protocol):
     """Turns what happened into what is learned from; holds the beliefs."""
 
-    def measure(self, state: ClusterState, progress: list[Progress], seconds: float) -> float:
-        """The reward of an interval, after which the beliefs have seen it."""
+    def live_through(
+        self, state: ClusterState, progress: list[Progress], seconds: float, samples: DecisionSamples | None
+    ) -> tuple[float, Experience | None]:
+        """The reward of an interval, and what can be learned from it; the beliefs have seen it afterwards."""
         ...
 
 
@@ -104,7 +107,8 @@ class DecisionLoop:
             try:
                 if not self._decide_once():
                     return
-            except BackendUnavailable as error:
+            except (BackendUnavailable, InvalidAllocation) as error:
+                # Invalid in spite of the guard: the cluster has changed since it was observed.
                 self._telemetry.backend_failures.inc()
                 _log.warning("backend-unavailable", error=str(error))
                 if self._wait(_BACKEND_RETRY_SECONDS):
@@ -125,11 +129,8 @@ class DecisionLoop:
         self._keep(number, state, trigger, candidate, guarded)
         progress = self._backend.apply(guarded.decision)
         seconds = self._backend.time_seconds - state.time_seconds
-        reward = self._reward.measure(state, progress, seconds)
+        reward = self._learn_from(state, progress, seconds, candidate, guarded)
         self._previous_reward = reward
-        self._hand_over(guarded, reward, seconds)
-        for policy in (candidate.policy, self._guard.fallback):
-            policy.observe(progress)
         self._telemetry.decided(guarded, reward, candidate.identity.version)
         _log.info(
             "decision",
@@ -142,7 +143,7 @@ class DecisionLoop:
             interventions=[intervention.value for intervention in guarded.interventions],
             detail=guarded.detail,
             decide_ms=round(1000 * guarded.decide_seconds, 2),
-            reward=round(reward, 4),
+            reward=None if reward is None else round(reward, 4),
         )
         return True
 
@@ -177,11 +178,28 @@ class DecisionLoop:
             self._telemetry.log_failures.inc()
             _log.error("decision-not-logged", number=number, error=str(error))
 
-    def _hand_over(self, guarded: GuardedDecision, reward: float, seconds: float) -> None:
-        """Give the trainer what can be learned from; what a guard changed, or no policy chose, cannot."""
-        if self._learn is None or guarded.samples is None or not guarded.trainable or seconds <= 0.0:
-            return
-        if not math.isfinite(reward):
-            _log.warning("reward-not-finite", reward=str(reward))
-            return
-        self._learn(Experience(guarded.samples, reward, seconds))
+    def _learn_from(
+        self,
+        state: ClusterState,
+        progress: list[Progress],
+        seconds: float,
+        candidate: Candidate,
+        guarded: GuardedDecision,
+    ) -> float | None:
+        """Show everybody what happened; a decision that the guard changed teaches beliefs, never the actor.
+
+        A fault in here is reported and costs this interval's lesson, not the cluster its scheduler.
+        """
+        try:
+            samples = guarded.samples if guarded.trainable else None
+            reward, experience = self._reward.live_through(state, progress, seconds, samples)
+            if self._learn is not None and experience is not None:
+                self._learn(experience)
+            self._guard.fallback.observe(progress)
+            if not self._asker.busy:
+                candidate.policy.observe(progress)
+        except Exception:
+            self._telemetry.lesson_failures.inc()
+            _log.exception("nothing-learned", number=self.decisions - 1)
+            return None
+        return reward

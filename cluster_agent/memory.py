@@ -6,6 +6,7 @@ the same decision again under the next number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from cluster_agent.errors import StateDamaged
 from cluster_agent.state_files import read_json, write_json
 from policy_net.domain import ClusterState, Progress
 from policy_net.errors import BadInput
+from policy_net.learned import DecisionSamples
+from policy_net.learning.replay import Experience
 from policy_net.learning.settings import RewardKind
-from policy_net.reward import paper_reward, slot_utility_reward
+from policy_net.reward import paper_reward, slot_utility
 from policy_net.throughput.parametric import OnlineFit
 
 MEMORY = "agent.json"
@@ -56,11 +59,20 @@ class BelievedReward:
         self._kind = kind
         self._beliefs = beliefs
 
-    def measure(self, state: ClusterState, progress: list[Progress], seconds: float) -> float:
-        """The reward under what was believed at the decision; the beliefs see the interval afterwards."""
+    def live_through(
+        self, state: ClusterState, progress: list[Progress], seconds: float, samples: DecisionSamples | None
+    ) -> tuple[float, Experience | None]:
+        """The reward of an interval, and what can be learned from it: nothing without samples.
+
+        The reward is under what was believed at the decision; the beliefs see the interval afterwards, whoever decided.
+        """
+        utility = None
         if self._kind is RewardKind.PAPER:
             reward = paper_reward(state, progress)
         else:
-            reward = slot_utility_reward(state, progress, self._beliefs, seconds)
+            utility = slot_utility(state, progress, self._beliefs, seconds)
+            reward = utility.reward
         self._beliefs.observe(progress)
-        return reward
+        if samples is None or seconds <= 0.0 or not math.isfinite(reward):
+            return reward, None
+        return reward, Experience(samples, reward, seconds, utility=utility)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from cluster_agent.errors import BadConfig
 from policy_net.domain import CapacityMode
+from policy_net.learning.replay import REPLAY_SAMPLES
 from policy_net.learning.settings import ActorCriticSettings
 
 Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
@@ -149,14 +150,12 @@ class LearningSettings(_Section):
     """The update itself: reward, segment, batch, entropy."""
     update_every_decisions: int = Field(1, ge=1, le=10_000)
     """A gradient every so many decisions. Source: DL2 §4.3 (one update a slot)."""
-    segments: Literal["replayed", "newest"] = "replayed"
-    """Which decisions a gradient is computed from: a run of them drawn from the replay, or always the latest run."""
-    replay_samples: int = Field(8192, ge=1, le=10_000_000)
-    """Micro-actions kept for replay. Source: DL2 §4.3 (8192)."""
+    replay_samples: int = Field(REPLAY_SAMPLES, ge=1, le=10_000_000)
+    """Micro-actions kept for replay; about a thousand decisions (DL2 §4.3: 8192 micro-actions)."""
     queue_decisions: int = Field(256, ge=1, le=100_000)
     """Decisions that may wait for the trainer; the oldest is dropped beyond, and counted. Bounds memory."""
     permute_rewards: bool = False
-    """A control experiment: rewards are shuffled among the decisions of a segment. Nothing can be learned then."""
+    """A control experiment: rewards are dealt out anew among the decisions of a segment. Nothing can be learned then."""
     head_max_age_seconds: float = Field(1.0, ge=0.0)
     """A head older than this is pulled again before a gradient is computed at it; each push returns a newer one."""
     flush_seconds: float = Field(10.0, ge=0.0, le=600.0)

@@ -41,8 +41,15 @@ class Telemetry:
         self.log_failures = Counter(
             "fedl2_agent_log_failures_total", "Decisions that could not be written to disk.", registry=self.registry
         )
+        self.lesson_failures = Counter(
+            "fedl2_agent_lesson_failures_total",
+            "Intervals from which nothing was learned because of a fault.",
+            registry=self.registry,
+        )
         self.backend_failures = Counter(
-            "fedl2_agent_backend_failures_total", "Times the cluster did not answer.", registry=self.registry
+            "fedl2_agent_backend_failures_total",
+            "Times the cluster did not answer, or could not carry a decision out.",
+            registry=self.registry,
         )
         self.queue_decisions = Gauge(
             "fedl2_agent_trainer_queue_decisions", "Decisions that wait for the trainer.", registry=self.registry
@@ -76,11 +83,12 @@ class Telemetry:
             "fedl2_agent_acting_version_number", "The version in office; 0 for none.", registry=self.registry
         )
 
-    def decided(self, guarded: GuardedDecision, reward: float, version: int) -> None:
+    def decided(self, guarded: GuardedDecision, reward: float | None, version: int) -> None:
         """Count one decision and its consequence."""
         self.decisions.inc()
         self.decide_seconds.observe(guarded.decide_seconds)
-        self.reward.set(reward)
+        if reward is not None:
+            self.reward.set(reward)
         self.acting_version.set(version)
         for intervention in guarded.interventions:
             self.interventions.labels(intervention.value).inc()
@@ -107,13 +115,17 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     """Structured lines on stderr: for people on a terminal, JSON otherwise."""
     target = sys.stderr if stream is None else stream
     for_people = target.isatty()
-    renderer = structlog.dev.ConsoleRenderer() if for_people else structlog.processors.JSONRenderer()
+    last: list[structlog.typing.Processor] = (
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        if for_people
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            renderer,
+            *last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(target),

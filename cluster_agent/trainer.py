@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +25,7 @@ from cluster_agent.summary import TrainingCounts
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import PolicySpec
+from policy_net.learning.credit import permute_rewards
 from policy_net.learning.replay import Experience, ExperienceReplay
 
 if TYPE_CHECKING:
@@ -171,13 +171,12 @@ class Trainer:
             self._incarnation = registration.incarnation
             self._sequence = 0
             self._head = None
-        segment = self._replay.segment(
-            self._settings.actor_critic.segment_decisions, newest=self._settings.segments == "newest"
-        )
+        actor_critic = self._settings.actor_critic
+        segments = self._replay.segments(actor_critic.segments, actor_critic.segment_decisions)
         if self._settings.permute_rewards:
-            segment = self._permuted(segment)
+            segments = [permute_rewards(segment, self._random) for segment in segments]
         head = self._fresh_head(registration)
-        result = self._gradient(head, segment, spec)
+        result = self._gradient(head, segments, spec)
         if result is None:
             self._count("not-enough-samples")
             return None
@@ -258,7 +257,9 @@ class Trainer:
         if changed and self._on_head is not None:
             self._on_head(head, spec)
 
-    def _gradient(self, head: Head, segment: Sequence[Experience], spec: PolicySpec) -> GradientResult | None:
+    def _gradient(
+        self, head: Head, segments: Sequence[Sequence[Experience]], spec: PolicySpec
+    ) -> GradientResult | None:
         # torch takes a second to import and threads to run: only an agent that learns pays, and not the loop's thread.
         import torch  # noqa: PLC0415
 
@@ -269,15 +270,9 @@ class Trainer:
             computer = GradientComputer(spec, self._settings.actor_critic, self._settings.seed)
             self._computer = (spec.digest, computer)
         try:
-            return self._computer[1].gradient(head.weights, segment)
+            return self._computer[1].gradient(head.weights, segments)
         except NotEnoughSamples:
             return None
-
-    def _permuted(self, segment: Sequence[Experience]) -> list[Experience]:
-        order = self._random.permutation(len(segment))
-        return [
-            replace(entry, reward=segment[other].reward) for entry, other in zip(segment, order.tolist(), strict=True)
-        ]
 
     def _count(self, outcome: str) -> None:
         self._telemetry.updates.labels(outcome).inc()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.learner import (
@@ -17,13 +15,16 @@ from cluster_agent.learner import (
     PushOutcome,
     Registration,
 )
+from cluster_agent.memory import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, Trigger
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.learned import DecisionSamples
+from policy_net.learned import ActingMode, DecisionSamples, LearnedPolicy
 from policy_net.learning.replay import Experience
+from policy_net.learning.settings import RewardKind
 from policy_net.network import initial_weights
+from policy_net.throughput.parametric import OnlineFit
 
 SPEC = PolicySpec(jobs_per_batch=4, type_columns=3, job_types=("other", "vgg-16"), hidden=(8,))
 WEIGHTS = initial_weights(SPEC, seed=1)
@@ -53,17 +54,21 @@ def make_state(jobs: int = 2, nodes: int = 2, time_seconds: float = 0.0) -> Clus
     )
 
 
-def make_samples(count: int = 3) -> DecisionSamples:
-    return DecisionSamples(
-        np.full((count, SPEC.feature_count), 0.25, dtype=np.float32),
-        np.ones((count, SPEC.action_count), dtype=np.bool_),
-        np.arange(count, dtype=np.int64),
-        np.full(count, 0.5),
-    )
+def make_samples(number: int = 0) -> DecisionSamples:
+    """What a policy recorded of a decision on two jobs and four nodes; its admissible choices were several."""
+    policy = LearnedPolicy(SPEC, WEIGHTS, seed=number, mode=ActingMode.SAMPLE)
+    _, samples = policy.decide_recorded(make_state(nodes=4), Trigger.SLOT)
+    return samples
 
 
-def make_experience(reward: float, count: int = 10) -> Experience:
-    return Experience(make_samples(count), reward, 1200.0)
+def make_experience(number: int) -> Experience:
+    """A lesson of its own for every number: the higher, the faster its first job trained."""
+    rate = 0.001 * (number + 1)
+    progress = [Progress("job-0", "vgg-16", Allocation(1, 1), 1200.0, 115 * 1200 * rate, 1200 * rate, 40.5)]
+    reward = BelievedReward(RewardKind.SLOT_UTILITY, OnlineFit())
+    _, experience = reward.live_through(make_state(nodes=4), progress, 1200.0, make_samples(number))
+    assert experience is not None
+    return experience
 
 
 class Clock:

@@ -93,8 +93,9 @@ def test_a_line_holds_all_that_is_needed_to_decide_again(tmp_path: Path) -> None
     assert decode_decision(line) == PAIRS
     assert (line["number"], line["version"], line["digest"], line["seed"]) == (0, 3, "abc", 7)
     assert (line["trigger"], line["mode"], line["exploration"]) == ("arrival", "sample", 0.1)
-    assert line["actions"] == [0, 1, 2]
-    assert line["behaviour"] == [0.5, 0.5, 0.5]
+    assert line["actions"] == make_samples().actions_M.tolist()
+    assert line["behaviour"] == make_samples().behaviour_M.tolist()
+    assert len(line["actions"]) > 1
     assert line["previous_reward"] == 0.5
 
 

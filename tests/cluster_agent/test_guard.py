@@ -39,7 +39,7 @@ def test_a_sound_decision_passes_unchanged_and_may_train() -> None:
     ("fault", "reason"),
     [
         ({"decision": None, "error": FloatingPointError("logits")}, "nan"),
-        ({"samples": replace(make_samples(), behaviour_M=np.array([0.5, np.nan, 0.5]))}, "nan"),
+        ({"samples": replace(make_samples(), behaviour_M=np.array([0.5, np.nan]))}, "nan"),
         ({"samples": replace(make_samples(), features_MF=np.full((3, 2), np.inf, np.float32))}, "nan"),
         ({"decision": None, "error": KeyError("job-9")}, "exception"),
         ({"seconds": 1.5}, "deadline"),

@@ -25,6 +25,7 @@ from cluster_agent.memory import MEMORY, AgentMemory, BelievedReward
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
+from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import RewardKind
 from policy_net.throughput.parametric import OnlineFit
@@ -143,6 +144,7 @@ def test_a_heuristic_teaches_nothing_and_decides_all_the_same(tmp_path: Path) ->
     world.run()
     assert world.backend.applied == [PAIRS] * 3
     assert world.learned == []
+    assert world.beliefs.snapshot()
 
 
 def test_a_cluster_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
@@ -151,6 +153,32 @@ def test_a_cluster_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     assert len(world.backend.applied) == 3
     assert len(world.waits) == 2
     assert world.telemetry.registry.get_sample_value("fedl2_agent_backend_failures_total") == 2
+
+
+def test_a_policy_that_fails_to_observe_does_not_stop_the_cluster(tmp_path: Path) -> None:
+    class Blind(FixedPolicy):
+        def observe(self, progress: Sequence[Progress]) -> None:
+            raise ZeroDivisionError
+
+    world = World(tmp_path, Blind(PAIRS))
+    world.run()
+    assert len(world.backend.applied) == 3
+    assert world.telemetry.registry.get_sample_value("fedl2_agent_lesson_failures_total") == 3
+
+
+def test_a_decision_that_the_cluster_cannot_carry_out_any_more_is_made_anew(tmp_path: Path) -> None:
+    world = World(tmp_path, FixedPolicy(PAIRS))
+    carry_out, refusals = world.backend.apply, [InvalidAllocation("a node went away")]
+
+    def apply(decision: Decision) -> list[Progress]:
+        if refusals:
+            raise refusals.pop()
+        return carry_out(decision)
+
+    world.backend.apply = apply  # type: ignore[method-assign]
+    world.run()
+    assert len(world.backend.applied) == 3
+    assert world.loop.decisions == 4
 
 
 def test_a_full_disk_stops_no_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

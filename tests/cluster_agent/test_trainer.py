@@ -32,7 +32,7 @@ class World:
             self.learner,
             self.session,
             self.queue,
-            LearningSettings.model_validate(settings),
+            LearningSettings.model_validate({"actor_critic": {"minimum_effective_samples": 1}} | settings),
             "alpha",
             lambda: spec,
             self.telemetry,
@@ -46,7 +46,7 @@ class World:
         self.trainer.start()
         for index in range(decisions):
             between(index)
-            self.queue.put(make_experience(reward=index % 3))
+            self.queue.put(make_experience(index))
             deadline = time.monotonic() + 30.0
             while self.queue.waiting:
                 assert time.monotonic() < deadline, "the trainer got stuck"
@@ -59,7 +59,8 @@ def test_every_decision_brings_one_update_numbered_from_one() -> None:
     # The first decision alone has no advantage to speak of.
     assert world.learner.applied == [(1, sequence) for sequence in range(1, 6)]
     assert world.trainer.counts.pushed == world.trainer.counts.acknowledged == 5
-    assert all(update.samples == 10 * min(20, 2 + index) for index, update in enumerate(world.learner.updates))
+    lengths = [len(make_experience(index).samples) for index in range(6)]
+    assert [update.samples for update in world.learner.updates] == [sum(lengths[: 2 + index]) for index in range(5)]
     assert all(np.isfinite(update.gradient).all() for update in world.learner.updates)
 
 
@@ -123,12 +124,12 @@ def test_a_learner_that_forgot_the_agent_gets_a_new_registration_and_sequences_f
 def test_without_a_learner_experience_stays_bounded_and_the_oldest_goes() -> None:
     queue = ExperienceQueue(capacity=5)
     for index in range(12):
-        queue.put(make_experience(float(index)))
+        queue.put(make_experience(index))
     assert queue.dropped == 7
     assert queue.waiting == 5
     taken = queue.take(0.0)
     assert taken is not None
-    assert taken.reward == 7.0
+    assert taken.reward == make_experience(7).reward
     assert queue.waiting == 5, "what is being worked on still waits to be done"
     queue.done()
     assert queue.waiting == 4
@@ -177,18 +178,20 @@ def test_permuted_rewards_keep_their_values_and_lose_their_decisions() -> None:
     replay = ExperienceReplay(8192, 0)
     world.trainer._replay = replay
     for index in range(20):
-        replay.add(make_experience(float(index)))
+        replay.add(make_experience(index))
     world.trainer.update()
-    assert sorted(seen[0]) == [float(index) for index in range(20)]
-    assert seen[0] != sorted(seen[0])
+    rewards = [make_experience(index).reward for index in range(20)]
+    assert rewards == sorted(rewards)
+    assert sorted(seen[0]) == rewards
+    assert seen[0] != rewards
 
 
 def test_finishing_does_not_wait_for_a_learner_that_is_away() -> None:
     world = World()
     world.learner.away = 10**9
     world.trainer.start()
-    world.queue.put(make_experience(1.0))
-    world.queue.put(make_experience(2.0))
+    world.queue.put(make_experience(1))
+    world.queue.put(make_experience(2))
     world.trainer.finish(0.05)
     assert world.learner.applied == []
 
