@@ -60,6 +60,7 @@ def write_agent_config(
                 "kind": "simulated",
                 "workloads": [workload],
                 "episodes": episodes,
+                "environment": {} if world.nodes is None else {"nodes": world.nodes},
                 "pace": {"kind": "lockstep"},
             },
             "policy": {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},

@@ -127,6 +127,8 @@ def run_fleet(
         last = watch.now()
         if last is None:
             raise DemoFailed(f"the learner does not answer any more (see {processes.log_of('learner')})")
+        if last.updates_accepted == 0:
+            raise DemoFailed(f"no update reached the learner in {seconds:.0f} s (see {folder}/agent-*.log)")
         versions = _download(watch, folder / "versions")
     finally:
         watch.close()

@@ -15,8 +15,8 @@ from policy_net.simulation.workload import Workload
 CSV_JOBS = 300
 """A window of a real trace: shorter ones are mostly noise."""
 
-GENERATED_JOBS = 80
-"""Jobs of a generated workload, over about 30 slots of arrivals."""
+GENERATED_JOBS = 60
+"""Jobs of a generated workload, as in DL2's own experiments."""
 
 GENERATED_HELD_OUT = 3
 """Held-out draws a cluster; a csv has one held-out window."""
@@ -27,11 +27,11 @@ HELD_OUT_SEED = 1_000_000
 _VISION = "resnet-50+vgg-16+resnext-110+inception-bn"
 _LANGUAGE = "seq2seq+cnn-text+dssm+wlm"
 
-# More arrivals a slot give a larger cluster: 24, 16 and 32 nodes.
+# Cluster to its nodes and what is said about its jobs.
 _GENERATED = {
-    "vision": f"max-arrivals=3,mix={_VISION}",
-    "language": f"max-arrivals=2,arrivals=uniform,mix={_LANGUAGE}",
-    "mixed": "max-arrivals=4",
+    "vision": (24, f"max-arrivals=3,mix={_VISION}"),
+    "language": (16, f"max-arrivals=2,mix={_LANGUAGE}"),
+    "mixed": (32, "max-arrivals=4"),
 }
 
 
@@ -92,9 +92,10 @@ def _generated(fleet: Sequence[str], seed: int, jobs: int) -> tuple[ClusterPlan,
                 f"FLEET: no cluster {name!r}; without WORKLOADS there are {', '.join(_GENERATED)}, "
                 "with WORKLOADS=FOLDER the names of its csv files"
             )
-        own = WorldOptions(seed=seed)
-        held_out = tuple(WorldOptions(seed=HELD_OUT_SEED + seed + draw) for draw in range(GENERATED_HELD_OUT))
-        plans.append(_checked(ClusterPlan(name, f"dl2:jobs={jobs},{_GENERATED[name]}", own, held_out, jobs, 0)))
+        nodes, kind = _GENERATED[name]
+        own = WorldOptions(seed=seed, nodes=nodes)
+        held_out = tuple(replace(own, seed=HELD_OUT_SEED + seed + draw) for draw in range(GENERATED_HELD_OUT))
+        plans.append(ClusterPlan(name, f"dl2:jobs={jobs},{kind}", own, held_out, jobs, nodes))
     return tuple(plans)
 
 
