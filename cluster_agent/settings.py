@@ -155,7 +155,7 @@ class LearningSettings(_Section):
     queue_decisions: int = Field(256, ge=1, le=100_000)
     """Decisions that may wait for the trainer; the oldest is dropped beyond, and counted. Bounds memory."""
     permute_rewards: bool = False
-    """A control experiment: rewards are dealt out anew among the decisions of a segment. Nothing can be learned then."""
+    """A control experiment: rewards are dealt out anew within each segment, and nothing can be learned from them."""
     head_max_age_seconds: float = Field(1.0, ge=0.0)
     """A head older than this is pulled again before a gradient is computed at it; each push returns a newer one."""
     flush_seconds: float = Field(10.0, ge=0.0, le=600.0)

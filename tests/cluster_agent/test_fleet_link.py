@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import numpy as np
@@ -196,7 +197,7 @@ def test_the_last_heartbeat_is_sent_on_the_way_out(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.link.start()
     while not world.learner.heartbeats:
-        pass
+        time.sleep(0.001)
     before = len(world.learner.heartbeats)
     world.link.finish(5.0)
     assert len(world.learner.heartbeats) == before + 1

@@ -1,4 +1,5 @@
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -158,7 +159,7 @@ def test_a_policy_that_never_answers_is_left_alone_and_asked_again_once_it_has()
     assert isinstance(asker.ask(sound, make_state(), Trigger.SLOT).error, TimeoutError)
     may_answer.set()
     while asker.busy:
-        pass
+        time.sleep(0.001)
     assert DeadlineAsker.ask(asker, sound, make_state(), Trigger.SLOT).error is None
     asker.close()
 
