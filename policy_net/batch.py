@@ -23,12 +23,22 @@ class Batch:
     """Up to J jobs, their allocations so far, the mask and the features.
 
     Attributes:
-        mask_A: bool, shape (3J+1,); True where an action is admissible. Void always is.
+        mask_A: bool, shape (3J+1,); True where an action is admissible. Void is, unless stopping now would leave the
+            whole cluster idle: it waits until some job of the decision can train, or nothing more fits.
         features_F: float32, shape (F,), true to the grants made so far.
         workers, ps: how many each job has been given, in the order of the jobs.
     """
 
-    def __init__(self, jobs: Sequence[Job], state: ClusterState, capacity: Capacity, encoder: BatchEncoder) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        state: ClusterState,
+        capacity: Capacity,
+        encoder: BatchEncoder,
+        *,
+        something_runs: bool = False,
+    ) -> None:
+        """Start a batch; `something_runs` says that an earlier batch of the decision holds a job that can train."""
         self._jobs = jobs
         self._capacity = capacity
         self._encoder = encoder
@@ -39,7 +49,7 @@ class Batch:
         self.ps = [0] * len(jobs)
         self._used = [_ZERO] * len(jobs)
         self.mask_A: NDArray[np.bool_] = np.zeros(self.void + 1, dtype=np.bool_)
-        self.mask_A[self.void] = True
+        self.something_runs = something_runs
         self._columns_of_demands: dict[tuple[Resources, ...], list[int]] = {}
         for column, job in enumerate(jobs):
             first = GRANT_KINDS * column
@@ -49,6 +59,7 @@ class Batch:
             for kind, demands in enumerate(_demands_of(job)):
                 self._columns_of_demands.setdefault(demands, []).append(first + kind)
         self._close_what_does_not_fit()
+        self._open_void()
 
     @property
     def only_void(self) -> bool:
@@ -76,6 +87,8 @@ class Batch:
         if no_ps:
             self.mask_A[first + 1] = self.mask_A[first + 2] = False
         self._close_what_does_not_fit()
+        self.something_runs = self.something_runs or (self.workers[column] > 0 and self.ps[column] > 0)
+        self._open_void()
         return self._change_features(column, demands, grant)
 
     def allocation(self) -> dict[str, Allocation]:
@@ -96,6 +109,10 @@ class Batch:
         )
         self.features_F[first : first + 3] += deltas
         return first, deltas
+
+    def _open_void(self) -> None:
+        if not self.mask_A[self.void]:
+            self.mask_A[self.void] = self.something_runs or self.only_void
 
     def _close_what_does_not_fit(self) -> None:
         closed = [demands for demands in self._columns_of_demands if not self._capacity.fits(*demands)]

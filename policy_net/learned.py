@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from policy_net.action import GRANT_KINDS
 from policy_net.batch import Batch
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.encoding import BatchEncoder
@@ -43,12 +44,14 @@ class DecisionSamples:
         masks_MA: bool, what was admissible.
         actions_M: int64, what was taken.
         behaviour_M: float64, with which probability, masks and exploration included.
+        jobs_M: int64, to which job of the state it gave; -1 for void.
     """
 
     features_MF: NDArray[np.float32]
     masks_MA: NDArray[np.bool_]
     actions_M: NDArray[np.int64]
     behaviour_M: NDArray[np.float64]
+    jobs_M: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.actions_M)
@@ -129,13 +132,17 @@ class LearnedPolicy:
         capacity = open_capacity(state)
         allocation: dict[str, Allocation] = {}
         size = self.spec.jobs_per_batch
+        something_runs = False
         for start in range(0, len(state.jobs), size):
-            batch = Batch(state.jobs[start : start + size], state, capacity, self._encoder)
-            self._fill(batch, generator, record)
+            batch = Batch(
+                state.jobs[start : start + size], state, capacity, self._encoder, something_runs=something_runs
+            )
+            self._fill(batch, generator, record, start)
+            something_runs = batch.something_runs
             allocation.update(batch.allocation())
         return Decision(allocation)
 
-    def _fill(self, batch: Batch, generator: np.random.Generator, record: _Record | None) -> None:
+    def _fill(self, batch: Batch, generator: np.random.Generator, record: _Record | None, first_job: int) -> None:
         """Give to one batch until void is chosen or nothing more can be given; the forced last void is no choice."""
         if batch.only_void:
             return
@@ -151,7 +158,7 @@ class LearnedPolicy:
             else:
                 index, probability = self._draw(logits_A, batch, generator)
             if record is not None:
-                record.add(batch, index, probability)
+                record.add(batch, index, probability, first_job)
             if index != batch.void:
                 self._network.change(*batch.grant(index))
             now = self._clock()
@@ -183,8 +190,9 @@ class _Record:
         self._masks = np.empty((64, spec.action_count), dtype=np.bool_)
         self._actions: list[int] = []
         self._behaviour: list[float] = []
+        self._jobs: list[int] = []
 
-    def add(self, batch: Batch, index: int, probability: float) -> None:
+    def add(self, batch: Batch, index: int, probability: float, first_job: int) -> None:
         if self._count == len(self._features):
             self._features = np.concatenate((self._features, np.empty_like(self._features)))
             self._masks = np.concatenate((self._masks, np.empty_like(self._masks)))
@@ -192,6 +200,7 @@ class _Record:
         self._masks[self._count] = batch.mask_A
         self._actions.append(index)
         self._behaviour.append(probability)
+        self._jobs.append(-1 if index == batch.void else first_job + index // GRANT_KINDS)
         self._count += 1
 
     def samples(self) -> DecisionSamples:
@@ -200,6 +209,7 @@ class _Record:
             self._masks[: self._count].copy(),
             np.array(self._actions, dtype=np.int64),
             np.array(self._behaviour, dtype=np.float64),
+            np.array(self._jobs, dtype=np.int64),
         )
 
 

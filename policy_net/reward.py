@@ -8,6 +8,10 @@ without discounting it cannot tell policies apart; the utility below can, and a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from policy_net.domain import ClusterState, Job, Progress, SpeedModel
 
@@ -15,9 +19,29 @@ UTILITY_EXPONENT = 0.25
 """Utility of a job is (rate / remaining work)^0.25, about proportional fairness; the exponent of `marginal`."""
 
 
-def slot_utility_reward(
+@dataclass(frozen=True, slots=True)
+class SlotUtility:
+    """The slot-utility reward of an interval, and which job contributed what.
+
+    Attributes:
+        job_ids: of the jobs that wait or run, n of them.
+        efficiency: shape (n,); a job's measured utility over its believed best alone; 0 for a job that waited.
+        weight: shape (n,); a job's part in the believed best of all; sums to 1. The reward is weight · efficiency.
+    """
+
+    job_ids: tuple[str, ...]
+    efficiency: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+    @property
+    def reward(self) -> float:
+        """About 0 (nothing runs) to 1 (everybody at the best); above 1 where beliefs are too low."""
+        return float(self.weight @ self.efficiency)
+
+
+def slot_utility(
     state: ClusterState, progress: Sequence[Progress], beliefs: SpeedModel, interval_seconds: float
-) -> float:
+) -> SlotUtility:
     """The measured utility rate of the interval over what its jobs would have had alone at their believed best.
 
     The utility of a job with `remaining` epochs that trains at `rate` epochs/s is (rate / remaining)^0.25. A job that
@@ -25,32 +49,36 @@ def slot_utility_reward(
     any length under the same allocation gives the same figure.
 
     Args:
-        state: at the start of the interval.
+        state: at the start of the interval; its jobs must come in the order of the policy's decision.
         progress: of the interval.
         beliefs: speeds as believed at the decision; never the simulator's truth.
         interval_seconds: the interval's length; a job that progressed for part of it counts in proportion, unless it
             finished.
-
-    Returns:
-        About 0 (nothing runs) to 1 (everybody at the best); above 1 where beliefs are too low.
     """
     by_job: Mapping[str, Progress] = {entry.job_id: entry for entry in progress}
-    measured = 0.0
-    best = 0.0
-    for job in state.jobs:
-        if job.remaining_epochs <= 0.0:
+    count = len(state.jobs)
+    efficiency, best = np.zeros(count), np.zeros(count)
+    for index, job in enumerate(state.jobs):
+        rate = _best_rate(job, beliefs)
+        if job.remaining_epochs <= 0.0 or rate <= 0.0:
             continue
-        best += _utility(_best_rate(job, beliefs), job.remaining_epochs)
+        best[index] = (rate / job.remaining_epochs) ** UTILITY_EXPONENT
         entry = by_job.get(job.job_id)
         if entry is None or entry.seconds <= 0.0 or entry.epochs <= 0.0:
             continue
         present = 1.0 if entry.finished else min(1.0, entry.seconds / interval_seconds)
-        measured += present * _utility(entry.epochs / entry.seconds, job.remaining_epochs)
-    return measured / best if best > 0.0 else 0.0
+        efficiency[index] = present * (entry.epochs / entry.seconds / rate) ** UTILITY_EXPONENT
+    total = best.sum()
+    return SlotUtility(
+        tuple(job.job_id for job in state.jobs), efficiency, best / total if total > 0.0 else np.zeros(count)
+    )
 
 
-def _utility(epochs_per_second: float, remaining_epochs: float) -> float:
-    return float((epochs_per_second / remaining_epochs) ** UTILITY_EXPONENT)
+def slot_utility_reward(
+    state: ClusterState, progress: Sequence[Progress], beliefs: SpeedModel, interval_seconds: float
+) -> float:
+    """The figure of `slot_utility` alone."""
+    return slot_utility(state, progress, beliefs, interval_seconds).reward
 
 
 def _best_rate(job: Job, beliefs: SpeedModel) -> float:

@@ -71,9 +71,10 @@ def demonstrate(
     features, masks, targets = [], [], []
     for state, decision in seen:
         capacity = open_capacity(state)
+        something_runs = False
         for start in range(0, len(state.jobs), spec.jobs_per_batch):
             jobs = state.jobs[start : start + spec.jobs_per_batch]
-            batch = Batch(jobs, state, capacity, encoder)
+            batch = Batch(jobs, state, capacity, encoder, something_runs=something_runs)
             wanted = [decision.of(job.job_id) for job in jobs]
             while not batch.only_void:
                 target_A = _soft_target(batch, wanted, settings.softness)
@@ -84,15 +85,20 @@ def demonstrate(
                 if index == batch.void:
                     break
                 batch.grant(index)
+            something_runs = batch.something_runs
     return Demonstrations(np.stack(features), np.stack(masks), np.stack(targets))
 
 
 def _soft_target(batch: Batch, wanted: Sequence[Allocation], softness: float) -> NDArray[np.float64]:
     sharp_A = np.zeros(len(batch.mask_A))
-    helpful = _helpful_grants(batch, wanted)
-    sharp_A[helpful if helpful else [batch.void]] = 1.0
     spread_A = batch.mask_A.astype(np.float64)
-    spread_A[batch.void] = 0.0  # stopping early is the one slip that later grants cannot mend
+    helpful = _helpful_grants(batch, wanted)
+    if helpful:
+        sharp_A[helpful] = 1.0
+    elif batch.mask_A[batch.void]:
+        sharp_A[batch.void] = 1.0
+    else:
+        sharp_A = spread_A.copy()  # the teacher would idle; the mask does not
     target_A: NDArray[np.float64] = (1.0 - softness) * sharp_A / sharp_A.sum() + softness * spread_A / spread_A.sum()
     return target_A
 

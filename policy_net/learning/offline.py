@@ -16,13 +16,12 @@ from policy_net.domain import SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.actor_critic import GradientComputer, NotEnoughSamples
+from policy_net.learning.episodes import Episode
 from policy_net.learning.exploration import JobAwareExploration
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
-from policy_net.reward import paper_reward, slot_utility_reward
+from policy_net.reward import paper_reward, slot_utility
 from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.workload import Workload
 from policy_net.throughput.parametric import OnlineFit
 
 
@@ -38,8 +37,7 @@ class OfflineSettings:
 def train_offline(
     start: Weights,
     spec: PolicySpec,
-    workloads: Iterator[Workload],
-    environment: Environment,
+    episodes: Iterator[Episode],
     speeds: SpeedModel,
     actor_critic: ActorCriticSettings,
     settings: OfflineSettings,
@@ -48,7 +46,7 @@ def train_offline(
     stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, Weights], None] | None = None,
 ) -> Weights:
-    """Take `steps` updates, one a decision time; workloads follow one another. `stop` may end it early."""
+    """Take `steps` updates, one a decision time; episodes follow one another. `stop` may end it early."""
     flat = torch.from_numpy(np.array(start, dtype=np.float32))
     optimizer = torch.optim.Adam([flat], lr=settings.learning_rate, fused=True)
     gradients = GradientComputer(spec, actor_critic, settings.seed)
@@ -58,20 +56,24 @@ def train_offline(
     beliefs = OnlineFit()
     done = 0
     while done < steps and not stop():
-        simulation = Simulation(next(workloads), environment, speeds)
+        workload, environment = next(episodes)
+        simulation = Simulation(workload, environment, speeds)
         while not simulation.finished and done < steps and not stop():
             state, trigger = simulation.observe()
             decision, samples = policy.decide_recorded(state, trigger)
             progress = simulation.apply(decision)
             seconds = simulation.time_seconds - state.time_seconds
             if actor_critic.reward is RewardKind.PAPER:
-                reward = paper_reward(state, progress)
+                experience = Experience(samples, paper_reward(state, progress), seconds)
             else:
-                reward = slot_utility_reward(state, progress, beliefs, seconds)
+                utility = slot_utility(state, progress, beliefs, seconds)
+                experience = Experience(samples, utility.reward, seconds, utility=utility)
             beliefs.observe(progress)
-            replay.add(Experience(samples, reward, seconds))
+            replay.add(experience)
             try:
-                result = gradients.gradient(flat.numpy(), replay.segment(actor_critic.segment_decisions))
+                result = gradients.gradient(
+                    flat.numpy(), replay.segments(actor_critic.segments, actor_critic.segment_decisions)
+                )
             except NotEnoughSamples:
                 continue
             flat.grad = torch.from_numpy(result.gradient)

@@ -1,6 +1,6 @@
 """What a cluster lived through, kept for learning: decision times in order, the oldest forgotten first.
 
-Source: DL2 §4.3 (a replay of 8192 samples, mini-batches of 256).
+Source: DL2 §4.3 (a replay of 8192 samples).
 Deviation: whole decision times are kept, since advantages are per decision time; the bound still counts samples.
 """
 
@@ -12,6 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from policy_net.learned import DecisionSamples
+from policy_net.reward import SlotUtility
+
+REPLAY_SAMPLES = 32_768
+"""Four times the paper's: about a thousand decision times, so that quiet nights do not wash out busy days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,7 @@ class Experience:
     Attributes:
         reward: of the interval that followed.
         seconds: that interval's length.
+        utility: which job contributed what to the reward, where it is the slot utility.
         trainable: False where the guard or the fallback changed the decision; then it never trains the actor.
     """
 
@@ -28,12 +33,13 @@ class Experience:
     reward: float
     seconds: float
     trainable: bool = True
+    utility: SlotUtility | None = None
 
 
 class ExperienceReplay:
     """A bounded window of experience and segments of consecutive decision times drawn from it."""
 
-    def __init__(self, capacity_samples: int = 8192, seed: int = 0) -> None:
+    def __init__(self, capacity_samples: int = REPLAY_SAMPLES, seed: int = 0) -> None:
         self._capacity_samples = capacity_samples
         self._generator = np.random.default_rng(seed)
         self._entries: deque[Experience] = deque()
@@ -56,9 +62,14 @@ class ExperienceReplay:
         while self._samples > self._capacity_samples and len(self._entries) > 1:
             self._samples -= len(self._entries.popleft().samples)
 
-    def segment(self, decisions: int, *, newest: bool = False) -> list[Experience]:
-        """Consecutive decision times, at most `decisions`: the newest, or a window drawn uniformly."""
+    def segments(self, count: int, decisions: int) -> list[list[Experience]]:
+        """Up to `count` different runs of consecutive decision times, at most `decisions` each, from the whole window.
+
+        Several short runs from all over the window, rather than one long one, keep an update from being about a single
+        hour of the cluster: the parameters that other hours need would drift meanwhile.
+        """
         length = min(decisions, len(self._entries))
-        latest_start = len(self._entries) - length
-        start = latest_start if newest or latest_start == 0 else int(self._generator.integers(latest_start + 1))
-        return [self._entries[index] for index in range(start, start + length)]
+        if length == 0:
+            return []
+        starts = np.unique(self._generator.integers(len(self._entries) - length + 1, size=count))
+        return [[self._entries[index] for index in range(start, start + length)] for start in starts.tolist()]

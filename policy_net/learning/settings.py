@@ -23,14 +23,20 @@ class ActorCriticSettings(BaseModel):
     discount: float = Field(
         0.9, ge=0.0, lt=1.0, description="γ of the paper's reward; the slot utility is not discounted across slots"
     )
-    batch_samples: int = Field(256, ge=1, description="micro-actions per update, drawn from the segment (paper: 256)")
+    batch_samples: int = Field(1024, ge=1, description="micro-actions per update, drawn from the segments (paper: 256)")
+    segments: int = Field(6, ge=1, description="runs of decision times per update, drawn from all over the replay")
     segment_decisions: int = Field(
-        20, ge=2, description="decision times whose rewards are compared; advantages are centred over them"
+        6, ge=2, description="consecutive decision times of a run; a job is compared with itself within it"
+    )
+    shared_credit: float = Field(
+        0.3, ge=0.0, le=1.0, description="how much of what other jobs gain or lose is credited to a grant (paper: 1)"
     )
     entropy_weight: float = Field(
         0.01, ge=0.0, description="β, on the entropy over its maximum; the paper's 0.1 is on raw rewards"
     )
-    value_weight: float = Field(0.5, ge=0.0, description="weight of the critic's squared error beside the actor's loss")
+    value_weight: float = Field(
+        0.5, ge=0.0, description="weight of the critic's squared error; the critic serves the paper's reward"
+    )
     minimum_effective_samples: float = Field(
         16.0, ge=1.0, description="learning pauses while importance weighting leaves fewer samples than this"
     )
@@ -41,7 +47,7 @@ class ImitationSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    learning_rate: float = Field(0.001, gt=0.0, description="Adam; the paper's 0.005 overshoots on one-hot types")
+    learning_rate: float = Field(0.003, gt=0.0, description="Adam, decayed to a twentieth (paper: 0.005)")
     batch_samples: int = Field(256, ge=1, description="micro-states per step (paper: 256)")
     softness: float = Field(
         0.2,

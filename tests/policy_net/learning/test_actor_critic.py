@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -7,6 +9,7 @@ from policy_net.learned import DecisionSamples
 from policy_net.learning.actor_critic import GradientComputer, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
+from policy_net.reward import SlotUtility
 
 SPEC = PolicySpec(jobs_per_batch=2, type_columns=2, hidden=(8, 8))
 
@@ -38,7 +41,10 @@ def make_experience(
     probabilities = policy_at(weights, features, mask)
     actions = np.array([generator.choice(SPEC.action_count, p=row) for row in probabilities])
     behaviour = probabilities[np.arange(choices), actions]
-    return Experience(DecisionSamples(features, mask, actions, behaviour), reward, seconds)
+    # One job holds everything, so that its efficiency is the reward and every grant was its own.
+    samples = DecisionSamples(features, mask, actions, behaviour, np.zeros(choices, dtype=np.int64))
+    utility = SlotUtility(("job",), np.array([reward]), np.array([1.0]))
+    return Experience(samples, reward, seconds, utility=utility)
 
 
 def settings(**changes: object) -> ActorCriticSettings:
@@ -55,7 +61,7 @@ def log_probability(weights: NDArray[np.float32], entry: Experience) -> float:
 def test_descending_makes_the_better_decision_likelier_and_the_worse_one_less() -> None:
     weights = make_weights()
     good, bad = make_experience(1, 1.0, weights), make_experience(2, 0.0, weights)
-    result = GradientComputer(SPEC, settings()).gradient(weights, [good, bad])
+    result = GradientComputer(SPEC, settings()).gradient(weights, [[good, bad]])
     stepped = weights - 1e-3 * result.gradient
     assert log_probability(stepped, good) > log_probability(weights, good)
     assert log_probability(stepped, bad) < log_probability(weights, bad)
@@ -66,7 +72,7 @@ def test_the_gradient_is_that_of_the_definition() -> None:
     segment = [make_experience(seed, reward, weights) for seed, reward in ((1, 0.2), (2, 0.8), (3, 0.5))]
     rewards = np.array([0.2, 0.8, 0.5])
     advantages = (rewards - rewards.mean()) / rewards.std()
-    result = GradientComputer(SPEC, settings()).gradient(weights, segment)
+    result = GradientComputer(SPEC, settings()).gradient(weights, [segment])
 
     def loss(at: NDArray[np.float32]) -> float:
         total = sum(a * log_probability(at, entry) for a, entry in zip(advantages, segment, strict=True))
@@ -80,18 +86,16 @@ def test_the_gradient_is_that_of_the_definition() -> None:
     assert result.effective_samples == pytest.approx(18)
 
 
-def test_experience_that_the_head_would_not_repeat_counts_less() -> None:
+def with_behaviour(entry: Experience, factor: float) -> Experience:
+    samples = replace(entry.samples, behaviour_M=np.minimum(1.0, factor * entry.samples.behaviour_M))
+    return replace(entry, samples=samples)
+
+
+def test_a_grant_that_the_head_would_hardly_repeat_counts_less() -> None:
     weights = make_weights()
     near, far = make_experience(1, 1.0, weights), make_experience(2, 0.0, weights)
-    unlikely = DecisionSamples(
-        far.samples.features_MF,
-        far.samples.masks_MA,
-        far.samples.actions_M,
-        np.minimum(1.0, 50 * far.samples.behaviour_M),
-    )
-    off_policy = Experience(unlikely, 0.0, 100.0)
-    on = GradientComputer(SPEC, settings()).gradient(weights, [near, far])
-    off = GradientComputer(SPEC, settings()).gradient(weights, [near, off_policy])
+    on = GradientComputer(SPEC, settings()).gradient(weights, [[near, far]])
+    off = GradientComputer(SPEC, settings()).gradient(weights, [[near, with_behaviour(far, 50.0)]])
     assert off.effective_samples < on.effective_samples
     assert off.statistics["ratio_mean"] < 1.0
 
@@ -99,17 +103,8 @@ def test_experience_that_the_head_would_not_repeat_counts_less() -> None:
 def test_behaviour_less_likely_than_the_head_is_never_weighted_above_one() -> None:
     weights = make_weights()
     entries = [make_experience(seed, float(seed), weights) for seed in range(2)]
-    rare = [
-        Experience(
-            DecisionSamples(
-                e.samples.features_MF, e.samples.masks_MA, e.samples.actions_M, 0.1 * e.samples.behaviour_M
-            ),
-            e.reward,
-            e.seconds,
-        )
-        for e in entries
-    ]
-    computed = [GradientComputer(SPEC, settings()).gradient(weights, segment).gradient for segment in (entries, rare)]
+    rare = [with_behaviour(entry, 0.1) for entry in entries]
+    computed = [GradientComputer(SPEC, settings()).gradient(weights, [segment]).gradient for segment in (entries, rare)]
     np.testing.assert_allclose(computed[0], computed[1], rtol=1e-4, atol=1e-6)
 
 
@@ -117,33 +112,41 @@ def test_learning_waits_when_too_little_is_left_after_weighting() -> None:
     weights = make_weights()
     segment = [make_experience(seed, float(seed), weights) for seed in range(2)]
     with pytest.raises(NotEnoughSamples, match="effective"):
-        GradientComputer(SPEC, settings(minimum_effective_samples=13.0)).gradient(weights, segment)
+        GradientComputer(SPEC, settings(minimum_effective_samples=13.0)).gradient(weights, [segment])
     with pytest.raises(NotEnoughSamples, match="at least 2"):
-        GradientComputer(SPEC, settings()).gradient(weights, segment[:1])
+        GradientComputer(SPEC, settings()).gradient(weights, [segment[:1]])
 
 
 def test_equal_rewards_teach_nothing() -> None:
     weights = make_weights()
     segment = [make_experience(seed, 0.5, weights) for seed in range(4)]
-    assert not GradientComputer(SPEC, settings()).gradient(weights, segment).gradient.any()
+    assert not GradientComputer(SPEC, settings()).gradient(weights, [segment]).gradient.any()
 
 
 def test_the_entropy_bonus_makes_the_policy_less_certain() -> None:
     weights = make_weights()
     segment = [make_experience(seed, 0.5, weights) for seed in range(4)]
     computer = GradientComputer(SPEC, settings(entropy_weight=1.0))
-    before = computer.gradient(weights, segment)
-    after = computer.gradient(weights - 1e-2 * before.gradient, segment)
+    before = computer.gradient(weights, [segment])
+    after = computer.gradient(weights - 1e-2 * before.gradient, [segment])
     assert after.statistics["entropy_mean"] > before.statistics["entropy_mean"]
 
 
-@pytest.mark.parametrize("reward", list(RewardKind))
-def test_the_critic_comes_nearer_to_its_target(reward: RewardKind) -> None:
+def test_with_the_slot_utility_the_critic_rests() -> None:
     weights = make_weights()
     segment = [make_experience(seed, 0.1 * seed, weights) for seed in range(6)]
-    computer = GradientComputer(SPEC, settings(value_weight=1.0, reward=reward))
-    first = computer.gradient(weights, segment)
-    second = computer.gradient(weights - 1e-3 * first.gradient, segment)
+    result = GradientComputer(SPEC, settings(value_weight=1.0)).gradient(weights, [segment])
+    views = split_weights(result.gradient, SPEC)
+    assert not any(view.any() for name, view in views.items() if name.startswith("critic"))
+    assert any(view.any() for name, view in views.items() if name.startswith("actor"))
+
+
+def test_with_the_papers_reward_the_critic_comes_nearer_to_its_target() -> None:
+    weights = make_weights()
+    segment = [make_experience(seed, 0.1 * seed, weights) for seed in range(6)]
+    computer = GradientComputer(SPEC, settings(value_weight=1.0, reward=RewardKind.PAPER))
+    first = computer.gradient(weights, [segment])
+    second = computer.gradient(weights - 1e-3 * first.gradient, [segment])
     assert second.statistics["value_error"] < first.statistics["value_error"]
 
 
@@ -155,7 +158,7 @@ def test_a_longer_interval_weighs_more() -> None:
     first = short[0]
     moved = []
     for segment in (short, equal):
-        gradient = GradientComputer(SPEC, settings()).gradient(weights, segment).gradient
+        gradient = GradientComputer(SPEC, settings()).gradient(weights, [segment]).gradient
         moved.append(log_probability(weights - 1e-3 * gradient, first) - log_probability(weights, first))
     assert moved[0] < moved[1]
 
@@ -164,7 +167,7 @@ def test_a_mini_batch_has_the_size_asked_for_and_the_seed_decides_it() -> None:
     weights = make_weights()
     segment = [make_experience(seed, float(seed), weights, choices=30) for seed in range(5)]
     results = [
-        GradientComputer(SPEC, settings(batch_samples=64), seed).gradient(weights, segment) for seed in (1, 1, 2)
+        GradientComputer(SPEC, settings(batch_samples=64), seed).gradient(weights, [segment]) for seed in (1, 1, 2)
     ]
     assert [result.samples for result in results] == [64, 64, 64]
     np.testing.assert_array_equal(results[0].gradient, results[1].gradient)
@@ -178,9 +181,8 @@ def test_gradients_are_finite_where_masks_leave_one_action() -> None:
     entry.samples.masks_MA[:, -1] = True
     entry.samples.actions_M[:] = SPEC.action_count - 1
     entry.samples.behaviour_M[:] = 1.0
-    result = GradientComputer(SPEC, settings(entropy_weight=0.1)).gradient(
-        weights, [entry, make_experience(2, 0.0, weights)]
-    )
+    other = make_experience(2, 0.0, weights)
+    result = GradientComputer(SPEC, settings(entropy_weight=0.1)).gradient(weights, [[entry, other]])
     assert np.isfinite(result.gradient).all()
 
 
@@ -190,19 +192,29 @@ def test_the_replay_forgets_the_oldest_and_never_keeps_what_was_not_the_policys(
     for seed in range(10):
         replay.add(make_experience(seed, float(seed), weights))
     assert replay.samples <= 20
-    assert [entry.reward for entry in replay.segment(99)] == [7.0, 8.0, 9.0]
-    replay.add(Experience(make_experience(0, 5.0, weights).samples, 5.0, 1.0, trainable=False))
-    assert [entry.reward for entry in replay.segment(2, newest=True)] == [8.0, 9.0]
+    assert [entry.reward for entry in replay.segments(1, 99)[0]] == [7.0, 8.0, 9.0]
+    replay.add(replace(make_experience(0, 5.0, weights), trainable=False))
+    assert [entry.reward for entry in replay.segments(1, 99)[0]] == [7.0, 8.0, 9.0]
 
 
-def test_segments_are_consecutive() -> None:
+def test_segments_are_consecutive_and_come_from_the_whole_window() -> None:
     weights = make_weights()
     replay = ExperienceReplay(seed=3)
     for seed in range(30):
         replay.add(make_experience(seed, float(seed), weights, choices=1))
     starts = set()
-    for _ in range(50):
-        rewards = [entry.reward for entry in replay.segment(5)]
-        assert rewards == [rewards[0] + k for k in range(5)]
-        starts.add(rewards[0])
-    assert len(starts) > 5
+    for _ in range(20):
+        for segment in replay.segments(6, 5):
+            rewards = [entry.reward for entry in segment]
+            assert rewards == [rewards[0] + k for k in range(5)]
+            starts.add(rewards[0])
+    assert len(starts) > 20
+
+
+def test_an_update_never_holds_a_segment_twice() -> None:
+    weights = make_weights()
+    replay = ExperienceReplay(seed=3)
+    assert replay.segments(6, 5) == []
+    for seed in range(4):
+        replay.add(make_experience(seed, float(seed), weights, choices=1))
+    assert [len(segment) for segment in replay.segments(6, 5)] == [4]

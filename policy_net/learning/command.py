@@ -1,0 +1,191 @@
+"""`policy-net train`: a warm start by imitation, then actor-critic in simulation, into a policy file."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+import policy_net.baselines  # noqa: F401  (registers the names that can be imitated)
+from policy_net.command_options import (
+    ArrivalScale,
+    Capacity,
+    CpusPerNode,
+    Debug,
+    DecideOnOption,
+    GpusPerNode,
+    JobKindOption,
+    LimitJobs,
+    Nodes,
+    Seed,
+    SlotSeconds,
+    SpeedNoise,
+    Speeds,
+    Window,
+    WorldOptions,
+)
+from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
+from policy_net.errors import BadInput
+from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
+from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
+from policy_net.learning.episodes import Episode, endless_episodes
+from policy_net.learning.imitation import demonstrate, imitate, watch
+from policy_net.learning.offline import OfflineSettings, train_offline
+from policy_net.learning.settings import ActorCriticSettings, ImitationSettings, RewardKind
+from policy_net.network import initial_weights
+from policy_net.policy import build_policy
+from policy_net.simulation.catalogue import MODEL_NAMES
+
+DEMONSTRATED_EPISODES = 8
+"""Workloads watched under the teacher; more of them changed the warm start's JCT by less than a percent."""
+
+
+def train(
+    workload: Annotated[
+        list[str],
+        typer.Option("--workload", metavar="SRC", help="What to train on, as for replay (repeatable; used in turns)."),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the policy file goes.")],
+    policy: Annotated[str, typer.Option("--policy", help="The kind of policy to train: dl2.")] = "dl2",
+    steps: Annotated[int, typer.Option("--steps", min=0, help="Actor-critic updates; 0 is the warm start alone.")] = 0,
+    teacher: Annotated[
+        str | None, typer.Option("--imitate", metavar="NAME", help="Warm start: imitate this scheduler first.")
+    ] = None,
+    imitation_steps: Annotated[int, typer.Option("--imitation-steps", min=1, help="Mini-batches of imitation.")] = 3000,
+    start: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Go on from this policy file instead of from nothing.")
+    ] = None,
+    reward: Annotated[RewardKind, typer.Option("--reward", help="What is climbed.")] = RewardKind.SLOT_UTILITY,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", min=0.0, help="Adam's, of the actor-critic.")] = (
+        OfflineSettings().learning_rate
+    ),
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", min=0.0, help="Stop the actor-critic after so long.")
+    ] = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = 2,
+    cpus_per_node: CpusPerNode = 8,
+    slot_seconds: SlotSeconds = 1200.0,
+    seed: Seed = 0,
+    limit_jobs: LimitJobs = None,
+    window: Window = 0,
+    speed_noise: SpeedNoise = 0.0,
+    speeds: Speeds = None,
+    capacity: Capacity = CapacityMode.NODES,
+    arrival_scale: ArrivalScale = 1.0,
+    decide_on: DecideOnOption = None,
+    job_kind: JobKindOption = "ps",
+    debug: Debug = False,
+) -> None:
+    """Train a policy in simulation and write it, with a card that says how it came to be."""
+    del debug  # the error boundary looks for the flag itself
+    if policy != "dl2":
+        raise BadInput(f"--policy {policy}: only dl2 can be trained so far")
+    world = WorldOptions(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        cpus_per_node=cpus_per_node,
+        slot_seconds=slot_seconds,
+        seed=seed,
+        limit_jobs=limit_jobs,
+        window=window,
+        speed_noise=speed_noise,
+        speeds_file=speeds,
+        capacity=capacity,
+        arrival_scale=arrival_scale,
+        decide_on=decide_on,
+        job_kind=job_kind,
+    )
+    truth = world.speeds()
+
+    def load(source: str, round_number: int) -> Episode:
+        moved = dataclasses.replace(world, seed=world.seed + round_number)
+        loaded = moved.workload(source, truth)
+        return loaded, moved.environment(loaded)
+
+    for source in workload:
+        load(source, 0)  # bad input is said before any work is done
+    spec, weights, parent = _beginning(start, seed)
+    console = Console(stderr=True)
+    card: dict[str, Any] = {"workloads": workload, "seed": seed, "parent": parent}
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[figure]}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        if teacher is not None:
+            weights = _warm_start(teacher, weights, spec, workload, load, truth, imitation_steps, seed, progress)
+            card |= {"imitated": teacher, "imitation_steps": imitation_steps}
+        if steps:
+            settings = ActorCriticSettings(reward=reward)
+            offline = OfflineSettings(learning_rate=learning_rate, seed=seed)
+            task = progress.add_task("actor-critic", total=steps, figure="")
+            deadline = None if max_seconds is None else time.monotonic() + max_seconds
+            taken = itertools.count(1)
+            updates = 0
+
+            def on_step(done: int, _: Weights) -> None:
+                nonlocal updates
+                updates = done
+                progress.update(task, completed=next(taken))
+
+            weights = train_offline(
+                weights,
+                spec,
+                endless_episodes(workload, load),
+                truth,
+                settings,
+                offline,
+                steps=steps,
+                stop=lambda: deadline is not None and time.monotonic() > deadline,
+                on_step=on_step,
+            )
+            card |= {"updates": updates, "learning_rate": learning_rate, "reward": reward.value}
+    write_policy_file(out, PolicyFile(spec, weights, card))
+    console.print(f"{out}: {spec.policy}, {spec.parameter_count} parameters")
+
+
+def _beginning(start: Path | None, seed: int) -> tuple[PolicySpec, Weights, str | None]:
+    if start is None:
+        spec = PolicySpec(job_types=(OTHER_TYPE, *MODEL_NAMES))
+        return spec, initial_weights(spec, seed), None
+    content = read_policy_file(start)
+    return content.spec, content.weights, digest_of(content.to_bytes())
+
+
+def _warm_start(
+    teacher: str,
+    weights: Weights,
+    spec: PolicySpec,
+    sources: list[str],
+    load: Any,
+    truth: SpeedModel,
+    steps: int,
+    seed: int,
+    progress: Progress,
+) -> Weights:
+    settings = ImitationSettings()
+    episodes = endless_episodes(sources, load)
+    watching = progress.add_task(f"watching {teacher}", total=DEMONSTRATED_EPISODES, figure="")
+    seen = []
+    for number in range(DEMONSTRATED_EPISODES):
+        scheduler = build_policy(teacher, PolicyContext(seed=seed + number, true_speeds=truth))
+        loaded, environment = next(episodes)
+        seen += watch(scheduler, loaded, environment, truth)
+        progress.advance(watching)
+    demonstrations = demonstrate(seen, spec, settings, seed)
+    imitating = progress.add_task(f"imitating {teacher}", total=steps, figure="")
+
+    def on_step(_: int, loss: float) -> None:
+        progress.update(imitating, advance=1, figure=f"cross-entropy {loss:.3f}")
+
+    return imitate(weights, spec, demonstrations, settings, steps=steps, seed=seed, on_step=on_step)

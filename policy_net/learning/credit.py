@@ -1,0 +1,84 @@
+"""Which micro-action earned what: from the utilities of a segment to one advantage per micro-action.
+
+Legend: M micro-actions of one decision time.
+A segment is a run of consecutive decision times. The jobs in it are nearly the same and do nearly the same under the
+same allocation, so a job's mean efficiency over the segment is what it would have had anyway: what is above it was
+earned by the grants of that decision time. Centring each job on itself takes out how busy the cluster is.
+Source: DL2 §4.3 (every sample of a slot gets the slot's reward less a baseline).
+Deviation: a grant is credited with what its own job gained, and with a part (`shared_credit`) of what all the others
+gained or lost by it. With everything shared, as in the paper, forty grants share one figure and the signal of each
+drowns: docs/experiments.md has the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.learning.replay import Experience
+from policy_net.reward import SlotUtility
+
+_LONGEST_INTERVAL_WEIGHT = 3.0
+"""A very long interval counts at most three times as much as an average one, so that one quiet night is no lesson."""
+
+
+def utility_advantages(segment: Sequence[Experience], shared_credit: float) -> list[NDArray[np.float64]]:
+    """Advantages of all micro-actions of a segment, one array of shape (M,) per decision time.
+
+    Args:
+        segment: consecutive decision times, each with its `utility`.
+        shared_credit: 0 credits a grant with its own job alone, 1 with the whole cluster; void always has the whole.
+    """
+    usual = _usual_efficiency(segment)
+    seconds_K = np.array([entry.seconds for entry in segment], dtype=np.float64)
+    shares_K = np.minimum(seconds_K / max(float(seconds_K.mean()), 1e-9), _LONGEST_INTERVAL_WEIGHT)
+    advantages = []
+    for entry, share in zip(segment, shares_K, strict=True):
+        utility = _utility_of(entry)
+        gains = utility.weight * (utility.efficiency - np.array([usual[job_id] for job_id in utility.job_ids]))
+        whole = float(gains.sum())
+        jobs_M = entry.samples.jobs_M
+        own_M = np.where(jobs_M >= 0, gains[jobs_M], whole)
+        advantages.append(share * (own_M + shared_credit * (whole - own_M)))
+    return advantages
+
+
+def permute_rewards(segment: Sequence[Experience], generator: np.random.Generator) -> list[Experience]:
+    """The segment with its rewards dealt out anew among its decision times: a control that has nothing to learn from.
+
+    Each job's efficiencies are permuted together; where a job was not there in the other decision time, it is given
+    its mean over the segment, which teaches nothing.
+    """
+    usual = _usual_efficiency(segment) if all(entry.utility is not None for entry in segment) else {}
+    dealt = []
+    for entry, source in zip(segment, generator.permutation(len(segment)), strict=True):
+        other = segment[source]
+        if entry.utility is None or other.utility is None:
+            dealt.append(replace(entry, reward=other.reward))
+            continue
+        there = dict(zip(other.utility.job_ids, other.utility.efficiency, strict=True))
+        efficiency = np.array([there.get(job_id, usual[job_id]) for job_id in entry.utility.job_ids])
+        utility = replace(entry.utility, efficiency=efficiency)
+        dealt.append(replace(entry, reward=utility.reward, utility=utility))
+    return dealt
+
+
+def _usual_efficiency(segment: Sequence[Experience]) -> dict[str, float]:
+    """Every job's mean efficiency over the decision times at which it was there."""
+    sums: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for entry in segment:
+        utility = _utility_of(entry)
+        for job_id, efficiency in zip(utility.job_ids, utility.efficiency.tolist(), strict=True):
+            sums[job_id] = sums.get(job_id, 0.0) + efficiency
+            counts[job_id] = counts.get(job_id, 0) + 1
+    return {job_id: total / counts[job_id] for job_id, total in sums.items()}
+
+
+def _utility_of(entry: Experience) -> SlotUtility:
+    if entry.utility is None:
+        raise ValueError("this experience carries no slot utility: it was recorded for the paper's reward")
+    return entry.utility
