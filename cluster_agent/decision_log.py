@@ -10,6 +10,7 @@ decides that number again: of two lines with the same number, the later one coun
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -106,13 +107,21 @@ class DecisionLog:
         self._keep = keep
         self._path = folder / CURRENT
         self._stream = self._open()
+        self._torn = False
 
     def append(self, record: DecisionRecord) -> None:
-        """Write one record; what was written survives the death of this process."""
-        line = record.to_line().encode() + b"\n"
+        """Write one record; what was written survives the death of this process.
+
+        Raises:
+            OSError: it could not be written whole; the next one begins on a line of its own.
+        """
+        line = (b"\n" if self._torn else b"") + record.to_line().encode() + b"\n"
         if self._stream.tell() > 0 and self._stream.tell() + len(line) > self._max_bytes:
             self._rotate()
-        self._stream.write(line)
+        self._torn = True
+        if self._stream.write(line) < len(line):
+            raise OSError(errno.ENOSPC, f"{self._path} takes no more")
+        self._torn = False
 
     def close(self) -> None:
         """Close the current file."""

@@ -293,11 +293,28 @@ def _first_problem(error: ValidationError) -> str:
 
 def _resolved(settings: AgentSettings, folder: Path) -> AgentSettings:
     """The settings with paths that do not depend on the working directory."""
-    changes: dict[str, object] = {"state_dir": folder / settings.state_dir}
-    if settings.backend.speeds is not None:
-        changes["backend"] = settings.backend.model_copy(update={"speeds": folder / settings.backend.speeds})
+    backend = settings.backend
+    workloads = tuple(
+        episode.model_copy(update={"source": _resolved_source(episode.source, folder)}) for episode in backend.workloads
+    )
+    backend_changes: dict[str, object] = {"workloads": workloads}
+    if backend.speeds is not None:
+        backend_changes["speeds"] = folder / backend.speeds
+    changes: dict[str, object] = {
+        "state_dir": folder / settings.state_dir,
+        "backend": backend.model_copy(update=backend_changes),
+    }
+    initial = settings.policy.initial
+    if initial is not None and (folder / initial).is_file():
+        changes["policy"] = settings.policy.model_copy(update={"initial": str(folder / initial)})
     learner = settings.learner
     if learner is not None and learner.tls is not None:
         files = {name: folder / value for name, value in learner.tls}
         changes["learner"] = learner.model_copy(update={"tls": learner.tls.model_copy(update=files)})
     return settings.model_copy(update=changes)
+
+
+def _resolved_source(source: str, folder: Path) -> str:
+    """A workload's source with the path in it, if one is, taken from the folder."""
+    begin, at, file = source.rpartition("@")
+    return f"{begin}{at}{folder / file}" if (folder / file).is_file() else source

@@ -73,7 +73,8 @@ class Trainer:
         self._backoff = backoff
         self._clock = clock
         self._on_head = on_head
-        self._replay = ExperienceReplay(settings.replay_samples, settings.seed)
+        self._replay = self._empty_replay()
+        self._shape: tuple[int, int] | None = None
         self._random = np.random.default_rng((settings.seed, 1))
         self._computer: tuple[str, GradientComputer] | None = None
         self._incarnation = 0
@@ -123,7 +124,7 @@ class Trainer:
                 if self._draining.is_set():
                     return
                 continue
-            self._replay.add(experience)
+            self._remember(experience)
             since_update += 1
             try:
                 if since_update >= self._settings.update_every_decisions:
@@ -136,6 +137,18 @@ class Trainer:
             finally:
                 self._queue.done()
                 self._telemetry.queue_decisions.set(self._queue.waiting)
+
+    def _remember(self, experience: Experience) -> None:
+        """Keep it for replay; the first one of another shape is of another spec, and makes the older ones useless."""
+        samples = experience.samples
+        shape = (samples.features_MF.shape[1], samples.masks_MA.shape[1])
+        if shape != self._shape:
+            self._shape = shape
+            self._replay = self._empty_replay()
+        self._replay.add(experience)
+
+    def _empty_replay(self) -> ExperienceReplay:
+        return ExperienceReplay(self._settings.replay_samples, self._settings.seed)
 
     def update(self) -> PushAnswer | None:
         """Compute one gradient at the head and have it answered; None if there was nothing to push, or no time."""

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,28 @@ def test_a_torn_last_line_costs_only_itself(tmp_path_factory: pytest.TempPathFac
     again.append(make_record(2))
     again.close()
     assert [line["number"] for line in read_log(folder / CURRENT)] == [0, 2]
+
+
+def test_after_a_disk_that_was_full_the_log_goes_on_with_a_line_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ShortOnce(FileIO):
+        full = True
+
+        def write(self, data: bytes) -> int:  # type: ignore[override]
+            if not ShortOnce.full:
+                return super().write(data)
+            ShortOnce.full = False
+            return super().write(data[:100])
+
+    monkeypatch.setattr("cluster_agent.decision_log.FileIO", ShortOnce)
+    log = DecisionLog(tmp_path, 10**6, 2)
+    with pytest.raises(OSError, match="takes no more"):
+        log.append(make_record(0))
+    log.append(make_record(1))
+    log.append(make_record(2))
+    log.close()
+    assert [line["number"] for line in read_log(tmp_path / CURRENT)] == [1, 2]
 
 
 def test_something_else_than_a_decision_in_the_log_is_an_error(tmp_path: Path) -> None:

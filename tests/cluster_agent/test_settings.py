@@ -30,7 +30,17 @@ def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
 
 
 def test_paths_are_taken_from_the_configurations_folder(tmp_path: Path) -> None:
-    assert read_settings(write(tmp_path, GOOD)).state_dir == tmp_path / "state"
+    (tmp_path / "jobs.csv").touch()
+    (tmp_path / "mine.safetensors").touch()
+    text = GOOD.replace("initial: drf", "initial: mine.safetensors").replace("dl2:jobs=3,seed=1", "jobs.csv")
+    settings = read_settings(write(tmp_path, text))
+    assert settings.state_dir == tmp_path / "state"
+    assert settings.policy.initial == str(tmp_path / "mine.safetensors")
+    assert settings.backend.workloads[0].source == str(tmp_path / "jobs.csv")
+    text = GOOD.replace("dl2:jobs=3,seed=1", "reference:t1@jobs.csv")
+    assert read_settings(write(tmp_path, text)).backend.workloads[0].source == f"reference:t1@{tmp_path / 'jobs.csv'}"
+    unchanged = read_settings(write(tmp_path, GOOD))
+    assert (unchanged.policy.initial, unchanged.backend.workloads[0].source) == ("drf", "dl2:jobs=3,seed=1")
 
 
 @pytest.mark.parametrize(

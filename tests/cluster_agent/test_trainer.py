@@ -1,6 +1,7 @@
 import importlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -168,6 +169,16 @@ def test_experience_of_a_policy_of_another_spec_is_not_pushed() -> None:
     world = World(spec=SPEC.model_copy(update={"hidden": (16,)}))
     world.live_through(4)
     assert world.learner.applied == []
+
+
+def test_experience_of_another_shape_begins_a_new_replay() -> None:
+    world = World()
+    world.trainer._remember(make_experience(0))
+    world.trainer._remember(make_experience(1))
+    samples = make_experience(2).samples
+    wider = replace(samples, masks_MA=np.ones((len(samples), SPEC.action_count + 3), dtype=np.bool_))
+    world.trainer._remember(replace(make_experience(2), samples=wider))
+    assert len(world.trainer._replay) == 1
 
 
 def test_an_update_every_so_many_decisions() -> None:
