@@ -13,7 +13,7 @@ import typer
 
 from cluster_agent.agent import run_agent
 from cluster_agent.errors import AgentError, BadConfig, NoPolicy, StateDamaged
-from cluster_agent.settings import read_settings
+from cluster_agent.settings_file import read_settings
 from cluster_agent.telemetry import configure_logging
 from policy_net import cli_errors
 

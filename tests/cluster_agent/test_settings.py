@@ -4,7 +4,7 @@ import pytest
 
 from cluster_agent.cli import _EXIT_CODES, app
 from cluster_agent.errors import BadConfig
-from cluster_agent.settings import read_settings
+from cluster_agent.settings_file import read_settings
 from policy_net import cli_errors
 
 GOOD = """
