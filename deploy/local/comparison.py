@@ -12,9 +12,6 @@ from deploy.local.fleet import PublishedVersion
 from deploy.local.plan import ClusterPlan
 from policy_net.errors import PolicyNetError
 
-CURVE_POINTS = 8
-"""Versions on the learning curve: its shape needs no more, and each costs a replay per cluster and workload."""
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -56,12 +53,11 @@ def compare(
         for cluster in plan
         for key, policy in policies.items()
     }
-    shown = _spread(versions, CURVE_POINTS)
     held_out = {
         (cluster.name, world, policy): Task(cluster, world, policy)
         for cluster in plan
         for world in cluster.held_out
-        for policy in ("drf", *(str(version.file) for version in shown))
+        for policy in ("drf", *(str(version.file) for version in versions))
     }
     scores = evaluate([*own.values(), *held_out.values()], on_progress)
     _check_complete(scores)
@@ -74,13 +70,13 @@ def compare(
 
     curve = tuple(
         VersionScore(version.version, version.head_step, {cluster.name: ratio(cluster, version) for cluster in plan})
-        for version in shown
+        for version in versions
     )
     return Comparison(
         own={cluster.name: {policy: scores[own[cluster.name, policy]] for policy in policies} for cluster in plan},
         curve=curve,
-        validation_jct_v1=_mean([mean(cluster, str(shown[0].file)) for cluster in plan]),
-        validation_jct_final=_mean([mean(cluster, str(shown[-1].file)) for cluster in plan]),
+        validation_jct_v1=_mean([mean(cluster, str(versions[0].file)) for cluster in plan]),
+        validation_jct_final=_mean([mean(cluster, str(versions[-1].file)) for cluster in plan]),
         job=_busiest_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
     )
 
@@ -91,13 +87,6 @@ def _check_complete(scores: dict[Task, Score]) -> None:
             raise PolicyNetError(
                 f"{task.cluster.name}: {task.policy} completed {score.completed} of {score.jobs} jobs only"
             )
-
-
-def _spread(versions: Sequence[PublishedVersion], count: int) -> list[PublishedVersion]:
-    """At most `count` versions, evenly spaced, with the first and the last."""
-    if len(versions) <= count:
-        return list(versions)
-    return [versions[round(index * (len(versions) - 1) / (count - 1))] for index in range(count)]
 
 
 def _busiest_job(scores: dict[str, Score]) -> JobTimeline:

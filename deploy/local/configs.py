@@ -16,13 +16,16 @@ class FleetSettings:
     """What the demo sets otherwise than the programs' own defaults, and why.
 
     Attributes:
-        learning_rate: ten times the learner's default, since a demo has minutes, not weeks.
+        learning_rate: three times the learner's default, since a demo has minutes, not weeks.
+        publish_every_steps: often, so that clusters soon act on what they learned.
+        average_decay: versions are averages of the head, which is noisy at this rate.
         exploration: probability of a repairing action; simulated jobs are there to be tried on.
         heartbeat_seconds: short, for a lively table.
     """
 
-    learning_rate: float = 1e-3
-    publish_every_steps: int = 100
+    learning_rate: float = 3e-4
+    publish_every_steps: int = 25
+    average_decay: float = 0.99
     exploration: float = 0.1
     heartbeat_seconds: float = 0.5
 
@@ -37,7 +40,12 @@ def write_learner_config(path: Path, policy_file: Path, listen: str, settings: F
             "listen": listen,
             "optimizer": {"learning_rate": settings.learning_rate},
             # Nobody is there to release versions; see docs/guide/policyctl.md for how it is done elsewhere.
-            "publish": {"every_steps": settings.publish_every_steps, "auto_assign": True, "keep_versions": 0},
+            "publish": {
+                "every_steps": settings.publish_every_steps,
+                "average_decay": settings.average_decay,
+                "auto_assign": True,
+                "keep_versions": 0,
+            },
             "telemetry": {"http_listen": None},
         },
     )

@@ -14,6 +14,7 @@ from deploy.local.errors import DemoFailed
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
 from deploy.local.processes import Processes, free_port
 from deploy.local.watch import FleetNow, LearnerWatch
+from policy_net.exchange.generated import fleet_pb2
 
 START_SECONDS = 30.0
 """How long the learner may take to answer for the first time; it takes two to four on an idle machine."""
@@ -23,6 +24,9 @@ WARM_START_SECONDS = 30.0
 
 IMITATION_STEPS = 3000
 """Enough for v1 to do about as well as DRF."""
+
+JUDGED_VERSIONS = 8
+"""Versions on the learning curve: its shape needs no more, and each costs a replay per cluster and workload."""
 
 POLL_SECONDS = 0.5
 EPISODES = 16
@@ -40,9 +44,15 @@ class PublishedVersion:
 
 @dataclass(frozen=True, slots=True)
 class FleetResult:
-    """What the fleet left behind."""
+    """What the fleet left behind.
+
+    Attributes:
+        published: the numbers of all versions.
+        versions: those that are judged, from the first to the last.
+    """
 
     last: FleetNow
+    published: tuple[int, ...]
     versions: tuple[PublishedVersion, ...]
     interventions: dict[str, int]
 
@@ -129,11 +139,13 @@ def run_fleet(
             raise DemoFailed(f"the learner does not answer any more (see {processes.log_of('learner')})")
         if last.updates_accepted == 0:
             raise DemoFailed(f"no update reached the learner in {seconds:.0f} s (see {folder}/agent-*.log)")
-        versions = _download(watch, folder / "versions")
+        cards = watch.versions()
+        versions = tuple(_download(watch, card, folder / "versions") for card in _spread(cards, JUDGED_VERSIONS))
     finally:
         watch.close()
     processes.stop(["learner"])
-    return FleetResult(last, versions, {cluster.name: _interventions(folder, cluster.name, last) for cluster in plan})
+    interventions = {cluster.name: _interventions(folder, cluster.name, last) for cluster in plan}
+    return FleetResult(last, tuple(card.version for card in cards), versions, interventions)
 
 
 def _wait_until(ready: Callable[[], bool], processes: Processes) -> None:
@@ -160,14 +172,18 @@ def _watch_until_done(
         time.sleep(POLL_SECONDS)
 
 
-def _download(watch: LearnerWatch, folder: Path) -> tuple[PublishedVersion, ...]:
+def _spread(cards: Sequence[fleet_pb2.VersionCard], count: int) -> list[fleet_pb2.VersionCard]:
+    """At most `count` versions, evenly spaced, with the first and the last."""
+    if len(cards) <= count:
+        return list(cards)
+    return [cards[round(index * (len(cards) - 1) / (count - 1))] for index in range(count)]
+
+
+def _download(watch: LearnerWatch, card: fleet_pb2.VersionCard, folder: Path) -> PublishedVersion:
     folder.mkdir(parents=True, exist_ok=True)
-    versions = []
-    for card in watch.versions():
-        file = folder / f"v{card.version}.safetensors"
-        file.write_bytes(watch.policy_file(card.version))
-        versions.append(PublishedVersion(card.version, card.head_step, file))
-    return tuple(versions)
+    file = folder / f"v{card.version}.safetensors"
+    file.write_bytes(watch.policy_file(card.version))
+    return PublishedVersion(card.version, card.head_step, file)
 
 
 def _interventions(folder: Path, cluster: str, last: FleetNow) -> int:

@@ -44,7 +44,7 @@ class Report:
                 "updates_accepted": last.updates_accepted,
                 "updates_rejected": last.updates_rejected,
                 "staleness_p50": last.staleness_p50,
-                "versions": [version.version for version in self.fleet.versions],
+                "versions": list(self.fleet.published),
             },
             "learning": {
                 "validation_jct_v1": self.comparison.validation_jct_v1,
@@ -107,7 +107,7 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
     last = report.fleet.last
     console.print(
         f"learner: head step {last.head_step}, {last.updates_accepted} updates accepted, {last.updates_rejected}"
-        f" rejected, {len(report.fleet.versions)} versions; {report.wall_seconds:.0f} s in all",
+        f" rejected, {len(report.fleet.published)} versions; {report.wall_seconds:.0f} s in all",
         soft_wrap=True,
     )
     console.print("written: " + ", ".join(str(path) for path in files), soft_wrap=True)
