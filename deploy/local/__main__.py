@@ -27,7 +27,7 @@ def demo(
     ] = "",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws jobs, models and explorations.")] = 0,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs per cluster; 300 of a csv, else 60.")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long the fleet runs.")] = 120.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long the fleet runs.")] = 150.0,
     imitation_steps: Annotated[
         int, typer.Option("--imitation-steps", min=1, help="Mini-batches of the warm start.")
     ] = IMITATION_STEPS,

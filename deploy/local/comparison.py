@@ -12,6 +12,9 @@ from deploy.local.fleet import PublishedVersion
 from deploy.local.plan import ClusterPlan
 from policy_net.errors import PolicyNetError
 
+READABLE_CHANGES = 25
+"""Beyond so many resizes a job's picture is a comb."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -77,7 +80,7 @@ def compare(
         curve=curve,
         validation_jct_v1=_mean([mean(cluster, str(versions[0].file)) for cluster in plan]),
         validation_jct_final=_mean([mean(cluster, str(versions[-1].file)) for cluster in plan]),
-        job=_busiest_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
+        job=_telling_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
     )
 
 
@@ -89,12 +92,14 @@ def _check_complete(scores: dict[Task, Score]) -> None:
             )
 
 
-def _busiest_job(scores: dict[str, Score]) -> JobTimeline:
-    """The job that was resized most often: the one that shows best what the policy does."""
-    cluster, job_id = max(
-        ((cluster, job_id) for cluster, score in scores.items() for job_id in score.timeline),
-        key=lambda pair: len(scores[pair[0]].timeline[pair[1]]),
-    )
+def _telling_job(scores: dict[str, Score]) -> JobTimeline:
+    """The job that was resized most often, of those whose resizes can still be told apart in a picture."""
+
+    def changes(pair: tuple[str, str]) -> int:
+        return len(scores[pair[0]].timeline[pair[1]])
+
+    every = [(cluster, job_id) for cluster, score in scores.items() for job_id in score.timeline]
+    cluster, job_id = max([pair for pair in every if changes(pair) <= READABLE_CHANGES] or every, key=changes)
     score = scores[cluster]
     times, workers, ps = zip(*score.timeline[job_id], strict=True)
     return JobTimeline(job_id, score.job_types[job_id], cluster, score.submit_seconds[job_id], times, workers, ps)

@@ -55,7 +55,12 @@ def write_agent_config(
     path: Path, cluster: str, learner: str, source: str, world: WorldOptions, episodes: int, settings: FleetSettings
 ) -> Path:
     """Write an agent's configuration beside its state directory."""
-    workload: dict[str, Any] = {"source": source, "seed": world.seed, "window": world.window}
+    workload: dict[str, Any] = {
+        "source": source,
+        "seed": world.seed,
+        "window": world.window,
+        "arrival_scale": world.arrival_scale,
+    }
     if world.limit_jobs is not None:
         workload["limit_jobs"] = world.limit_jobs
     return _write(

@@ -29,7 +29,7 @@ JUDGED_VERSIONS = 8
 """Versions on the learning curve: its shape needs no more, and each costs a replay per cluster and workload."""
 
 POLL_SECONDS = 0.5
-EPISODES = 16
+EPISODES = 40
 """More rounds through its workload than a cluster gets through: the fleet's time ends before its work does."""
 
 
@@ -68,15 +68,17 @@ def warm_start(
     display.phase("training v1: imitating DRF")
     out = folder / "v1.safetensors"
     sources = [argument for cluster in plan for argument in ("--workload", cluster.source)]
-    limit = plan[0].own.limit_jobs
-    window = [] if limit is None else ["--limit-jobs", str(limit)]
+    world = plan[0].own
+    options = ["--arrival-scale", str(world.arrival_scale)]
+    if world.limit_jobs is not None:
+        options += ["--limit-jobs", str(world.limit_jobs)]
     processes.start(
         "train",
         "policy_net.cli",
         [
             "train",
             *sources,
-            *window,
+            *options,
             "--imitate",
             "drf",
             "--imitation-steps",

@@ -18,6 +18,9 @@ CSV_JOBS = 300
 GENERATED_JOBS = 60
 """Jobs of a generated workload, as in DL2's own experiments."""
 
+GENERATED_ARRIVAL_SCALE = 2.0
+"""Arrivals twice as far apart as DL2's: a load that lasts, instead of one rush that no policy of J = 20 can survey."""
+
 GENERATED_HELD_OUT = 3
 """Held-out draws a cluster; a csv has one held-out window."""
 
@@ -93,7 +96,7 @@ def _generated(fleet: Sequence[str], seed: int, jobs: int) -> tuple[ClusterPlan,
                 "with WORKLOADS=FOLDER the names of its csv files"
             )
         nodes, kind = _GENERATED[name]
-        own = WorldOptions(seed=seed, nodes=nodes)
+        own = WorldOptions(seed=seed, nodes=nodes, arrival_scale=GENERATED_ARRIVAL_SCALE)
         held_out = tuple(replace(own, seed=HELD_OUT_SEED + seed + draw) for draw in range(GENERATED_HELD_OUT))
         plans.append(ClusterPlan(name, f"dl2:jobs={jobs},{kind}", own, held_out, jobs, nodes))
     return tuple(plans)

@@ -20,7 +20,7 @@ def test_the_title_of_the_jct_chart_tells_better_from_worse() -> None:
 
 def test_the_title_of_the_learning_chart_compares_first_and_last() -> None:
     scores = [VersionScore(1, 0, {"a": 1.0, "b": 1.0}), VersionScore(5, 400, {"a": 0.7, "b": 0.9})]
-    assert learning.finding(scores) == "On held-out workloads jobs take 20% less time under v5 than v1"
+    assert learning.finding(scores) == "On unseen workloads v5 needs 20% less time than v1"
     assert "25% more time" in learning.finding(scores[::-1])
 
 

@@ -30,7 +30,7 @@ def finding(scores: Sequence[VersionScore]) -> str:
     first, last = scores[0], scores[-1]
     word = "less" if last.ratio < first.ratio else "more"
     change = abs(1 - last.ratio / first.ratio)
-    return f"On held-out workloads jobs take {change:.0%} {word} time under v{last.version} than v{first.version}"
+    return f"On unseen workloads v{last.version} needs {change:.0%} {word} time than v{first.version}"
 
 
 def draw_learning(axes: Axes, scores: Sequence[VersionScore]) -> None:
