@@ -9,7 +9,7 @@ it is spread over everything admissible, since a sharp start leaves reinforcemen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,13 +63,21 @@ def watch(
 
 
 def demonstrate(
-    seen: Iterable[tuple[ClusterState, Decision]], spec: PolicySpec, settings: ImitationSettings, seed: int
+    seen: Sequence[tuple[ClusterState, Decision]], spec: PolicySpec, settings: ImitationSettings, seed: int
 ) -> Demonstrations:
-    """Walk through each decision one soft grant after another, so that slips are demonstrated too."""
+    """Walk through decisions one soft grant after another, so that slips are demonstrated too.
+
+    Decisions are taken in random order until `settings.micro_states` have been met, which bounds time and memory.
+    """
     generator = np.random.default_rng(seed)
     encoder = BatchEncoder(spec)
-    features, masks, targets = [], [], []
-    for state, decision in seen:
+    features: list[NDArray[np.float32]] = []
+    masks: list[NDArray[np.bool_]] = []
+    targets: list[NDArray[np.float32]] = []
+    for position in generator.permutation(len(seen)).tolist():
+        if len(features) >= settings.micro_states:
+            break
+        state, decision = seen[position]
         capacity = open_capacity(state)
         something_runs = False
         for start in range(0, len(state.jobs), spec.jobs_per_batch):

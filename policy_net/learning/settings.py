@@ -49,6 +49,9 @@ class ImitationSettings(BaseModel):
 
     learning_rate: float = Field(0.003, gt=0.0, description="Adam, decayed to a twentieth (paper: 0.005)")
     batch_samples: int = Field(256, ge=1, description="micro-states per step (paper: 256)")
+    micro_states: int = Field(
+        150_000, ge=1, description="demonstrated grants to learn from; of J = 24 they take a quarter of a gigabyte"
+    )
     softness: float = Field(
         0.2,
         ge=0.0,
