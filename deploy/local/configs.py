@@ -16,14 +16,14 @@ class FleetSettings:
     """What the demo sets otherwise than the programs' own defaults, and why.
 
     Attributes:
-        learning_rate: three times the learner's default, since a demo has minutes, not weeks.
+        learning_rate: twice the learner's default, since a demo has minutes; beyond 3e-4 learning goes wrong.
         publish_every_steps: often, so that clusters soon act on what they learned.
         average_decay: versions are averages of the head, which is noisy at this rate.
         exploration: probability of a repairing action; simulated jobs are there to be tried on.
         heartbeat_seconds: short, for a lively table.
     """
 
-    learning_rate: float = 3e-4
+    learning_rate: float = 2e-4
     publish_every_steps: int = 25
     average_decay: float = 0.99
     exploration: float = 0.1
