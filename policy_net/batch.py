@@ -23,8 +23,8 @@ class Batch:
     """Up to J jobs, their allocations so far, the mask and the features.
 
     Attributes:
-        mask_A: bool, shape (3J+1,); True where an action is admissible. Void is, unless stopping now would leave the
-            whole cluster idle: it waits until some job of the decision can train, or nothing more fits.
+        mask_A: bool, shape (3J+1,); True where an action is admissible. As long as no job of the decision can
+            train, only bundles are, if any fits: void, or single grants until nothing fits, would idle the cluster.
         features_F: float32, shape (F,), true to the grants made so far.
         workers, ps: how many each job has been given, in the order of the jobs.
     """
@@ -49,6 +49,7 @@ class Batch:
         self.ps = [0] * len(jobs)
         self._used = [_ZERO] * len(jobs)
         self.mask_A: NDArray[np.bool_] = np.zeros(self.void + 1, dtype=np.bool_)
+        self.mask_A[self.void] = True
         self.something_runs = something_runs
         self._columns_of_demands: dict[tuple[Resources, ...], list[int]] = {}
         for column, job in enumerate(jobs):
@@ -59,7 +60,7 @@ class Batch:
             for kind, demands in enumerate(_demands_of(job)):
                 self._columns_of_demands.setdefault(demands, []).append(first + kind)
         self._close_what_does_not_fit()
-        self._open_void()
+        self._held_back = None if something_runs else self._hold_back()
 
     @property
     def only_void(self) -> bool:
@@ -79,6 +80,9 @@ class Batch:
         self._capacity.take(*demands)
         self.workers[column] += grant.workers
         self.ps[column] += grant.ps
+        if self._held_back is not None:
+            self.mask_A[:] = self._held_back
+            self._held_back = None
         first = GRANT_KINDS * column
         no_worker = self.workers[column] >= job.max_workers
         no_ps = self.ps[column] >= job.max_ps
@@ -88,7 +92,6 @@ class Batch:
             self.mask_A[first + 1] = self.mask_A[first + 2] = False
         self._close_what_does_not_fit()
         self.something_runs = self.something_runs or (self.workers[column] > 0 and self.ps[column] > 0)
-        self._open_void()
         return self._change_features(column, demands, grant)
 
     def allocation(self) -> dict[str, Allocation]:
@@ -110,9 +113,15 @@ class Batch:
         self.features_F[first : first + 3] += deltas
         return first, deltas
 
-    def _open_void(self) -> None:
-        if not self.mask_A[self.void]:
-            self.mask_A[self.void] = self.something_runs or self.only_void
+    def _hold_back(self) -> NDArray[np.bool_] | None:
+        """Leave only bundles for the first grant; returns the mask that holds afterwards, None if no bundle fits."""
+        bundles = slice(int(Grant.BUNDLE), self.void, GRANT_KINDS)
+        if not self.mask_A[bundles].any():
+            return None
+        afterwards = self.mask_A.copy()
+        self.mask_A[:] = False
+        self.mask_A[bundles] = afterwards[bundles]
+        return afterwards
 
     def _close_what_does_not_fit(self) -> None:
         closed = [demands for demands in self._columns_of_demands if not self._capacity.fits(*demands)]
