@@ -1,14 +1,13 @@
-"""Reads an agent's configuration file: checked whole, its paths made absolute, each fault one clear line."""
+"""Reads an agent's configuration file: checked whole, its paths made absolute."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-from pydantic import ValidationError
-
 from cluster_agent.errors import BadConfig
 from cluster_agent.settings import AgentSettings
+from policy_net.errors import BadInput
+from policy_net.settings import read_settings_file
 
 
 def read_settings(path: Path) -> AgentSettings:
@@ -18,40 +17,10 @@ def read_settings(path: Path) -> AgentSettings:
         BadConfig: not there, no YAML, an unknown key, a wrong type or value; the message is one line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise BadConfig(f"{path}: cannot be read ({reason}); name a YAML configuration file") from error
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "not readable"
-        raise BadConfig(f"{path}{where}: no valid YAML ({problem})") from error
-    if not isinstance(content, dict):
-        raise BadConfig(f"{path}: holds no settings; it needs at least cluster, state_dir, backend and policy")
-    try:
-        settings = AgentSettings.model_validate(content)
-    except ValidationError as error:
-        raise BadConfig(f"{path}: {_first_problem(error)}") from error
+        settings = read_settings_file(path, AgentSettings, "cluster, state_dir, backend and policy")
+    except BadInput as error:
+        raise BadConfig(str(error)) from error
     return _resolved(settings, path.resolve().parent)
-
-
-def _first_problem(error: ValidationError) -> str:
-    problems = error.errors()
-    first = problems[0]
-    where = ".".join(str(part) for part in first["loc"]) or "settings"
-    if first["type"] == "extra_forbidden":
-        message = f"unknown setting {where}"
-    elif first["type"] == "missing":
-        message = f"setting {where} is missing"
-    else:
-        message = f"setting {where} = {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
-        if first["type"] == "value_error":
-            message = f"setting {where}: {first['msg'].removeprefix('Value error, ')}"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return message + more
 
 
 def _resolved(settings: AgentSettings, folder: Path) -> AgentSettings:

@@ -11,10 +11,11 @@ import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from global_learner.errors import BadConfig
+from policy_net.errors import BadInput
+from policy_net.settings import read_settings_file
 
 
 def _host_and_port(address: str) -> str:
@@ -165,38 +166,10 @@ def read_settings(path: Path) -> LearnerSettings:
         BadConfig: not there, no YAML, an unknown key, a wrong type or value; the message is one line.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadConfig(f"{path}: cannot be read ({error.strerror}); name a YAML configuration file") from error
-    except UnicodeDecodeError as error:
-        raise BadConfig(f"{path}: is no UTF-8 text; name a YAML configuration file") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "not readable"
-        raise BadConfig(f"{path}{where}: no valid YAML ({problem})") from error
-    if not isinstance(content, dict):
-        raise BadConfig(f"{path}: holds no settings; it needs at least state_dir and initial_policy")
-    try:
-        settings = LearnerSettings.model_validate(content)
-    except ValidationError as error:
-        raise BadConfig(f"{path}: {_first_problem(error)}") from error
+        settings = read_settings_file(path, LearnerSettings, "state_dir and initial_policy")
+    except BadInput as error:
+        raise BadConfig(str(error)) from error
     return _resolved(settings, path.resolve().parent)
-
-
-def _first_problem(error: ValidationError) -> str:
-    problems = error.errors()
-    first = problems[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        message = f"unknown setting {where}"
-    elif first["type"] == "missing":
-        message = f"setting {where} is missing"
-    elif not where:
-        message = first["msg"].removeprefix("Value error, ")
-    else:
-        message = f"setting {where} = {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
-    return message + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
 
 
 def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:
