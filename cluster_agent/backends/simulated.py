@@ -88,7 +88,7 @@ class SimulatedBackend:
         return progress
 
     def status(self) -> BackendStatus:
-        """How the jobs stood at the latest observation or decision."""
+        """How the jobs stood at the latest decision point."""
         return self._status
 
     def close(self) -> None:
@@ -119,7 +119,8 @@ class SimulatedBackend:
         times = self._completion_seconds()
         done = self._closed_jobs + len(times)
         total_seconds = self._closed_jct_seconds + sum(times.values())
-        jobs = () if self._observed is None else self._observed[0].jobs
+        # Not what was observed last: between two decisions, when heartbeats look, the jobs hold what was decided.
+        jobs = () if self._simulation.finished else self._simulation.observe()[0].jobs
         running = sum(job.current != SUSPENDED for job in jobs)
         return BackendStatus(
             time_seconds=self._closed_time_seconds + self._simulation.time_seconds,

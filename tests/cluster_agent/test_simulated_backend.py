@@ -58,6 +58,21 @@ def test_an_agent_that_is_killed_finds_its_cluster_where_it_stood(tmp_path: Path
     assert resumed.status() == whole.status()
 
 
+def test_between_two_decisions_the_status_says_what_the_jobs_hold(tmp_path: Path) -> None:
+    backend = make_backend(tmp_path, make_episodes("dl2:jobs=6,seed=3"))
+    for _ in range(3):
+        observed = backend.observe()
+        assert observed is not None
+        backend.apply(pairs(observed[0]))
+        between = backend.status()
+        again = backend.observe()
+        assert again is not None
+        assert between == backend.status()
+        running = sum(job.current == Allocation(2, 1) for job in again[0].jobs)
+        assert (between.jobs_running, between.jobs_waiting) == (running, len(again[0].jobs) - running)
+        assert running > 0
+
+
 def test_episodes_follow_one_another_and_are_counted_together(tmp_path: Path) -> None:
     episodes = make_episodes("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")
     backend = make_backend(tmp_path, episodes)
