@@ -15,7 +15,7 @@ from cluster_agent.backends.simulated import SimulatedBackend
 from cluster_agent.backoff import Backoff
 from cluster_agent.deadline import DeadlineAsker
 from cluster_agent.decision_log import DecisionLog
-from cluster_agent.errors import BadConfig, NoPolicy
+from cluster_agent.errors import NoPolicy
 from cluster_agent.experience_queue import ExperienceQueue
 from cluster_agent.first_policy import KeptVersion, fetched_policy, local_policy
 from cluster_agent.fleet_link import FleetLink
@@ -27,6 +27,7 @@ from cluster_agent.memory import AgentMemory, BelievedReward
 from cluster_agent.pace import build_pacer
 from cluster_agent.session import Session
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
+from cluster_agent.state_files import hold_folder
 from cluster_agent.summary import TrainingCounts, write_summary
 from cluster_agent.telemetry import Telemetry
 from cluster_agent.trainer import OnHead, Trainer
@@ -63,7 +64,7 @@ class Agent:
         self._settings = settings
         self._stop = stop
         self._telemetry = Telemetry()
-        _make_folder(settings)
+        self._lock = hold_folder(settings.state_dir)
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
         episodes = load_episodes(settings.backend)
         self._baseline = Baseline(episodes, settings.guard.fallback)
@@ -230,6 +231,7 @@ class Agent:
             decisions=status.decisions,
             acknowledged=training.acknowledged,
         )
+        self._lock.close()
 
 
 def run_agent(settings: AgentSettings, stop: threading.Event) -> None:
@@ -239,10 +241,3 @@ def run_agent(settings: AgentSettings, stop: threading.Event) -> None:
         BadConfig, BadInput, StateDamaged, NoPolicy: as `Agent`.
     """
     Agent(settings, stop).run()
-
-
-def _make_folder(settings: AgentSettings) -> None:
-    try:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadConfig(f"setting state_dir: {settings.state_dir} cannot be used ({error.strerror})") from error

@@ -6,12 +6,45 @@ the death of the machine the rename may be missing, and the agent then goes on f
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
+from typing import TextIO
 
-from cluster_agent.errors import StateDamaged
+from cluster_agent.errors import BadConfig, StateDamaged
 from cluster_agent.state_codec import JsonObject
+
+LOCK = "lock"
+
+
+def hold_folder(folder: Path) -> TextIO:
+    """Make a state directory and hold it: two agents in one would overwrite each other's cluster.
+
+    Returns:
+        What to close to let go of it; the lock ends with the process too, however it ends.
+
+    Raises:
+        BadConfig: it cannot be made or written, or another agent holds it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("a+")
+    except OSError as error:
+        raise BadConfig(f"setting state_dir: {folder} cannot be used ({error.strerror})") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise BadConfig(
+            f"setting state_dir: {folder} is held by another agent (process {holder}); end it, or use another state_dir"
+        ) from error
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
 
 
 def write_json(path: Path, value: JsonObject, *, indent: int | None = None) -> None:
