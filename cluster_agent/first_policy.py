@@ -130,7 +130,7 @@ def _fetch(
             raise LearnerRefused("PullHead: the learner sent no head")
         return factory.from_head(registration.spec, head.weights, head.step)
     if registration.assigned_version == 0:
-        raise LearnerRefused("the learner has assigned no version to this cluster (`policyctl assign` does)")
+        raise LearnerRefused("the learner has assigned no version to this cluster")
     fetched = learner.fetch_policy(registration.assigned_version)
     candidate = checked_candidate(fetched, registration.spec, factory)
     kept.keep(fetched)

@@ -143,6 +143,10 @@ class FleetLink:
         except LearnerRefused as error:
             _log.error("learner-refused", error=str(error))
             return self._backoff.next_seconds()
+        except Exception:
+            # A fault of ours must not end the heartbeats for good, nor pass unseen.
+            _log.exception("heartbeat-failed")
+            return self._backoff.next_seconds()
         if not self._reachable:
             _log.info("learner-back")
         self._reachable = True

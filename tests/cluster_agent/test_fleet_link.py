@@ -10,6 +10,7 @@ from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerUnreachable, NoPolicy, StateDamaged
 from cluster_agent.first_policy import KeptVersion, fetched_policy, local_policy
 from cluster_agent.fleet_link import FleetLink
+from cluster_agent.learner import AgentStatus
 from cluster_agent.session import Session
 from cluster_agent.settings import Acting, PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
@@ -179,7 +180,7 @@ def test_patience_ends(tmp_path: Path) -> None:
 
 
 def test_a_cluster_without_an_assignment_has_no_policy(tmp_path: Path) -> None:
-    with pytest.raises(NoPolicy, match="policyctl assign"):
+    with pytest.raises(NoPolicy, match="assigned no version"):
         fetch(FakeLearner(), tmp_path)
 
 
@@ -211,3 +212,21 @@ def test_an_unreachable_learner_is_no_error_of_the_link(tmp_path: Path) -> None:
     world.link.start()
     world.link.finish(5.0)
     assert world.in_office() == "first"
+
+
+def test_a_fault_of_our_own_costs_one_heartbeat_and_not_all_of_them(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    failures = [RuntimeError("changed size during iteration")]
+
+    def status() -> AgentStatus:
+        if failures:
+            raise failures.pop()
+        return STATUS
+
+    world.link._status = status
+    world.link.start()
+    deadline = time.monotonic() + 10.0
+    while not world.learner.heartbeats and time.monotonic() < deadline:
+        time.sleep(0.01)
+    world.link.finish(5.0)
+    assert world.learner.heartbeats
