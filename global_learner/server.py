@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import grpc
 import structlog
 
 from global_learner.admin_service import AdminService
+from global_learner.errors import BadConfig
 from global_learner.http_endpoint import HttpEndpoint
 from global_learner.identity import Identity
 from global_learner.learner import Learner
@@ -34,6 +36,8 @@ _log = structlog.get_logger()
 
 _ENVELOPE_BYTES = 1 << 20
 """Room beside the gradient in a request: names, statistics, protobuf's own framing."""
+_SMALLEST_ENVELOPE_BYTES = 4096
+"""What an agent really sends beside the gradient is a tenth of this."""
 
 
 async def serve(settings: LearnerSettings) -> None:
@@ -47,16 +51,16 @@ async def serve(settings: LearnerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     initial = read_policy_file(settings.initial_policy)
+    options = _options(settings, initial.spec)
     check_free("listen", settings.listen)
+    _check_port_file(settings.port_file)
     if settings.telemetry.http_listen is not None:
         check_free("telemetry.http_listen", settings.telemetry.http_listen)
     credentials = read_credentials(settings.tls) if settings.tls is not None else None
     with StateDir(settings.state_dir) as state, contextlib.closing(RegistryThread(Registry(state.path))) as registry:
         telemetry = Telemetry()
         learner = _recovered_learner(settings, state, registry, initial, telemetry)
-        server = grpc.aio.server(
-            options=_options(settings, learner.spec), maximum_concurrent_rpcs=settings.ingest.max_concurrent_requests
-        )
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.ingest.max_concurrent_requests)
         identity = Identity(
             authenticated=settings.tls is not None and settings.tls.client_ca_file is not None,
             admin_names=settings.tls.admin_names if settings.tls else (),
@@ -94,7 +98,14 @@ def _recovered_learner(
 
 
 def _options(settings: LearnerSettings, spec: PolicySpec) -> list[tuple[str, int]]:
-    largest = settings.ingest.max_message_bytes or 4 * spec.parameter_count + _ENVELOPE_BYTES
+    gradient = 4 * spec.parameter_count
+    largest = settings.ingest.max_message_bytes or gradient + _ENVELOPE_BYTES
+    if largest < gradient + _SMALLEST_ENVELOPE_BYTES:
+        # gRPC would refuse every update with a status that agents take for a busy learner, and try again for ever.
+        raise BadConfig(
+            f"setting ingest.max_message_bytes = {largest}: a gradient of this policy alone is {gradient} bytes; "
+            f"allow {gradient + _ENVELOPE_BYTES}, or leave it out"
+        )
     return [
         ("grpc.max_receive_message_length", largest),
         ("grpc.max_send_message_length", -1),
@@ -129,10 +140,34 @@ def _http(
         endpoint.close()
 
 
+def _check_port_file(path: Path | None) -> None:
+    """Try to write beside where the ports will be written, which is too late to find out.
+
+    Raises:
+        BadConfig: nothing can be written there.
+    """
+    if path is None:
+        return
+    partial = _partial(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        raise BadConfig(
+            f"setting port_file: {path} cannot be written ({error.strerror}); name a file in a folder that exists"
+        ) from error
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
 def _write_ports(path: Path | None, port: int, http_port: int | None) -> None:
     """Write where the learner listens, whole or not at all."""
     if path is None:
         return
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = _partial(path)
     partial.write_text(json.dumps({"port": port, "http_port": http_port}) + "\n")
     partial.replace(path)
