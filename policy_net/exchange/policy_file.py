@@ -6,6 +6,7 @@ The card is free-form JSON (seeds, data, scores, parent): what a reader wants to
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -107,13 +108,36 @@ def read_policy_file(path: Path) -> PolicyFile:
     return parse_policy_file(data, str(path))
 
 
+def check_writable(path: Path) -> None:
+    """Find out before the work, not after it, that a policy file cannot be written there.
+
+    Raises:
+        PolicyFileError: it cannot.
+    """
+    partial = _partial(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        raise PolicyFileError(
+            f"{path}: cannot be written ({error.strerror}); name a file in a folder of yours"
+        ) from error
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
 def write_policy_file(path: Path, content: PolicyFile) -> None:
     """Write a policy file whole or not at all.
 
     Raises:
         PolicyFileError: the file cannot be written; nothing is left behind.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = _partial(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as stream:

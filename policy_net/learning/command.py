@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -32,7 +34,7 @@ from policy_net.command_options import (
 )
 from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
+from policy_net.exchange.policy_file import PolicyFile, check_writable, digest_of, read_policy_file, write_policy_file
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
 from policy_net.learning.episodes import Episode, endless_episodes
 from policy_net.learning.imitation import demonstrate, imitate, watch
@@ -94,6 +96,9 @@ def train(
     del debug  # the error boundary looks for the flag itself
     if policy != "dl2":
         raise BadInput(f"--policy {policy}: only dl2 can be trained so far")
+    for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
+        if value is not None and not math.isfinite(value):
+            raise BadInput(f"--{option} is {value}; use a finite number")
     world = WorldOptions(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -118,6 +123,7 @@ def train(
 
     for source in workload:
         load(source, 0)  # bad input is said before any work is done
+    check_writable(out)
     spec, weights, parent = _beginning(start, jobs_per_batch, seed)
     console = Console(stderr=True)
     card: dict[str, Any] = {"workloads": workload, "seed": seed, "parent": parent}
@@ -145,17 +151,24 @@ def train(
                 updates = done
                 progress.update(task, completed=next(taken))
 
-            weights = train_offline(
-                weights,
-                spec,
-                endless_episodes(workload, load),
-                truth,
-                settings,
-                offline,
-                steps=steps,
-                stop=lambda: deadline is not None and time.monotonic() > deadline,
-                on_step=on_step,
-            )
+            diverged = f"--learning-rate {learning_rate:g}: the weights became infinite; use a smaller one"
+            try:
+                with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in one line
+                    weights = train_offline(
+                        weights,
+                        spec,
+                        endless_episodes(workload, load),
+                        truth,
+                        settings,
+                        offline,
+                        steps=steps,
+                        stop=lambda: deadline is not None and time.monotonic() > deadline,
+                        on_step=on_step,
+                    )
+            except FloatingPointError as error:
+                raise BadInput(diverged) from error
+            if not np.isfinite(weights).all():
+                raise BadInput(diverged)
             card |= {"updates": updates, "learning_rate": learning_rate, "reward": reward.value}
     write_policy_file(out, PolicyFile(spec, weights, card))
     console.print(f"{out}: {spec.policy}, {spec.parameter_count} parameters")
