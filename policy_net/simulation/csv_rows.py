@@ -77,6 +77,13 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
                 )
             for cells in reader:
                 found = True
+                # A decimal comma would shift the cells behind it, and be read as another job.
+                surplus = [cell for cell in cells.get(None, ()) if cell.strip()]
+                if surplus:
+                    raise BadInput(
+                        f"{path}, line {reader.line_num}: {surplus[0]!r} stands beyond the header's {len(header)} columns;"
+                        " write decimals with a point, and quote cells that hold a comma"
+                    )
                 yield Row(path, reader.line_num, cells)
     except OSError as error:
         raise BadInput(f"{path}: cannot read the file: {error.strerror}; give the path of a csv file") from error

@@ -115,6 +115,7 @@ def test_rows_without_gpu_or_time_are_left_out_and_counted(tmp_path: Path) -> No
         ("b,1,5,0.5", "line 3: num_gpus is '0.5'; use a whole number"),
         ("b,1,5", "line 3: num_gpus is empty"),
         (",1,5,1", "line 3: job_id is empty"),
+        ("b,1,5,5,1", "line 3: '1' stands beyond the header's 4 columns; write decimals with a point"),
         ("a,1,5,1", "line 3: job_id 'a' stands in line 2 too"),
     ],
 )
@@ -149,6 +150,10 @@ def test_a_file_with_a_byte_order_mark_and_windows_line_ends_is_read(tmp_path: P
     path = tmp_path / "trace.csv"
     path.write_bytes(b"\xef\xbb\xbf" + f"{HEADER}\r\na,0,10,2.0\r\n".encode())
     assert read_trace(path, options()).jobs[0].requested.workers == 2
+
+
+def test_empty_cells_beyond_the_header_do_no_harm(tmp_path: Path) -> None:
+    assert len(read_trace(write(tmp_path, "a,0,50,1,,"), options()).jobs) == 1
 
 
 def test_a_task_that_is_larger_than_a_node_is_refused(tmp_path: Path) -> None:
