@@ -81,8 +81,8 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
                 surplus = [cell for cell in cells.get(None, ()) if cell.strip()]
                 if surplus:
                     raise BadInput(
-                        f"{path}, line {reader.line_num}: {surplus[0]!r} stands beyond the header's {len(header)} columns;"
-                        " write decimals with a point, and quote cells that hold a comma"
+                        f"{path}, line {reader.line_num}: {surplus[0]!r} stands beyond the header's {len(header)}"
+                        " columns; write decimals with a point, and quote cells that hold a comma"
                     )
                 yield Row(path, reader.line_num, cells)
     except OSError as error:
