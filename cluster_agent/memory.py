@@ -75,4 +75,4 @@ class BelievedReward:
         self._beliefs.observe(progress)
         if samples is None or seconds <= 0.0 or not math.isfinite(reward):
             return reward, None
-        return reward, Experience(samples, reward, seconds, utility=utility)
+        return reward, Experience(samples, reward, seconds, utility=utility, began_seconds=state.time_seconds)

@@ -215,7 +215,7 @@ class Learner(Generic[Status]):
         judgement = self._ingest.judge(update, self.head)
         applied = AppliedUpdate(
             step=self.head.step + 1,
-            learning_rate=self._settings.optimizer.learning_rate * judgement.scale,
+            learning_rate=self._settings.optimizer.rate_at(self.head.step) * judgement.scale,
             active_clusters=judgement.active_clusters,
             unix_seconds=self._wall_clock(),
             update=update,

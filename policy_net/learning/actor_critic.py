@@ -56,7 +56,7 @@ class GradientComputer:
         self._spec = spec
         self._settings = settings
         self._generator = np.random.default_rng(seed)
-        self._mean_square: float | None = None
+        self._mean_square = 0.0
 
     def gradient(self, head: Weights, segments: Sequence[Segment]) -> GradientResult:
         """The gradient of the actor-critic loss at `head`; each segment is a run of consecutive decision times.
@@ -81,8 +81,9 @@ class GradientComputer:
         log_policy_BA = torch.log_softmax(logits_BA, dim=1)
         taken_B = log_policy_BA.gather(1, actions_B[:, None]).squeeze(1)
         ratios_B = np.minimum(1.0, np.exp(taken_B.detach().numpy().astype(np.float64) - np.log(behaviour_B)))
-        effective = float(ratios_B.sum() ** 2 / np.square(ratios_B).sum())
-        if effective < self._settings.minimum_effective_samples:
+        with np.errstate(invalid="ignore"):
+            effective = float(ratios_B.sum() ** 2 / np.square(ratios_B).sum())
+        if not effective >= self._settings.minimum_effective_samples:  # also where all ratios underflow: 0/0
             raise NotEnoughSamples(f"{effective:.1f} effective samples of {len(ratios_B)}; the head has moved too far")
 
         weights_B = torch.from_numpy((ratios_B * self._scaled(advantages_B)).astype(np.float32))
@@ -125,7 +126,7 @@ class GradientComputer:
     def _scaled(self, advantages_B: NDArray[np.float64]) -> NDArray[np.float64]:
         """Advantages in units of their usual size, clipped."""
         square = float(np.square(advantages_B).mean())
-        if self._mean_square is None:
+        if not self._mean_square:  # the first that says anything sets the scale
             self._mean_square = square
         self._mean_square += _SCALE_MEMORY * (square - self._mean_square)
         scale = max(float(np.sqrt(self._mean_square)), _SMALLEST_SCALE)

@@ -67,7 +67,9 @@ def train_offline(
                 experience = Experience(samples, paper_reward(state, progress), seconds)
             else:
                 utility = slot_utility(state, progress, beliefs, seconds)
-                experience = Experience(samples, utility.reward, seconds, utility=utility)
+                experience = Experience(
+                    samples, utility.reward, seconds, utility=utility, began_seconds=state.time_seconds
+                )
             beliefs.observe(progress)
             replay.add(experience)
             try:

@@ -6,6 +6,7 @@ Deviation: whole decision times are kept, since advantages are per decision time
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ class Experience:
     Attributes:
         reward: of the interval that followed.
         seconds: that interval's length.
+        began_seconds: the cluster's time at the decision; None where it is not known, and it is taken to follow.
         utility: which job contributed what to the reward, where it is the slot utility.
         trainable: False where the guard or the fallback changed the decision; then it never trains the actor.
     """
@@ -34,6 +36,13 @@ class Experience:
     seconds: float
     trainable: bool = True
     utility: SlotUtility | None = None
+    began_seconds: float | None = None
+
+    def directly_follows(self, earlier: Experience) -> bool:
+        """Whether nothing lies between: no decision that was left out, no other workload."""
+        if self.began_seconds is None or earlier.began_seconds is None:
+            return True
+        return math.isclose(earlier.began_seconds + earlier.seconds, self.began_seconds, rel_tol=1e-9, abs_tol=1e-3)
 
 
 class ExperienceReplay:
@@ -72,4 +81,13 @@ class ExperienceReplay:
         if length == 0:
             return []
         starts = np.unique(self._generator.integers(len(self._entries) - length + 1, size=count))
-        return [[self._entries[index] for index in range(start, start + length)] for start in starts.tolist()]
+        return [self._run(start, length) for start in starts.tolist()]
+
+    def _run(self, start: int, length: int) -> list[Experience]:
+        """The decision times from `start` on, up to the first gap."""
+        run = [self._entries[start]]
+        for index in range(start + 1, start + length):
+            if not self._entries[index].directly_follows(run[-1]):
+                break
+            run.append(self._entries[index])
+        return run

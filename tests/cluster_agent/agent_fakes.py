@@ -66,7 +66,8 @@ def make_experience(number: int) -> Experience:
     rate = 0.001 * (number + 1)
     progress = [Progress("job-0", "vgg-16", Allocation(1, 1), 1200.0, 115 * 1200 * rate, 1200 * rate, 40.5)]
     reward = BelievedReward(RewardKind.SLOT_UTILITY, OnlineFit())
-    _, experience = reward.live_through(make_state(nodes=4), progress, 1200.0, make_samples(number))
+    state = make_state(nodes=4, time_seconds=1200.0 * number)
+    _, experience = reward.live_through(state, progress, 1200.0, make_samples(number))
     assert experience is not None
     return experience
 

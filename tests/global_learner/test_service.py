@@ -13,6 +13,7 @@ from learner_makers import SPEC, policy, settings, update, vector
 from global_learner.admin_service import AdminService
 from global_learner.identity import Identity
 from global_learner.learner import Learner
+from global_learner.receipts import read_receipts
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
@@ -200,6 +201,15 @@ async def test_at_rate_zero_every_version_is_v1_bit_for_bit(tmp_path: Path) -> N
         for version in (1, 2, 3):
             fetched = await caller.call("FetchPolicy", pb.FetchPolicyRequest(version=version))
             assert parse_policy_file(fetched.policy_file, "v").weights.tobytes() == policy().weights.tobytes()
+
+
+async def test_with_decay_every_step_is_shorter_than_the_one_before_and_the_log_says_so(tmp_path: Path) -> None:
+    async with serving(tmp_path, optimizer={"learning_rate": 1e-3, "decay_steps": 2}) as caller:
+        await caller.register()
+        for n in range(1, 5):
+            await caller.push(n, base_step=n - 1)
+    rates = [receipt.learning_rate for receipt in read_receipts(tmp_path / "state", policy().spec.digest)]
+    assert rates == pytest.approx([1e-3 / (1 + step / 2) for step in range(4)])
 
 
 async def test_a_restart_goes_on_with_head_assignments_and_counters(tmp_path: Path) -> None:

@@ -218,3 +218,25 @@ def test_an_update_never_holds_a_segment_twice() -> None:
     for seed in range(4):
         replay.add(make_experience(seed, float(seed), weights, choices=1))
     assert [len(segment) for segment in replay.segments(6, 5)] == [4]
+
+
+def test_a_segment_ends_where_a_decision_was_left_out_or_another_workload_began() -> None:
+    weights = make_weights()
+    replay = ExperienceReplay(seed=3)
+    times = [0.0, 100.0, 200.0, 400.0, 500.0, 0.0, 100.0]
+    for seed, began in enumerate(times):
+        replay.add(replace(make_experience(seed, float(seed), weights, choices=1), began_seconds=began))
+    runs = {tuple(entry.reward for entry in run) for _ in range(50) for run in replay.segments(6, 4)}
+    assert runs <= {(0.0, 1.0, 2.0), (1.0, 2.0), (2.0,), (3.0, 4.0)}
+    assert (0.0, 1.0, 2.0) in runs
+
+
+def test_learning_waits_when_the_head_would_repeat_nothing_at_all() -> None:
+    weights = make_weights()
+    split_weights(weights, SPEC)["actor.2.bias"][:-1] -= 1e4  # nothing but void any more
+    segment = [make_experience(seed, float(seed), make_weights()) for seed in range(2)]
+    for entry in segment:
+        entry.samples.actions_M[:] = 0
+        entry.samples.masks_MA[:, 0] = True
+    with pytest.raises(NotEnoughSamples, match="effective"):
+        GradientComputer(SPEC, settings()).gradient(weights, [segment])
