@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from deploy.local.configs import FleetSettings
 from deploy.local.demo import DemoOptions, run_demo
 from deploy.local.errors import DemoFailed
 from deploy.local.fleet import IMITATION_STEPS
@@ -27,7 +28,10 @@ def demo(
     ] = "",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws jobs, models and explorations.")] = 0,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs per cluster; 300 of a csv, else 60.")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long the fleet runs.")] = 150.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="The fleet runs at most so long.")] = 150.0,
+    updates: Annotated[int, typer.Option("--updates", min=1, help="The fleet ends after so many updates.")] = (
+        FleetSettings.updates
+    ),
     imitation_steps: Annotated[
         int, typer.Option("--imitation-steps", min=1, help="Mini-batches of the warm start.")
     ] = IMITATION_STEPS,
@@ -38,7 +42,7 @@ def demo(
     """Run a fleet on this machine, watch it learn, compare it with DRF and Optimus."""
     del debug  # The error boundary looks for the flag itself.
     names = tuple(name.strip() for name in fleet.split(",") if name.strip())
-    run_demo(DemoOptions(workloads, names, seed, jobs, seconds, imitation_steps, run_folder, report_folder))
+    run_demo(DemoOptions(workloads, names, seed, jobs, seconds, updates, imitation_steps, run_folder, report_folder))
 
 
 def main() -> None:

@@ -11,19 +11,24 @@ import yaml
 from policy_net.command_options import WorldOptions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that the command line can name a default
 class FleetSettings:
     """What the demo sets otherwise than the programs' own defaults, and why.
 
     Attributes:
-        learning_rate: twice the learner's default, since a demo has minutes; beyond 3e-4 learning goes wrong.
+        learning_rate: three times the learner's default, since a demo has minutes, not weeks.
+        decay_steps: a demo takes some 10,000 steps; without decay what it learns is lost again in the second half.
+        updates: the fleet ends after so many, on a fast machine before its time is over. Beyond about 6,000 the network
+            is pulled away from what it had learned (docs/experiments.md), so a demo that ran longer would show less.
         publish_every_steps: often, so that clusters soon act on what they learned.
         average_decay: versions are averages of the head, which is noisy at this rate.
         exploration: probability of a repairing action; simulated jobs are there to be tried on.
         heartbeat_seconds: short, for a lively table.
     """
 
-    learning_rate: float = 2e-4
+    learning_rate: float = 3e-4
+    decay_steps: int = 2000
+    updates: int = 4500
     publish_every_steps: int = 25
     average_decay: float = 0.99
     exploration: float = 0.1
@@ -38,7 +43,7 @@ def write_learner_config(path: Path, policy_file: Path, listen: str, settings: F
             "state_dir": "learner",
             "initial_policy": str(policy_file.resolve()),
             "listen": listen,
-            "optimizer": {"learning_rate": settings.learning_rate},
+            "optimizer": {"learning_rate": settings.learning_rate, "decay_steps": settings.decay_steps},
             # Nobody is there to release versions; see docs/guide/policyctl.md for how it is done elsewhere.
             "publish": {
                 "every_steps": settings.publish_every_steps,

@@ -35,6 +35,7 @@ class DemoOptions:
     seed: int
     jobs: int | None
     seconds: float
+    updates: int
     imitation_steps: int
     run_folder: Path
     report_folder: Path
@@ -59,7 +60,9 @@ def run_demo(options: DemoOptions) -> Report:
                 console.print(cluster.held_out_note)
         with Processes(folder) as processes, Display(plan[0].own.slot_seconds, console) as display:
             v1 = warm_start(plan, folder, processes, display, options.seed, options.imitation_steps)
-            fleet = run_fleet(plan, folder, v1, processes, display, options.seconds, FleetSettings())
+            fleet = run_fleet(
+                plan, folder, v1, processes, display, options.seconds, FleetSettings(updates=options.updates)
+            )
             display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
             comparison = compare(plan, fleet.versions, display.progress)
         staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])

@@ -98,7 +98,7 @@ def run_fleet(
     seconds: float,
     settings: FleetSettings,
 ) -> FleetResult:
-    """Let the clusters schedule and learn for so many seconds, or until all their work is done.
+    """Let the clusters schedule and learn for so many seconds or updates, or until all their work is done.
 
     Raises:
         DemoFailed: a process ended with an error, or the learner never answered.
@@ -124,7 +124,7 @@ def run_fleet(
             names.append(f"agent-{cluster.name}")
             processes.start(names[-1], "cluster_agent.cli", ["run", "--config", str(config)])
         display.phase(f"{len(plan)} clusters schedule their jobs and improve one policy")
-        _watch_until_done(watch, names, processes, display, seconds)
+        _watch_until_done(watch, names, processes, display, seconds, settings.updates)
         display.phase("stopping the agents")
         processes.stop(names)
         processes.check()
@@ -154,15 +154,19 @@ def _wait_until(ready: Callable[[], bool], processes: Processes) -> None:
 
 
 def _watch_until_done(
-    watch: LearnerWatch, agents: Sequence[str], processes: Processes, display: Display, seconds: float
+    watch: LearnerWatch, agents: Sequence[str], processes: Processes, display: Display, seconds: float, updates: int
 ) -> None:
     began = time.monotonic()
     while (elapsed := time.monotonic() - began) < seconds and any(processes.is_running(name) for name in agents):
         processes.check()
         now = watch.now()
+        taken = 0.0
         if now is not None:
             display.fleet(now, elapsed)
-        display.progress(elapsed / seconds)
+            taken = now.head_step / updates
+        display.progress(max(elapsed / seconds, taken))
+        if taken >= 1.0:
+            return
         time.sleep(POLL_SECONDS)
 
 
