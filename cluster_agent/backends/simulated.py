@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import structlog
+
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.backends.episodes import Episodes
 from cluster_agent.errors import StateDamaged
@@ -18,6 +20,8 @@ from policy_net.domain import SUSPENDED, ClusterState, Decision, Progress, Trigg
 from policy_net.simulation.engine import Simulation
 
 SNAPSHOT = "cluster.json"
+
+_log = structlog.get_logger()
 
 BaselineJct = Callable[[int, set[str]], float]
 """Average JCT under the fallback: of all episodes before this one, and of these jobs of it; 0 if not known."""
@@ -133,18 +137,20 @@ class SimulatedBackend:
         )
 
     def _save(self) -> None:
-        write_json(
-            self._path,
-            {
-                "digest": self._episodes.digest,
-                "episode": self._index,
-                "closed_jobs": self._closed_jobs,
-                "closed_jct_seconds": self._closed_jct_seconds,
-                "closed_time_seconds": self._closed_time_seconds,
-                "due_seconds": self._due_seconds,
-                "simulation": self._simulation.snapshot(),
-            },
-        )
+        content = {
+            "digest": self._episodes.digest,
+            "episode": self._index,
+            "closed_jobs": self._closed_jobs,
+            "closed_jct_seconds": self._closed_jct_seconds,
+            "closed_time_seconds": self._closed_time_seconds,
+            "due_seconds": self._due_seconds,
+            "simulation": self._simulation.snapshot(),
+        }
+        try:
+            write_json(self._path, content)
+        except OSError as error:
+            # A full disk costs the way back after a kill, not the cluster: the next decision tries again.
+            _log.error("cluster-not-saved", file=str(self._path), error=str(error))
 
     def _resume(self) -> None:
         saved = read_json(self._path)

@@ -64,9 +64,9 @@ def train(
     ] = None,
     imitation_steps: Annotated[int, typer.Option("--imitation-steps", min=1, help="Mini-batches of imitation.")] = 4000,
     jobs_per_batch: Annotated[
-        int,
-        typer.Option("--jobs-per-batch", min=1, max=1024, help="J, the jobs one inference sees; more come in batches."),
-    ] = DEFAULT_JOBS_PER_BATCH,
+        int | None,
+        typer.Option("--jobs-per-batch", min=1, max=1024, help="J, the jobs one inference sees; 20 unless given."),
+    ] = None,
     start: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Go on from this policy file instead of from nothing.")
     ] = None,
@@ -174,11 +174,15 @@ def train(
     console.print(f"{out}: {spec.policy}, {spec.parameter_count} parameters")
 
 
-def _beginning(start: Path | None, jobs_per_batch: int, seed: int) -> tuple[PolicySpec, Weights, str | None]:
+def _beginning(start: Path | None, jobs_per_batch: int | None, seed: int) -> tuple[PolicySpec, Weights, str | None]:
     if start is None:
-        spec = PolicySpec(jobs_per_batch=jobs_per_batch, job_types=(OTHER_TYPE, *MODEL_NAMES))
+        spec = PolicySpec(jobs_per_batch=jobs_per_batch or DEFAULT_JOBS_PER_BATCH, job_types=(OTHER_TYPE, *MODEL_NAMES))
         return spec, initial_weights(spec, seed), None
     content = read_policy_file(start)
+    if jobs_per_batch not in (None, content.spec.jobs_per_batch):
+        raise BadInput(
+            f"--jobs-per-batch {jobs_per_batch}: {start} was made for {content.spec.jobs_per_batch}; leave it out"
+        )
     return content.spec, content.weights, digest_of(content.to_bytes())
 
 

@@ -29,7 +29,7 @@ from policy_net.throughput.parametric import OnlineFit
 class OfflineSettings:
     """What the fleet's configs say elsewhere: step size, exploration, seed."""
 
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-4
     epsilon: float = 0.1
     seed: int = 0
 

@@ -160,3 +160,15 @@ def test_the_baseline_is_the_fallbacks_average_over_the_same_jobs(tmp_path: Path
     assert first == both > 0.0
     assert 0.0 < one_job != first
     assert baseline.average_jct_seconds(1, {"stranger"}) == 0.0
+
+
+def test_a_full_disk_costs_the_way_back_but_not_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = make_backend(tmp_path, make_episodes("dl2:jobs=4,seed=3"))
+    expected = live(make_backend(tmp_path / "other", make_episodes("dl2:jobs=4,seed=3")))
+
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cluster_agent.backends.simulated.write_json", full)
+    assert live(backend) == expected
+    assert backend.finished

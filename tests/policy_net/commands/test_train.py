@@ -47,3 +47,12 @@ def test_an_unwritable_file_is_found_out_before_the_work(tmp_path: Path, capsys,
     for out in (tmp_path, tmp_path / "file" / "small.safetensors"):
         assert _train("--out", str(out)) == 2
         assert f"{out}: cannot be written" in capsys.readouterr().err
+
+
+def test_another_number_of_jobs_than_the_file_was_made_for_is_refused(tmp_path: Path, capsys) -> None:
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    assert _train("--out", str(first)) == 0
+    capsys.readouterr()
+    assert _train("--from", str(first), "--out", str(second), "--jobs-per-batch", "4") == 2
+    assert "was made for 3" in capsys.readouterr().err
+    assert not second.exists()
