@@ -17,7 +17,7 @@ class FleetSettings:
 
     Attributes:
         learning_rate: three times the learner's default, since a demo has minutes, not weeks.
-        decay_steps: a demo takes some 10,000 steps; without decay what it learns is lost again in the second half.
+        decay_steps: halves the step after 2,000, so that the end of the run is calmer than its beginning.
         updates: the fleet ends after so many, on a fast machine before its time is over. Beyond about 6,000 the network
             is pulled away from what it had learned (docs/experiments.md), so a demo that ran longer would show less.
         publish_every_steps: often, so that clusters soon act on what they learned.
