@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "setup: $(PYTHON) can make no virtual environment: install its venv and pip modules" >&2; exit 2; }
 	@echo "setup: installing the pinned dependencies into $(VENV); takes a minute or two"
 	$(BIN)/python -m pip install -qq $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") -c constraints.txt torch==$(TORCH_VERSION)
-	@if $(BIN)/python -m pip list --format=freeze | grep -qi '^nvidia[-_]'; then \
+	@if $(BIN)/python -m pip list --format=freeze | grep -i '^nvidia[-_]' >/dev/null; then \
 	  echo "setup: the package index gave torch's CUDA build (nvidia-* packages). Remove $(VENV) and run again with TORCH_INDEX=<address of PyTorch's CPU wheel index>; see docs/guide/install.md" >&2; \
 	  exit 2; fi
 	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
