@@ -62,6 +62,7 @@ class FleetLink:
         self._version: int | None = None
         self._head_step: int | None = None
         self._bad_versions: dict[int, int] = {}
+        self._incarnation = 0
         self._reachable = True
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet-link", daemon=True)
@@ -93,6 +94,11 @@ class FleetLink:
             self._session.forget(registration.incarnation)
             registration = self._session.registered()
             assignment = self._learner.heartbeat(registration.incarnation, self._status())
+        if registration.incarnation != self._incarnation:
+            # Perhaps another learner has taken this one's place: numbers of versions and steps are its own.
+            self._incarnation = registration.incarnation
+            self._version, self._head_step = None, None
+            self._bad_versions.clear()
         if self._follow_versions:
             self._consider(assignment.version, registration.spec)
         if self._follow_head and assignment.head_step != self._head_step:

@@ -109,6 +109,19 @@ def test_a_learner_that_forgot_the_agent_is_told_again(tmp_path: Path) -> None:
     assert world.learner.known == {2}
 
 
+def test_another_learner_in_the_old_ones_place_is_not_taken_for_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.publish(1, policy_bytes())
+    world.link.beat()
+    assert world.in_office() == "v1"
+    before = world.office.holder.identity.digest
+    world.learner.forget_everybody()
+    world.learner.publish(1, policy_bytes(WEIGHTS * np.float32(3)))
+    world.link.beat()
+    assert world.in_office() == "v1"
+    assert world.office.holder.identity.digest != before
+
+
 def test_the_head_acts_where_it_is_followed(tmp_path: Path) -> None:
     world = World(tmp_path, follow_head=True)
     world.link.beat()
