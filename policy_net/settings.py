@@ -6,8 +6,9 @@ error, since a misspelt setting that is silently ignored is a cluster that runs 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -15,6 +16,21 @@ from pydantic import BaseModel, ValidationError
 from policy_net.errors import BadInput
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML in which a key stands once: of two, the last would win and nobody would know."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """As the safe loader's, but a repeated key is an error at its line."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{key.value} is given twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
@@ -27,7 +43,7 @@ def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
         BadInput: not there, no YAML, an unknown key, a wrong type or value.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)  # noqa: S506  (a safe loader)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}); name a YAML configuration file") from error
     except UnicodeDecodeError as error:
