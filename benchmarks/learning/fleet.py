@@ -105,7 +105,7 @@ def _write_learner(folder: Path, v1: Path, address: str, settings: RunSettings) 
 
 
 def _write_agent(folder: Path, name: str, mix: str, address: str, settings: RunSettings, number: int) -> Path:
-    seed = 100_000 * (settings.seed + 1) + 10_000 * number
+    seed = 100_000 * (settings.seed + 11) + 10_000 * number
     content = {
         "cluster": name,
         "state_dir": name,
