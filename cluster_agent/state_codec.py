@@ -42,7 +42,7 @@ def encode_state(state: ClusterState) -> JsonObject:
         "time_seconds": state.time_seconds,
         "slot_seconds": state.slot_seconds,
         "capacity_mode": state.capacity_mode.value,
-        "nodes": [[node.node_id, node.capacity.cpu_milli, node.capacity.gpu] for node in state.nodes],
+        "nodes": [[node.node_id, node.capacity.cpu_milli, node.capacity.gpu, node.gpu_type] for node in state.nodes],
         "jobs": [_encode_job(job) for job in state.jobs],
     }
 
@@ -55,7 +55,7 @@ def decode_state(value: Mapping[str, Any]) -> ClusterState:
     """
     return ClusterState(
         time_seconds=value["time_seconds"],
-        nodes=tuple(Node(name, Resources(cpu_milli, gpu)) for name, cpu_milli, gpu in value["nodes"]),
+        nodes=tuple(Node(name, Resources(cpu_milli, gpu), kind) for name, cpu_milli, gpu, kind in value["nodes"]),
         jobs=tuple(_decode_job(job) for job in value["jobs"]),
         slot_seconds=value["slot_seconds"],
         capacity_mode=CapacityMode(value["capacity_mode"]),
@@ -78,6 +78,9 @@ def _encode_job(job: Job) -> JsonObject:
         "run_seconds": job.run_seconds,
         "current": [job.current.workers, job.current.ps],
         "kind": job.kind.value,
+        "min_workers": job.min_workers,
+        "min_ps": job.min_ps,
+        "work_known": job.work_known,
     }
 
 
@@ -97,6 +100,9 @@ def _decode_job(value: Mapping[str, Any]) -> Job:
         run_seconds=value["run_seconds"],
         current=Allocation(*value["current"]),
         kind=JobKind(value["kind"]),
+        min_workers=value["min_workers"],
+        min_ps=value["min_ps"],
+        work_known=value["work_known"],
     )
 
 

@@ -7,7 +7,7 @@ Source: DL2 §3 (jobs, workers, parameter servers, slots).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -58,10 +58,16 @@ SUSPENDED = Allocation(0, 0)
 
 
 class JobKind(StrEnum):
-    """How a job's workers exchange gradients."""
+    """How a job's workers exchange gradients: over servers in step, over servers each at its own pace, or directly."""
 
     PS = "ps"
+    ASYNC = "async"
     ALLREDUCE = "allreduce"
+
+    @property
+    def uses_ps(self) -> bool:
+        """Whether such a job trains only with parameter servers; else it never holds any."""
+        return self is not JobKind.ALLREDUCE
 
 
 class CapacityMode(StrEnum):
@@ -91,6 +97,10 @@ class Job:
         requested: the size the user asked for; fixed-size schedulers give exactly this.
         run_seconds: time so far during which the job held a usable allocation.
         current: what the job holds now, before the decision.
+        kind: an all-reduce job never holds parameter servers (its `max_ps` and `min_ps` are 0).
+        min_workers, min_ps: with fewer tasks, but for none at all, the job makes no progress.
+        work_known: whether anybody declared `total_epochs`. If not, it and `remaining_epochs` are no more than a guess
+            from what the job has trained so far: as much again.
     """
 
     job_id: str
@@ -107,14 +117,27 @@ class Job:
     run_seconds: float = 0.0
     current: Allocation = SUSPENDED
     kind: JobKind = JobKind.PS
+    min_workers: int = 1
+    min_ps: int = 1
+    work_known: bool = True
+
+    @property
+    def smallest(self) -> Allocation:
+        """The least with which the job makes progress: one worker and one parameter server, unless it says more."""
+        return Allocation(self.min_workers, self.min_ps)
+
+    def can_train(self, allocation: Allocation) -> bool:
+        """Whether the job makes progress with this much."""
+        return allocation.workers >= max(self.min_workers, 1) and allocation.ps >= self.min_ps
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine and its total resources."""
+    """One machine, its total resources, and the type of its GPUs, such as `v100`, where types matter."""
 
     node_id: str
     capacity: Resources
+    gpu_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +220,29 @@ class SpeedModel(Protocol):
     """
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
-        """Speed in samples/s; 0 if the allocation cannot train (no worker, or no parameter server for a PS job)."""
+        """Speed in samples/s; 0 if the allocation cannot train (no worker, or no parameter server for a PS type)."""
         ...
 
     def grid(self, job_type: str) -> NDArray[np.float64]:
-        """Speeds in samples/s, shape (17, 17), indexed [ps, workers]; row and column 0 are zero. Do not write to it."""
+        """Speeds in samples/s, shape (17, 17), indexed [ps, workers]; column 0 is zero. Do not write to it.
+
+        A type trains either with servers (row 0 is zero) or by all-reduce (only row 0 is not).
+        """
+        ...
+
+
+class PlacementEffect(Protocol):
+    """How much slower a job trains where its workers lie than the speed model says for its best place.
+
+    Like `SpeedModel`, both the simulator's truth and a scheduler's belief may be one.
+    """
+
+    def relative_speed(self, job_type: str, workers_by_node: Sequence[tuple[str, int]]) -> float:
+        """Speed there over the speed model's, above 0.
+
+        Args:
+            workers_by_node: for every node that holds workers of the job, its GPU type and how many.
+        """
         ...
 
 

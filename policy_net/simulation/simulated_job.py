@@ -79,6 +79,10 @@ class SimulatedJob:
             spec.max_ps,
             self.run_seconds,
             self.allocation,
+            spec.kind,
+            spec.min_workers,
+            spec.min_ps,
+            spec.work_known,
         )
 
     def shown_remaining(self) -> float:

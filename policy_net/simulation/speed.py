@@ -28,7 +28,8 @@ class TableSpeedModel:
         """Keep read-only copies of `grids`; `origin` names their source in messages.
 
         Raises:
-            ValueError: a grid has another shape, a value that is not finite and ≥ 0, or a speed without a worker or PS.
+            ValueError: a grid has another shape, a value that is not finite and ≥ 0, a speed without a worker, or
+                speeds both with and without a PS.
         """
         self._origin = origin
         self._grids: dict[str, NDArray[np.float64]] = {}
@@ -36,8 +37,10 @@ class TableSpeedModel:
             copy = np.array(grid, dtype=np.float64)
             if copy.shape != (GRID_SIDE, GRID_SIDE) or not np.isfinite(copy).all() or (copy < 0).any():
                 raise ValueError(f"speeds of {name!r}: need finite values ≥ 0 of shape ({GRID_SIDE}, {GRID_SIDE})")
-            if copy[0].any() or copy[:, 0].any():
-                raise ValueError(f"speeds of {name!r}: a job without a worker or without a PS cannot train")
+            if copy[:, 0].any():
+                raise ValueError(f"speeds of {name!r}: a job without a worker cannot train")
+            if copy[0].any() and copy[1:].any():
+                raise ValueError(f"speeds of {name!r}: a type trains either with PSs or without, not both")
             copy.setflags(write=False)
             self._grids[name] = copy
 

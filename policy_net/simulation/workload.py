@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, Resources
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
 
 
@@ -17,6 +17,8 @@ class JobSpec:
         total_epochs: the true amount of work, which decides when the job is done; schedulers do not see it.
         declared_epochs: what schedulers are told instead; None if the user declared the truth.
         requested: the size the user asked for; fixed-size schedulers give exactly this.
+        kind, min_workers, min_ps: as in `Job`; all-reduce jobs have `max_ps` and `min_ps` 0.
+        work_known: whether schedulers are told any total at all.
     """
 
     job_id: str
@@ -30,6 +32,10 @@ class JobSpec:
     max_workers: int = MAX_TASKS_PER_ROLE
     max_ps: int = MAX_TASKS_PER_ROLE
     declared_epochs: float | None = None
+    kind: JobKind = JobKind.PS
+    min_workers: int = 1
+    min_ps: int = 1
+    work_known: bool = True
 
     def __post_init__(self) -> None:
         amounts = {"total_epochs": self.total_epochs, "samples_per_epoch": self.samples_per_epoch}
@@ -42,12 +48,25 @@ class JobSpec:
             raise BadInput(
                 f"job {self.job_id}: submit_time_seconds is {self.submit_time_seconds}: use a finite number from 0 on"
             )
-        for name, cap in (("max_workers", self.max_workers), ("max_ps", self.max_ps)):
-            if not 1 <= cap <= MAX_TASKS_PER_ROLE:
-                raise BadInput(f"job {self.job_id}: {name} is {cap}: use 1 to {MAX_TASKS_PER_ROLE}")
+        self._check_caps()
         for role, demand in (("worker", self.worker_demand), ("ps", self.ps_demand)):
             if demand.cpu_milli < 0 or demand.gpu < 0:
                 raise BadInput(f"job {self.job_id}: {role} demand {demand} is negative")
+
+    def _check_caps(self) -> None:
+        caps = [("workers", self.min_workers, self.max_workers)]
+        if self.kind.uses_ps:
+            caps.append(("ps", self.min_ps, self.max_ps))
+        elif self.min_ps or self.max_ps or self.requested.ps:
+            raise BadInput(
+                f"job {self.job_id}: an all-reduce job has no parameter servers, but min_ps is {self.min_ps}, max_ps"
+                f" {self.max_ps} and {self.requested.ps} are requested: use 0"
+            )
+        for role, least, most in caps:
+            if not 1 <= most <= MAX_TASKS_PER_ROLE:
+                raise BadInput(f"job {self.job_id}: max_{role} is {most}: use 1 to {MAX_TASKS_PER_ROLE}")
+            if not 1 <= least <= most:
+                raise BadInput(f"job {self.job_id}: min_{role} is {least}: use 1 to {most}, the job's max_{role}")
 
     @property
     def shown_epochs(self) -> float:
