@@ -18,7 +18,7 @@ from policy_net.learned import DecisionSamples
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import RewardKind
 from policy_net.reward import paper_reward, slot_utility
-from policy_net.throughput.parametric import OnlineFit
+from policy_net.throughput.beliefs import Beliefs
 
 MEMORY = "agent.json"
 
@@ -26,7 +26,7 @@ MEMORY = "agent.json"
 class AgentMemory:
     """Counts and beliefs on disk."""
 
-    def __init__(self, state_dir: Path, beliefs: OnlineFit) -> None:
+    def __init__(self, state_dir: Path, beliefs: Beliefs) -> None:
         """Read what an earlier life left, if there was one.
 
         Raises:
@@ -55,7 +55,7 @@ class AgentMemory:
 class BelievedReward:
     """The training reward under this cluster's own beliefs, which it sharpens."""
 
-    def __init__(self, kind: RewardKind, beliefs: OnlineFit) -> None:
+    def __init__(self, kind: RewardKind, beliefs: Beliefs) -> None:
         self._kind = kind
         self._beliefs = beliefs
 
@@ -70,6 +70,7 @@ class BelievedReward:
         if self._kind is RewardKind.PAPER:
             reward = paper_reward(state, progress)
         else:
+            self._beliefs.introduce(state.jobs)
             utility = slot_utility(state, progress, self._beliefs, seconds)
             reward = utility.reward
         self._beliefs.observe(progress)

@@ -16,6 +16,7 @@ from policy_net.baselines.remaining import remaining_samples
 from policy_net.baselines.room import Room
 from policy_net.baselines.truth import true_speeds_for
 from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, SpeedModel, Trigger
+from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 from policy_net.throughput.probing import choose_probes
 
@@ -23,7 +24,7 @@ from policy_net.throughput.probing import choose_probes
 class MarginalPolicy:
     """Greedy hull planner over any speed model; feeds the progress it is shown to `beliefs`, if it has any."""
 
-    def __init__(self, name: str, speeds: SpeedModel, beliefs: OnlineFit | None = None) -> None:
+    def __init__(self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None) -> None:
         self._name = name
         self._hulls = HullCache(speeds)
         self._beliefs = beliefs
@@ -35,6 +36,8 @@ class MarginalPolicy:
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Walk the hull segments of all jobs by falling score (ties by arrival) until nothing more fits."""
+        if self._beliefs is not None:
+            self._beliefs.introduce(state.jobs)
         hulls = [self._hulls.of(job) for job in state.jobs]
         urgencies = [_urgency(job) for job in state.jobs]
         room = Room(state)

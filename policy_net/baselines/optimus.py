@@ -32,6 +32,7 @@ from policy_net.domain import (
     Trigger,
 )
 from policy_net.placement.capacity import open_capacity
+from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 from policy_net.throughput.probing import choose_probes
 
@@ -41,7 +42,7 @@ Rows = list[list[float]]
 class OptimusPolicy:
     """Greedy on marginal gain over any speed model; feeds the progress it is shown to `beliefs`, if it has any."""
 
-    def __init__(self, name: str, speeds: SpeedModel, beliefs: OnlineFit | None = None) -> None:
+    def __init__(self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None) -> None:
         self._name = name
         self._speeds = speeds
         self._beliefs = beliefs
@@ -54,6 +55,8 @@ class OptimusPolicy:
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """One bundle each by arrival, then task by task to the largest saving (ties by arrival)."""
+        if self._beliefs is not None:
+            self._beliefs.introduce(state.jobs)
         capacity = open_capacity(state)
         probes = {} if self._beliefs is None else choose_probes(state, self._beliefs)
         allocation: dict[str, Allocation] = {}

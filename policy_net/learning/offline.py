@@ -66,6 +66,7 @@ def train_offline(
             if actor_critic.reward is RewardKind.PAPER:
                 experience = Experience(samples, paper_reward(state, progress), seconds)
             else:
+                beliefs.introduce(state.jobs)
                 utility = slot_utility(state, progress, beliefs, seconds)
                 experience = Experience(
                     samples, utility.reward, seconds, utility=utility, began_seconds=state.time_seconds

@@ -10,11 +10,8 @@ none is needed where contention has already shown enough different allocations.
 
 from __future__ import annotations
 
-from policy_net.domain import Allocation, ClusterState
-from policy_net.throughput.parametric import OnlineFit
-
-ENOUGH_ALLOCATIONS = 6
-"""Different allocations after which a type is known well enough to plan with: one more than the model has terms."""
+from policy_net.domain import Allocation, ClusterState, Job, JobKind
+from policy_net.throughput.beliefs import Beliefs
 
 PROBES = (
     Allocation(workers=1, ps=8),
@@ -26,8 +23,20 @@ PROBES = (
 )
 """In the order in which they are tried: those first that pay for most models, so that little is lost meanwhile."""
 
+ALLREDUCE_PROBES = (Allocation(workers=4), Allocation(workers=1), Allocation(workers=8), Allocation(workers=2))
+"""The same for jobs without parameter servers."""
 
-def choose_probes(state: ClusterState, beliefs: OnlineFit) -> dict[int, Allocation]:
+ENOUGH_ALLOCATIONS = 6
+"""Different allocations after which a type is known well enough to plan with: one more than the model has terms."""
+ENOUGH_FOR_ALLREDUCE = 4
+
+
+def probes_for(job: Job) -> tuple[Allocation, ...]:
+    """What is tried with a type of this kind, in this order."""
+    return ALLREDUCE_PROBES if job.kind is JobKind.ALLREDUCE else PROBES
+
+
+def choose_probes(state: ClusterState, beliefs: Beliefs) -> dict[int, Allocation]:
     """Which job (its index) should be given which allocation next, at most one job of a type; by arrival.
 
     A probe takes no more than the job's equal share of the cluster: under contention nobody pays for learning, and
@@ -35,17 +44,23 @@ def choose_probes(state: ClusterState, beliefs: OnlineFit) -> dict[int, Allocati
     """
     probes: dict[int, Allocation] = {}
     decided: set[str] = set()
+    total = state.total
     for index, job in enumerate(state.jobs):
         if job.job_type in decided:
             continue
         decided.add(job.job_type)
         seen = beliefs.allocations_seen(job.job_type)
-        if len(seen) >= ENOUGH_ALLOCATIONS:
+        if len(seen) >= (ENOUGH_ALLOCATIONS if job.kind.uses_ps else ENOUGH_FOR_ALLREDUCE):
             continue
-        for probe in PROBES:
-            if probe not in seen and probe.workers <= job.max_workers and probe.ps <= job.max_ps:
+        for probe in probes_for(job):
+            if probe not in seen and _may_hold(job, probe):
                 needed = job.worker_demand * probe.workers + job.ps_demand * probe.ps
-                if (needed * len(state.jobs)).fits_in(state.total):
+                if (needed * len(state.jobs)).fits_in(total):
                     probes[index] = probe
                     break
     return probes
+
+
+def _may_hold(job: Job, probe: Allocation) -> bool:
+    """Whether the job trains with the probe, and within its caps."""
+    return job.can_train(probe) and probe.workers <= job.max_workers and probe.ps <= job.max_ps

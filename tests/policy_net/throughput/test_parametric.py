@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from states import make_job
 
-from policy_net.domain import Allocation, Progress
+from policy_net.domain import Allocation, JobKind, Progress
 from policy_net.errors import BadInput
-from policy_net.throughput.parametric import DEAD_AFTER_SECONDS, OnlineFit, features
-from policy_net.throughput.prior import FitPrior
+from policy_net.throughput.form import FORMS
+from policy_net.throughput.parametric import DEAD_AFTER_SECONDS, OnlineFit
 
 
 def seen(
@@ -47,7 +48,7 @@ def test_an_unseen_type_is_believed_to_gain_from_both_roles_with_diminishing_ret
     assert (np.diff(by_ps) > 0).all()
     assert (np.diff(by_ps, 2) < 0).all()
     assert grid[8, 4] > grid[8, 1] > grid[1, 1]
-    assert grid[1, 1] == pytest.approx(FitPrior().samples_per_second)
+    assert grid[1, 1] == pytest.approx(FORMS[JobKind.PS].prior.samples_per_second)
 
 
 def test_one_observation_sets_the_scale_of_a_type() -> None:
@@ -174,6 +175,8 @@ def test_a_restored_snapshot_goes_on_bit_for_bit(
         {"a": {"cells": [[1, 17, 1.0, 1.0, 1]], "coefficients": [1.0] * 5, "refit_at": 0}},
         {"a": {"cells": [[1, 1, "fast", 1.0, 1]], "coefficients": [1.0] * 5, "refit_at": 0}},
         {"a": {"cells": [[1, 1, 1.0]], "coefficients": [1.0] * 5, "refit_at": 0}},
+        {"a": {"kind": "ring", "cells": [], "coefficients": [1.0] * 5, "refit_at": 9}},
+        {"a": {"kind": "allreduce", "cells": [[1, 1, 1.0, 1.0, 1]], "coefficients": [1.0] * 3, "refit_at": 9}},
         {"a": {"cells": [], "coefficients": [-1.0] * 5, "refit_at": 9}},
         {"a": {"cells": [], "coefficients": [float("nan")] * 5, "refit_at": 9}},
         {"a": {"cells": [], "coefficients": [0.0] * 5, "refit_at": 9}},
@@ -189,6 +192,62 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(damaged: dict) -> Non
     assert beliefs.snapshot() == before
 
 
-def test_the_five_terms_are_one_each_at_one_and_one() -> None:
-    assert features(np.array([1.0]), np.array([1.0])).tolist() == [[1.0] * 5]
-    assert sum(FitPrior().shape) == pytest.approx(1)
+def allreduce_speed(workers: int) -> float:
+    """10 ms × (0.8/w + 0.18 + 0.02 w)."""
+    return 100 / (0.8 / workers + 0.18 + 0.02 * workers)
+
+
+def test_an_allreduce_type_is_believed_in_row_zero_only_as_soon_as_it_was_introduced() -> None:
+    beliefs = OnlineFit()
+    beliefs.introduce([make_job(0, "ring", kind=JobKind.ALLREDUCE)])
+    grid = beliefs.grid("ring")
+    assert not grid[1:].any()
+    assert (np.diff(grid[0, 1:9]) > 0).all()
+    assert beliefs.snapshot() == {}
+
+
+def test_an_allreduce_type_is_learned_from_a_few_allocations_introduced_or_not() -> None:
+    introduced, observed = OnlineFit(), OnlineFit()
+    introduced.introduce([make_job(0, "ring", kind=JobKind.ALLREDUCE)])
+    for beliefs in (introduced, observed):
+        for workers in (1, 4, 8, 12):
+            beliefs.observe([seen(0, workers, allreduce_speed(workers), job_type="ring") for _ in range(20)])
+        for workers in range(1, 17):
+            assert beliefs.samples_per_second("ring", 0, workers) == pytest.approx(allreduce_speed(workers), rel=0.03)
+        assert not beliefs.grid("ring")[1:].any()
+    assert observed.snapshot() == introduced.snapshot()
+    assert observed.allocations_seen("ring") == {Allocation(workers) for workers in (1, 4, 8, 12)}
+
+
+def test_an_asynchronous_type_has_a_form_of_its_own() -> None:
+    beliefs = OnlineFit()
+    beliefs.introduce([make_job(0, "loose", kind=JobKind.ASYNC)])
+    for ps, workers in [(1, 1), (2, 1), (1, 4), (4, 4), (16, 2), (8, 12)]:
+        speed = 100 / (0.6 / workers + 0.4 / ps)
+        beliefs.observe([seen(ps, workers, speed, job_type="loose") for _ in range(20)])
+    assert beliefs.samples_per_second("loose", 16, 16) == pytest.approx(1600, rel=0.1)
+
+
+def test_a_type_keeps_the_kind_with_which_it_was_first_met() -> None:
+    beliefs = OnlineFit()
+    beliefs.introduce([make_job(0, "a"), make_job(1, "a", kind=JobKind.ALLREDUCE)])
+    beliefs.observe([seen(0, 4, 50.0), seen(2, 2, 50.0)])
+    assert beliefs.allocations_seen("a") == {Allocation(2, 2)}
+    assert not beliefs.grid("a")[0].any()
+
+
+def test_the_kind_of_an_observed_type_survives_a_snapshot() -> None:
+    beliefs, restored = OnlineFit(), OnlineFit()
+    beliefs.observe([seen(0, 4, 50.0)])
+    restored.restore(json.loads(json.dumps(beliefs.snapshot())))
+    assert (restored.grid("a") == beliefs.grid("a")).all()
+    assert restored.grid("a")[0, 4] > 0
+
+
+def test_a_snapshot_from_before_there_were_kinds_is_of_parameter_server_types() -> None:
+    beliefs, restored = OnlineFit(), OnlineFit()
+    beliefs.observe([seen(2, 2, 50.0)])
+    old = json.loads(json.dumps(beliefs.snapshot()))
+    del old["a"]["kind"]
+    restored.restore(old)
+    assert (restored.grid("a") == beliefs.grid("a")).all()

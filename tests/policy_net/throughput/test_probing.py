@@ -1,8 +1,8 @@
 from states import make_job, make_state
 
-from policy_net.domain import Allocation, CapacityMode, ClusterState, Job, Progress
+from policy_net.domain import Allocation, CapacityMode, ClusterState, Job, JobKind, Progress
 from policy_net.throughput.parametric import OnlineFit
-from policy_net.throughput.probing import ENOUGH_ALLOCATIONS, PROBES, choose_probes
+from policy_net.throughput.probing import ALLREDUCE_PROBES, ENOUGH_ALLOCATIONS, PROBES, choose_probes
 
 
 def pooled(jobs: list[Job], nodes: int = 100) -> ClusterState:
@@ -50,3 +50,16 @@ def test_a_probe_keeps_to_the_jobs_caps() -> None:
 
 def test_without_jobs_there_is_nothing_to_probe() -> None:
     assert choose_probes(pooled([]), OnlineFit()) == {}
+
+
+def test_an_allreduce_type_is_probed_without_servers_until_every_probe_was_seen() -> None:
+    jobs = [make_job(0, "a", kind=JobKind.ALLREDUCE, max_ps=0, min_ps=0)]
+    seen: list[Allocation] = []
+    while probes := choose_probes(pooled(jobs), after_seeing(*seen)):
+        seen.append(probes[0])
+    assert tuple(seen) == ALLREDUCE_PROBES
+
+
+def test_a_probe_is_never_below_the_least_with_which_the_job_trains() -> None:
+    jobs = [make_job(0, "a", min_workers=4, min_ps=4)]
+    assert choose_probes(pooled(jobs), OnlineFit()) == {0: Allocation(workers=4, ps=4)}

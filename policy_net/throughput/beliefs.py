@@ -1,0 +1,39 @@
+"""What a scheduler may ask of beliefs about speed, and tell them, whatever model stands behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from policy_net.domain import Allocation, Job, Progress, SpeedModel
+
+
+class Beliefs(SpeedModel, Protocol):
+    """A `SpeedModel` that learns: deterministic, also across a snapshot, and never shown the simulator's truth."""
+
+    def introduce(self, jobs: Iterable[Job]) -> None:
+        """Learn of what kind the types of these jobs are; a type keeps the kind with which it was first met.
+
+        Before a type was introduced or observed it is taken for a parameter-server type.
+        """
+        ...
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """Take in what jobs did; entries that say nothing about speed are passed over."""
+        ...
+
+    def allocations_seen(self, job_type: str) -> frozenset[Allocation]:
+        """The allocations in which this type was observed."""
+        ...
+
+    def snapshot(self) -> dict[str, object]:
+        """Everything observed, as JSON-able values; `restore` is its inverse."""
+        ...
+
+    def restore(self, snapshot: Mapping[str, object]) -> None:
+        """Replace what is believed by a snapshot.
+
+        Raises:
+            BadInput: the snapshot was not written by `snapshot`; nothing is changed.
+        """
+        ...

@@ -1,0 +1,97 @@
+"""How time per sample depends on the number of tasks, for every kind of job: a sum of a few terms, each ≥ 0.
+
+With p parameter servers and w workers:
+
+- `PS`, in step: a/w + b + c·w/p + d·w + e·p. Gradient computation, shared; the constant part of a step; traffic into
+  each server; traffic per worker; traffic per server. Source: Optimus (EuroSys 2018) §3.2, synchronous training.
+- `ASYNC`, each worker at its own pace: a/w + b + c/p + d·p/w. Work of the workers; what does not shrink; traffic into
+  each server, which all workers share; traffic per server. Source: Optimus §3.2, asynchronous training (per sample).
+- `ALLREDUCE`, p = 0: a/w + b + d·w. Mean error 3% on the measured scaling of ElasticFlow's models from 1 to 16 GPUs at
+  a fixed global batch; a term log w instead of w is no better, both together 2.9%.
+
+Every term is 1 at the smallest allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
+from policy_net.throughput.prior import FitPrior
+
+Array = NDArray[np.float64]
+SIDE = MAX_TASKS_PER_ROLE + 1
+
+
+@dataclass(frozen=True)
+class SpeedForm:
+    """The terms of one kind of job, and what is believed of their size beforehand.
+
+    Attributes:
+        features: the terms, shape (n, terms), for n pairs of (PSs, workers).
+    """
+
+    kind: JobKind
+    features: Callable[[Array, Array], Array]
+    prior: FitPrior
+
+    def has_cell(self, ps: int, workers: int) -> bool:
+        """Whether a job of this kind can train with so many tasks, at most 16 of each."""
+        return 0 < workers < SIDE and (0 < ps < SIDE if self.kind.uses_ps else ps == 0)
+
+    @property
+    def terms(self) -> int:
+        """How many coefficients the form has."""
+        return len(self.prior.shape)
+
+    @cached_property
+    def cells(self) -> tuple[slice, slice]:
+        """The part of a grid [ps, workers] in which such a job trains."""
+        return (slice(1, SIDE) if self.kind.uses_ps else slice(0, 1)), slice(1, SIDE)
+
+    @cached_property
+    def cell_features(self) -> Array:
+        """The terms in every cell of `cells`, shape (PSs × workers, terms)."""
+        ps, workers = (axis[self.cells].ravel().astype(np.float64) for axis in np.indices((SIDE, SIDE)))
+        return self.features(ps, workers)
+
+    @cached_property
+    def prior_rows(self) -> tuple[Array, Array]:
+        """The pseudo-observations as least-squares rows, shapes (n, terms) and (n,), weighted by their error."""
+        ps, workers = (np.array(axis, dtype=np.float64) for axis in zip(*self.prior.cells, strict=True))
+        features = self.features(ps, workers)
+        rows = features / self.prior.times(features)[:, None] / self.prior.relative_error
+        return rows, np.full(len(rows), 1 / self.prior.relative_error)
+
+
+def _synchronous(ps: Array, workers: Array) -> Array:
+    return np.stack([1 / workers, np.ones_like(workers), workers / ps, workers, ps], axis=1)
+
+
+def _asynchronous(ps: Array, workers: Array) -> Array:
+    return np.stack([1 / workers, np.ones_like(workers), 1 / ps, ps / workers], axis=1)
+
+
+def _allreduce(ps: Array, workers: Array) -> Array:  # noqa: ARG001  (there are no servers)
+    return np.stack([1 / workers, np.ones_like(workers), workers], axis=1)
+
+
+_SPREAD = ((1, 1), (4, 1), (1, 4), (4, 4), (16, 1), (1, 16), (16, 16))
+
+FORMS: Mapping[JobKind, SpeedForm] = MappingProxyType(
+    {
+        form.kind: form
+        for form in (
+            SpeedForm(JobKind.PS, _synchronous, FitPrior((0.25, 0.45, 0.28, 0.02, 0.0), _SPREAD)),
+            SpeedForm(JobKind.ASYNC, _asynchronous, FitPrior((0.55, 0.1, 0.35, 0.0), _SPREAD)),
+            SpeedForm(JobKind.ALLREDUCE, _allreduce, FitPrior((0.82, 0.17, 0.01), ((0, 1), (0, 4), (0, 16)))),
+        )
+    }
+)
+"""By kind. The shapes are a little steeper than the measured mean: for all-reduce jobs (0.78, 0.22, 0.006)."""
