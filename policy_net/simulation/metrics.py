@@ -49,8 +49,12 @@ class RunCounters:
 
         None on a cluster without GPUs, or before the first decision.
         """
+        return self.share_of_gpu_time(gpus, self.gpu_seconds)
+
+    def share_of_gpu_time(self, gpus: int, gpu_seconds: float) -> float | None:
+        """So many GPU-seconds as a share of all, from time zero to the end of the last allocation; None if none."""
         there_were = gpus * self.allocated_until_seconds
-        return self.gpu_seconds / there_were if there_were else None
+        return gpu_seconds / there_were if there_were else None
 
     def to_json(self) -> dict[str, float]:
         """All counters by name."""

@@ -14,6 +14,7 @@ from policy_net.errors import NoProgress
 from policy_net.policy import SchedulerPolicy
 from policy_net.simulation.engine import Simulation
 from policy_net.simulation.environment import Environment
+from policy_net.simulation.job_metrics import JobRecord, TrainingWatch, job_records, summarise_jobs
 from policy_net.simulation.metrics import JobOutcome, RunCounters, summarise
 from policy_net.simulation.workload import Workload
 
@@ -27,6 +28,8 @@ class ReplayResult:
 
     Attributes:
         gpu_utilization: see `RunCounters.gpu_utilization`.
+        gpu_training_share: like it, but only of the time in which the job that held the GPU made progress.
+        records: what every job went through, in the workload's order.
         inference_p50_us: median time of one action, if the policy records `inference_seconds`.
         slot_decide_p99_ms: 99th percentile of the time from state to allocation.
         timeline: per job, (time, workers, PSs) at every change of its tasks; empty unless asked for.
@@ -41,10 +44,12 @@ class ReplayResult:
     slot_decide_p99_ms: float
     wall_seconds: float
     timeline: dict[str, list[tuple[float, int, int]]] = field(default_factory=dict)
+    gpu_training_share: float | None = None
+    records: tuple[JobRecord, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The figures under the names of the command's JSON output."""
-        jcts = summarise(self.outcomes)
+        jcts, jobs = summarise(self.outcomes), summarise_jobs(self.records)
         return {
             "workload": self.workload,
             "policy": self.policy,
@@ -54,7 +59,12 @@ class ReplayResult:
             "p99_jct_seconds": jcts.p99_jct_seconds,
             "max_jct_seconds": jcts.max_jct_seconds,
             "makespan_seconds": jcts.makespan_seconds,
+            "avg_bounded_slowdown": jobs.avg_bounded_slowdown,
+            "p99_bounded_slowdown": jobs.p99_bounded_slowdown,
+            "starved_jobs": jobs.starved_jobs,
+            "avg_jct_without_tail_seconds": jobs.avg_jct_without_tail_seconds,
             "gpu_utilization": self.gpu_utilization,
+            "gpu_training_share": self.gpu_training_share,
             "inference_p50_us": self.inference_p50_us,
             "slot_decide_p99_ms": self.slot_decide_p99_ms,
             "wall_seconds": self.wall_seconds,
@@ -86,6 +96,7 @@ def replay(
     simulation = Simulation(workload, environment, speeds)
     decide_seconds: list[float] = []
     timeline: dict[str, list[tuple[float, int, int]]] = {}
+    watch = TrainingWatch(workload)
     idle_decisions = completed = 0
     while not simulation.finished:
         state, trigger = simulation.observe()
@@ -95,6 +106,7 @@ def replay(
         may_change = simulation.arrivals_pending
         progress = simulation.apply(decision)
         policy.observe(progress)
+        watch.see(state.time_seconds, progress)
         completed += sum(entry.finished for entry in progress)
         may_change = may_change or any(entry.epochs > 0 for entry in progress)
         idle_decisions = 0 if may_change else idle_decisions + 1
@@ -109,16 +121,20 @@ def replay(
         if on_progress is not None:
             on_progress(completed / len(workload.jobs))
     inference: Sequence[float] = getattr(policy, "inference_seconds", ())
+    outcomes = tuple(simulation.outcomes())
+    gpus = environment.nodes * environment.gpus_per_node
     return ReplayResult(
         workload=workload.name,
         policy=policy.name,
-        outcomes=tuple(simulation.outcomes()),
+        outcomes=outcomes,
         counters=simulation.counters,
-        gpu_utilization=simulation.counters.gpu_utilization(environment.nodes * environment.gpus_per_node),
+        gpu_utilization=simulation.counters.gpu_utilization(gpus),
         inference_p50_us=float(np.median(inference)) * 1e6 if len(inference) else None,
         slot_decide_p99_ms=float(np.percentile(decide_seconds, 99)) * 1e3,
         wall_seconds=clock() - started,
         timeline=timeline,
+        gpu_training_share=simulation.counters.share_of_gpu_time(gpus, watch.training_gpu_seconds),
+        records=job_records(workload, speeds, outcomes, watch),
     )
 
 

@@ -8,7 +8,8 @@ from policy_net.cli import app
 
 KEYS = [
     "workload", "policy", "jobs", "completed", "avg_jct_seconds", "p99_jct_seconds", "max_jct_seconds",
-    "makespan_seconds", "gpu_utilization", "inference_p50_us", "slot_decide_p99_ms", "wall_seconds",
+    "makespan_seconds", "avg_bounded_slowdown", "p99_bounded_slowdown", "starved_jobs", "avg_jct_without_tail_seconds",
+    "gpu_utilization", "gpu_training_share", "inference_p50_us", "slot_decide_p99_ms", "wall_seconds",
 ]  # fmt: skip
 SMALL = "dl2:jobs=6,sizes=fixed,seed=5,mix=wlm+resnext-110"
 CSV = "job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,2\nc,90,300,1\n"

@@ -40,8 +40,14 @@ def test_the_result_has_the_figures_of_the_command() -> None:
         "p99_jct_seconds": 1800.0,
         "max_jct_seconds": 1800.0,
         "makespan_seconds": 2400.0,
+        # Alone, job-0 takes 1800 s and job-1 1200 s: slowdowns of 1 and 1.5; the 99th percentile is interpolated.
+        "avg_bounded_slowdown": 1.25,
+        "p99_bounded_slowdown": pytest.approx(1.495),
+        "starved_jobs": 0,
+        "avg_jct_without_tail_seconds": 1800.0,
         # GPUs held: 1 in the first slot, 2 in the second (job-0's stays idle from 1800 on), of 8.
         "gpu_utilization": 3 / 16,
+        "gpu_training_share": 3000 / (8 * 2400),
         "inference_p50_us": None,
         "slot_decide_p99_ms": 1000.0,
         "wall_seconds": 5.0,
