@@ -13,6 +13,18 @@ class BadInput(PolicyNetError):
     """A file, option or value cannot be used; the message names it and says what to do. Exit code 2."""
 
 
+class MalformedRow(BadInput):
+    """One row or record of a file cannot be used, but the rest may be.
+
+    Attributes:
+        reason: field and remedy without the value, by which like faults are counted.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class UnknownPolicy(BadInput):
     """No policy is registered under this name and no file of this name exists."""
 

@@ -24,6 +24,7 @@ class WorkloadOptions:
         gpus_per_node, cpus_per_node: of one node; a suggested size depends on them.
         arrival_scale: every time between two arrivals is multiplied by this: 2 halves the arrival rate, 0.5 doubles
             it. The suggested size of the cluster is that of the unscaled workload, so that the load really changes.
+        strict: whether a malformed row of a recorded workload is refused; else it is skipped and counted.
         speeds: the truth with which durations of a real trace are turned into work.
     """
 
@@ -34,6 +35,7 @@ class WorkloadOptions:
     gpus_per_node: int = 2
     cpus_per_node: int = 8
     arrival_scale: float = 1.0
+    strict: bool = False
     speeds: SpeedModel = field(default_factory=default_speeds)
 
     def __post_init__(self) -> None:

@@ -98,7 +98,8 @@ def test_an_unknown_model_is_replaced_and_counted(tmp_path: Path) -> None:
 def test_rows_without_gpu_or_time_are_left_out_and_counted(tmp_path: Path) -> None:
     workload = read_trace(write(tmp_path, "a,0,10,0", "b,1,0,4", "c,2,10,1"), options())
     assert [job.job_id for job in workload.jobs] == ["c"]
-    assert any("2 rows of the file are left out" in note for note in workload.notes)
+    assert "left out: 1 × no GPU asked for" in workload.notes
+    assert "left out: 1 × over in no time" in workload.notes
 
 
 @pytest.mark.parametrize(
@@ -111,6 +112,8 @@ def test_rows_without_gpu_or_time_are_left_out_and_counted(tmp_path: Path) -> No
         ("b,1,1e300,1", "line 3: duration_s is '1e300'; use seconds"),
         ("b,-1e300,1,1", "line 3: submit_time_s is '-1e300'; use seconds"),
         ("b,,5,1", "line 3: submit_time_s is empty"),
+        ("b,1,5,1e7", "line 3: num_gpus is '1e7'; use at most 1000000 GPUs"),
+        ('b,1,"5,1', "line 3: .* is no csv row"),
         ("b,1,5,-2", "line 3: num_gpus is '-2'; use a whole number ≥ 0"),
         ("b,1,5,0.5", "line 3: num_gpus is '0.5'; use a whole number"),
         ("b,1,5", "line 3: num_gpus is empty"),
@@ -122,9 +125,13 @@ def test_rows_without_gpu_or_time_are_left_out_and_counted(tmp_path: Path) -> No
 def test_a_row_that_cannot_be_used_is_named_with_its_value(tmp_path: Path, line: str, expected: str) -> None:
     path = write(tmp_path, "a,0,10,1", line)
     with pytest.raises(BadInput, match=expected) as error:
-        read_trace(path, options())
+        read_trace(path, options(strict=True))
     assert str(error.value).startswith(f"{path}, ")
     assert "\n" not in str(error.value)
+    workload = read_trace(path, options())
+    assert [job.job_id for job in workload.jobs] == ["a"]
+    note = next(note for note in workload.notes if note.startswith("malformed, skipped: 1 × "))
+    assert note.endswith(f"the first: {error.value}")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +142,7 @@ def test_a_row_that_cannot_be_used_is_named_with_its_value(tmp_path: Path, line:
         (f"{HEADER}\n".encode(), "a header but no rows"),
         (b"job_id,submit_time_s,num_gpus\na,0,1\n", "column 'duration_s' is missing"),
         (f"{HEADER}\na,0,1,1\n\xe9,0,1,1\n".encode("latin-1"), "line 3: .* is not UTF-8"),
-        (f"{HEADER}\na,0,1,0\n".encode(), "all 1 rows ask for no GPU"),
+        (f"{HEADER}\na,0,1,0\n".encode(), "no usable job: left out: 1 × no GPU asked for"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes, expected: str) -> None:
@@ -158,9 +165,7 @@ def test_empty_cells_beyond_the_header_do_no_harm(tmp_path: Path) -> None:
 
 def test_a_task_that_is_larger_than_a_node_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "a,0,10,1,wlm", header=f"{HEADER},model")
-    with pytest.raises(
-        BadInput, match="line 2: job_id is 'a', which never fits: a worker of wlm needs 2 CPU and 1 GPU"
-    ):
+    with pytest.raises(BadInput, match="line 2: job 'a' never fits: a worker of wlm needs 2 CPU and 1 GPU"):
         read_trace(path, options(cpus_per_node=1))
     with pytest.raises(BadInput, match="gpus-per-node is 0"):
         read_trace(path, options(gpus_per_node=0))
@@ -173,7 +178,7 @@ def test_requests_that_nodes_have_too_little_cpu_for_are_counted(tmp_path: Path)
 
 def test_a_model_without_any_speed_is_refused(tmp_path: Path) -> None:
     speeds = TableSpeedModel(dict.fromkeys(MODEL_NAMES, np.zeros((17, 17))), "test")
-    with pytest.raises(BadInput, match=r"line 2: num_gpus is 3, but .* has no speed with 3 workers"):
+    with pytest.raises(BadInput, match=r"line 2: job 'a' asks for 3 GPUs, but .* has no speed with 3 workers"):
         read_trace(write(tmp_path, "a,0,10,3"), WorkloadOptions(speeds=speeds))
 
 

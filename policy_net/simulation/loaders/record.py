@@ -1,0 +1,54 @@
+"""What every loader yields: the jobs of a recording as they were submitted, before any assumption is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from policy_net.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedJob:
+    """One job as it was recorded.
+
+    Attributes:
+        number: where it stands: the line of a csv, the position (from 1) in a list.
+        submit_seconds: on the recording's own clock, whatever its zero.
+        duration_seconds: how long it held its GPUs; above 0.
+        gpus: how many it asked for, above 0; not yet bounded.
+        model: what it trained, if the recording says so.
+    """
+
+    number: int
+    job_id: str
+    submit_seconds: float
+    duration_seconds: float
+    gpus: int
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """All usable jobs of a file.
+
+    Attributes:
+        records: at least one, by submit time; jobs of the same time stand as in the file.
+        notes: what was left out and why, and what the format leaves to be assumed.
+        unit: what `RecordedJob.number` counts.
+    """
+
+    path: Path
+    records: Sequence[RecordedJob]
+    notes: tuple[str, ...] = ()
+    unit: str = "line"
+
+    @property
+    def name(self) -> str:
+        """The file's name without its endings, which becomes the workload's."""
+        return Path(self.path.name.removesuffix(".gz")).stem
+
+    def bad(self, record: RecordedJob, what: str, remedy: str) -> BadInput:
+        """The error that says why a well-formed record still cannot be used."""
+        return BadInput(f"{self.path}, {self.unit} {record.number}: job {record.job_id!r} {what}; {remedy}")
