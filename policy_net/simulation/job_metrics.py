@@ -25,7 +25,7 @@ TAIL_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
+class JobResult:
     """One job of a finished replay.
 
     Attributes:
@@ -109,12 +109,12 @@ def alone_seconds(spec: JobSpec, speeds: SpeedModel) -> float | None:
     return spec.total_epochs * spec.samples_per_epoch / speed if speed > 0 else None
 
 
-def job_records(
+def job_results(
     workload: Workload, speeds: SpeedModel, outcomes: Sequence[JobOutcome], watch: TrainingWatch
-) -> tuple[JobRecord, ...]:
+) -> tuple[JobResult, ...]:
     """What every job went through, in the workload's order."""
     return tuple(
-        JobRecord(
+        JobResult(
             spec.job_id,
             spec.requested.workers,
             alone_seconds(spec, speeds),
@@ -125,24 +125,24 @@ def job_records(
     )
 
 
-def longest_jobs(records: Sequence[JobRecord], share: float = TAIL_SHARE) -> frozenset[str]:
+def longest_jobs(results: Sequence[JobResult], share: float = TAIL_SHARE) -> frozenset[str]:
     """The ids of the share of completed jobs with the longest completion times, rounded up to whole jobs."""
-    done = [(record.jct_seconds, record.job_id) for record in records if record.jct_seconds is not None]
+    done = [(result.jct_seconds, result.job_id) for result in results if result.jct_seconds is not None]
     return frozenset(job_id for _, job_id in sorted(done, reverse=True)[: math.ceil(share * len(done))])
 
 
-def mean_jct_seconds(records: Sequence[JobRecord], without: Collection[str] = ()) -> float | None:
+def mean_jct_seconds(results: Sequence[JobResult], without: Collection[str] = ()) -> float | None:
     """The mean completion time of the completed jobs but those named; None if no job is left."""
-    jcts = [record.jct_seconds for record in records if record.jct_seconds is not None and record.job_id not in without]
+    jcts = [result.jct_seconds for result in results if result.jct_seconds is not None and result.job_id not in without]
     return math.fsum(jcts) / len(jcts) if jcts else None
 
 
-def summarise_jobs(records: Sequence[JobRecord]) -> JobSummary:
+def summarise_jobs(results: Sequence[JobResult]) -> JobSummary:
     """Summarise over the jobs that have the value; the percentile is linearly interpolated."""
-    slowdowns = [record.bounded_slowdown for record in records if record.bounded_slowdown is not None]
+    slowdowns = [result.bounded_slowdown for result in results if result.bounded_slowdown is not None]
     return JobSummary(
         avg_bounded_slowdown=math.fsum(slowdowns) / len(slowdowns) if slowdowns else None,
         p99_bounded_slowdown=float(np.percentile(slowdowns, 99)) if slowdowns else None,
-        starved_jobs=sum(record.starved for record in records),
-        avg_jct_without_tail_seconds=mean_jct_seconds(records, longest_jobs(records)),
+        starved_jobs=sum(result.starved for result in results),
+        avg_jct_without_tail_seconds=mean_jct_seconds(results, longest_jobs(results)),
     )

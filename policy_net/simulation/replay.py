@@ -14,7 +14,7 @@ from policy_net.errors import NoProgress
 from policy_net.policy import SchedulerPolicy
 from policy_net.simulation.engine import Simulation
 from policy_net.simulation.environment import Environment
-from policy_net.simulation.job_metrics import JobRecord, TrainingWatch, job_records, summarise_jobs
+from policy_net.simulation.job_metrics import JobResult, TrainingWatch, job_results, summarise_jobs
 from policy_net.simulation.metrics import JobOutcome, RunCounters, summarise
 from policy_net.simulation.workload import Workload
 
@@ -29,7 +29,7 @@ class ReplayResult:
     Attributes:
         gpu_utilization: see `RunCounters.gpu_utilization`.
         gpu_training_share: like it, but only of the time in which the job that held the GPU made progress.
-        records: what every job went through, in the workload's order.
+        job_results: what every job went through, in the workload's order.
         inference_p50_us: median time of one action, if the policy records `inference_seconds`.
         slot_decide_p99_ms: 99th percentile of the time from state to allocation.
         timeline: per job, (time, workers, PSs) at every change of its tasks; empty unless asked for.
@@ -45,11 +45,11 @@ class ReplayResult:
     wall_seconds: float
     timeline: dict[str, list[tuple[float, int, int]]] = field(default_factory=dict)
     gpu_training_share: float | None = None
-    records: tuple[JobRecord, ...] = ()
+    job_results: tuple[JobResult, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The figures under the names of the command's JSON output."""
-        jcts, jobs = summarise(self.outcomes), summarise_jobs(self.records)
+        jcts, jobs = summarise(self.outcomes), summarise_jobs(self.job_results)
         return {
             "workload": self.workload,
             "policy": self.policy,
@@ -134,7 +134,7 @@ def replay(
         wall_seconds=clock() - started,
         timeline=timeline,
         gpu_training_share=simulation.counters.share_of_gpu_time(gpus, watch.training_gpu_seconds),
-        records=job_records(workload, speeds, outcomes, watch),
+        job_results=job_results(workload, speeds, outcomes, watch),
     )
 
 

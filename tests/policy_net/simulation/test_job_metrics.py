@@ -6,7 +6,7 @@ from worlds import HOUR, PairSpeeds, make_spec, make_workload, one_pair_each, wo
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.simulation.environment import DecideOn, Environment
 from policy_net.simulation.job_metrics import (
-    JobRecord,
+    JobResult,
     alone_seconds,
     longest_jobs,
     mean_jct_seconds,
@@ -15,8 +15,8 @@ from policy_net.simulation.job_metrics import (
 from policy_net.simulation.replay import replay
 
 
-def _record(job_id: str = "a", alone: float | None = 1200.0, jct: float | None = 1200.0, gap: float = 0.0) -> JobRecord:
-    return JobRecord(job_id, 1, alone, jct, gap)
+def _job(job_id: str = "a", alone: float | None = 1200.0, jct: float | None = 1200.0, gap: float = 0.0) -> JobResult:
+    return JobResult(job_id, 1, alone, jct, gap)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def _record(job_id: str = "a", alone: float | None = 1200.0, jct: float | None =
     ],
 )
 def test_slowdown_is_bounded_from_both_sides(alone: float | None, jct: float | None, slowdown: float | None) -> None:
-    assert _record(alone=alone, jct=jct).bounded_slowdown == slowdown
+    assert _job(alone=alone, jct=jct).bounded_slowdown == slowdown
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_slowdown_is_bounded_from_both_sides(alone: float | None, jct: float | N
     ],
 )
 def test_a_job_starves_beyond_ten_durations_and_an_hour(alone: float | None, gap: float, starved: bool) -> None:
-    assert _record(alone=alone, gap=gap).starved is starved
+    assert _job(alone=alone, gap=gap).starved is starved
 
 
 def test_the_time_alone_is_that_at_the_requested_size() -> None:
@@ -55,16 +55,16 @@ def test_the_time_alone_is_that_at_the_requested_size() -> None:
 
 
 def test_the_tail_is_one_job_of_a_hundred_and_at_least_one() -> None:
-    records = [_record(str(number), jct=100.0 + number) for number in range(200)]
-    assert longest_jobs(records) == {"199", "198"}
-    assert longest_jobs(records[:3]) == {"2"}
-    assert mean_jct_seconds(records[:3], without={"2"}) == 100.5
-    assert summarise_jobs(records[:3]).avg_jct_without_tail_seconds == 100.5
+    jobs = [_job(str(number), jct=100.0 + number) for number in range(200)]
+    assert longest_jobs(jobs) == {"199", "198"}
+    assert longest_jobs(jobs[:3]) == {"2"}
+    assert mean_jct_seconds(jobs[:3], without={"2"}) == 100.5
+    assert summarise_jobs(jobs[:3]).avg_jct_without_tail_seconds == 100.5
 
 
 def test_unfinished_jobs_have_no_part_in_means_and_an_empty_summary_is_empty() -> None:
-    assert mean_jct_seconds([_record(jct=None), _record("b", jct=60.0)]) == 60.0
-    summary = summarise_jobs([_record(jct=None)])
+    assert mean_jct_seconds([_job(jct=None), _job("b", jct=60.0)]) == 60.0
+    summary = summarise_jobs([_job(jct=None)])
     assert (summary.avg_bounded_slowdown, summary.p99_bounded_slowdown) == (None, None)
     assert summary.avg_jct_without_tail_seconds is None
 
@@ -90,8 +90,8 @@ def test_gaps_count_the_wait_for_the_first_start_and_every_suspension() -> None:
     )
     result = replay(workload, Environment(4), EveryOtherSlot(), PairSpeeds())
     # job-0 trains in the slots at 1200 and 3600; job-1 waits from 1300 for the slot at 3600.
-    assert [record.longest_gap_seconds for record in result.records] == [1200.0, 2300.0]
-    assert [record.jct_seconds for record in result.records] == [4800.0, 3500.0]
+    assert [job.longest_gap_seconds for job in result.job_results] == [1200.0, 2300.0]
+    assert [job.jct_seconds for job in result.job_results] == [4800.0, 3500.0]
 
 
 def test_what_is_held_without_training_is_not_training_time() -> None:
@@ -113,9 +113,9 @@ def test_no_gap_is_longer_than_the_job_was_there_and_no_gpu_trains_unheld(worklo
             return one_pair_each(state)
 
     result = replay(workload, Environment(24, decide_on=decide_on), Pairs(), PairSpeeds())
-    for record in result.records:
-        assert record.jct_seconds is not None
-        assert 0.0 <= record.longest_gap_seconds < record.jct_seconds
+    for job in result.job_results:
+        assert job.jct_seconds is not None
+        assert 0.0 <= job.longest_gap_seconds < job.jct_seconds
     if result.gpu_utilization is not None:
         assert result.gpu_training_share is not None
         assert result.gpu_training_share <= result.gpu_utilization + 1e-9
