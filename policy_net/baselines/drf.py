@@ -1,5 +1,8 @@
-"""Fair sharing: every job gets one bundle (a worker and a parameter server) in turn until nothing more fits.
+"""Fair sharing: every job gets one bundle in turn until nothing more fits.
 
+A bundle is a worker and a parameter server, or a worker alone where a job trains by all-reduce. A job's first grant is
+the least with which it trains; one that starts with several workers is passed over until the others have as many.
+Needs neither durations nor speeds. Preemptive, elastic.
 Source: DRF (Ghodsi et al., NSDI 2011) as DL2 §6.1 uses it for its default scheduler and its warm start.
 Deviation: progressive filling goes round by round in arrival order rather than to the job with the least dominant
 share. With equal demands the two are the same; where demands differ, equal numbers of bundles are what the simulated
@@ -11,8 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.baselines.first_grant import Demands, demands_of
+from policy_net.domain import Allocation, ClusterState, Decision, Job, JobKind, PolicyContext, Progress, Trigger
 from policy_net.placement.capacity import open_capacity
+
+Entry = tuple[int, int, Demands]
+"""The index of a job that takes part, the last round in which it does, and what its bundle needs."""
 
 
 class DrfPolicy:
@@ -22,34 +29,83 @@ class DrfPolicy:
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Allocate one bundle a round to every job that still takes one."""
-        capacity = open_capacity(state)
-        fits, take = capacity.fits, capacity.take
-        bundles = [0] * len(state.jobs)
-        # Capacity only shrinks, so a job that did not fit once is out for the rest of this decision.
-        taking = [
-            (index, min(job.max_workers, job.max_ps), job.worker_demand, job.ps_demand)
-            for index, job in enumerate(state.jobs)
-            if job.max_workers and job.max_ps
-        ]
-        round_number = 0
-        while taking:
-            round_number += 1
-            still_taking = []
-            for entry in taking:
-                index, most, worker_demand, ps_demand = entry
-                if not fits(worker_demand, ps_demand):
-                    continue
-                take(worker_demand, ps_demand)
-                bundles[index] = round_number
-                if round_number < most:
-                    still_taking.append(entry)
-            taking = still_taking
-        return Decision(
-            {job.job_id: Allocation(count, count) for job, count in zip(state.jobs, bundles, strict=True) if count}
-        )
+        return Decision(share_in_rounds(state, [most_workers(job) for job in state.jobs]))
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Nothing to learn: shares do not depend on speeds."""
+
+
+def most_workers(job: Job) -> int:
+    """How many workers a job may come to have by whole bundles within its caps; 0 if not even its first grant."""
+    if job.kind is JobKind.ALLREDUCE:
+        most = job.max_workers
+    else:
+        if job.min_ps > job.max_ps:
+            return 0
+        most = min(job.max_workers, max(job.min_workers, 1) + job.max_ps - job.min_ps)
+    return most if most >= job.min_workers else 0
+
+
+def share_in_rounds(state: ClusterState, most: Sequence[int]) -> dict[str, Allocation]:
+    """Give first grants and bundles in rounds, as long as they fit: after round n, a job has n workers.
+
+    A job that starts with more takes that in the first round, and its next when the others have as many.
+
+    Args:
+        most: for every job, up to how many workers it takes; 0 for nothing at all.
+    """
+    capacity = open_capacity(state)
+    fits, take = capacity.fits, capacity.take
+    workers = [0] * len(state.jobs)
+    taking, starting = _first_round(state, most)
+    joining: dict[int, list[Entry]] = {}
+    round_number = 0
+    while taking or joining:
+        round_number += 1
+        if round_number in joining:
+            taking = sorted(taking + joining.pop(round_number))
+        still_taking = []
+        for entry in taking:
+            index, last_round, demands = entry
+            # Capacity only shrinks, so a job that did not fit once is out for the rest of this decision.
+            if not fits(*demands):
+                continue
+            take(*demands)
+            workers[index] = round_number
+            if round_number < last_round:
+                still_taking.append(entry)
+        taking = still_taking
+        if round_number == 1:
+            for entry in starting:
+                index = entry[0]
+                if workers[index]:
+                    workers[index] = max(state.jobs[index].min_workers, 1)
+                    if workers[index] < entry[1]:
+                        joining.setdefault(workers[index] + 1, []).append(entry)
+    return {
+        job.job_id: Allocation(
+            count, 0 if job.kind is JobKind.ALLREDUCE else count - max(job.min_workers, 1) + job.min_ps
+        )
+        for job, count in zip(state.jobs, workers, strict=True)
+        if count
+    }
+
+
+def _first_round(state: ClusterState, most: Sequence[int]) -> tuple[list[Entry], list[Entry]]:
+    """Who takes part in the first round, and the later rounds of those that start with several workers."""
+    taking: list[Entry] = []
+    starting: list[Entry] = []
+    for index, job in enumerate(state.jobs):
+        if not most[index]:
+            continue
+        alone = job.kind is JobKind.ALLREDUCE
+        bundle = (job.worker_demand,) if alone else (job.worker_demand, job.ps_demand)
+        if job.min_workers <= 1 and (alone or job.min_ps == 1):
+            taking.append((index, most[index], bundle))
+        else:
+            taking.append((index, 0, demands_of(job, job.smallest)))
+            starting.append((index, most[index], bundle))
+    return taking, starting
 
 
 def build_drf(context: PolicyContext) -> DrfPolicy:  # noqa: ARG001  (needs neither seed nor speeds)

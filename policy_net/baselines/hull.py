@@ -1,8 +1,8 @@
 """What more tasks are worth to a job type: its best splits, and their upper concave hull.
 
-A split divides n tasks into parameter servers and workers. The hull skips splits that only pay off with more tasks
-still to come, so a greedy over its segments does not stop where the next single task happens to bring nothing (which
-is how a task-by-task greedy gets stuck).
+A split divides n tasks into parameter servers and workers; an all-reduce type has workers only. The hull skips splits
+that only pay off with more tasks still to come, so a greedy over its segments does not stop where the next single task
+happens to bring nothing (which is how a task-by-task greedy gets stuck).
 
 Utility of a speed s is s^0.25 / 0.25, the form Σ −T^a / a with T = work / s and a = −0.25: between maximising
 throughput (a = −1) and proportional fairness (a → 0). Its concavity shares a full cluster out among many jobs; it is
@@ -55,9 +55,12 @@ Corner = tuple[int, float, Allocation]
 """Tasks, utility, split."""
 
 
-def split_hull(grid: NDArray[np.float64], max_ps: int, max_workers: int) -> SplitHull:
-    """Compute the hull from speeds in samples/s, shape (17, 17) indexed [ps, workers]."""
-    splits = _unbeaten_splits(grid[: max_ps + 1, : max_workers + 1])
+def split_hull(grid: NDArray[np.float64], max_ps: int, max_workers: int, smallest: Allocation = SUSPENDED) -> SplitHull:
+    """Compute the hull from speeds in samples/s, shape (17, 17) indexed [ps, workers]; no split below `smallest`."""
+    speeds = grid[: max_ps + 1, : max_workers + 1].copy()
+    speeds[: smallest.ps] = 0
+    speeds[:, : smallest.workers] = 0
+    splits = _unbeaten_splits(speeds)
     corners: list[Corner] = [(0, 0.0, SUSPENDED)]
     fastest_so_far = 0.0
     for speed, split in sorted(splits, key=lambda entry: (entry[1].tasks, -entry[0])):
@@ -75,11 +78,10 @@ def split_hull(grid: NDArray[np.float64], max_ps: int, max_workers: int) -> Spli
 def _unbeaten_splits(speeds: NDArray[np.float64]) -> list[tuple[float, Allocation]]:
     """Speed and split, fastest first, of all splits that are faster than everything within them."""
     best_within = np.maximum.accumulate(np.maximum.accumulate(speeds, axis=0), axis=1)
-    faster = (speeds[1:, 1:] > best_within[:-1, 1:]) & (speeds[1:, 1:] > best_within[1:, :-1])
-    splits = [
-        (float(speeds[ps + 1, workers + 1]), Allocation(workers + 1, ps + 1))
-        for ps, workers in np.argwhere(faster).tolist()
-    ]
+    faster = speeds > 0
+    faster[1:] &= speeds[1:] > best_within[:-1]
+    faster[:, 1:] &= speeds[:, 1:] > best_within[:, :-1]
+    splits = [(float(speeds[ps, workers]), Allocation(workers, ps)) for ps, workers in np.argwhere(faster).tolist()]
     return sorted(splits, key=lambda entry: (-entry[0], entry[1].tasks))
 
 
@@ -88,7 +90,7 @@ def _slope(start: Corner, end: Corner) -> float:
 
 
 class HullCache:
-    """Hulls per (type, caps), recomputed when the speed model hands out another grid for the type.
+    """Hulls per (type, caps, smallest size), recomputed when the speed model hands out another grid for the type.
 
     A speed model returns the same array until its speeds change (`SpeedModel.grid` arrays are read-only), so the
     array itself is the version.
@@ -96,13 +98,13 @@ class HullCache:
 
     def __init__(self, speeds: SpeedModel) -> None:
         self._speeds = speeds
-        self._known: dict[tuple[str, int, int], tuple[NDArray[np.float64], SplitHull]] = {}
+        self._known: dict[tuple[str, int, int, int, int], tuple[NDArray[np.float64], SplitHull]] = {}
 
     def of(self, job: Job) -> SplitHull:
-        """The hull of this job's type under this job's caps."""
+        """The hull of this job's type under this job's caps and minimum."""
         grid = self._speeds.grid(job.job_type)
-        key = (job.job_type, job.max_ps, job.max_workers)
+        key = (job.job_type, job.max_ps, job.max_workers, job.min_ps, job.min_workers)
         known = self._known.get(key)
         if known is None or known[0] is not grid:
-            known = self._known[key] = (grid, split_hull(grid, job.max_ps, job.max_workers))
+            known = self._known[key] = (grid, split_hull(grid, job.max_ps, job.max_workers, job.smallest))
         return known[1]

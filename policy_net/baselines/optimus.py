@@ -1,6 +1,7 @@
 """Give the next task where it saves most remaining time, one task at a time.
 
-Every job starts with one worker and one parameter server, in arrival order; then the job whose remaining time shrinks
+Every job starts with the least with which it trains (one worker, and one parameter server unless it trains by
+all-reduce, if it says nothing else), in arrival order; then the job whose remaining time shrinks
 most by one more worker, or one more parameter server, gets it, until no task saves time or fits. On beliefs, types of
 which little is known are probed first (`probing.py`).
 Source: Optimus (Peng et al., EuroSys 2018) §4.1; `optimus` fits speeds online as in §3.2.
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from policy_net.baselines.first_grant import demands_of, first_grant
 from policy_net.baselines.remaining import remaining_samples
 from policy_net.baselines.truth import true_speeds_for
 from policy_net.domain import (
@@ -54,7 +56,7 @@ class OptimusPolicy:
         return self._name
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
-        """One bundle each by arrival, then task by task to the largest saving (ties by arrival)."""
+        """A first grant each by arrival, then task by task to the largest saving (ties by arrival)."""
         if self._beliefs is not None:
             self._beliefs.introduce(state.jobs)
         capacity = open_capacity(state)
@@ -64,14 +66,15 @@ class OptimusPolicy:
         for index, job in enumerate(state.jobs):
             probe = probes.get(index)
             if probe is not None:
-                demands = (job.worker_demand,) * probe.workers + (job.ps_demand,) * probe.ps
+                demands = demands_of(job, probe)
                 if capacity.fits(*demands):
                     capacity.take(*demands)
                     allocation[job.job_id] = probe
                     continue
-            if job.max_workers and job.max_ps and capacity.fits(job.worker_demand, job.ps_demand):
-                capacity.take(job.worker_demand, job.ps_demand)
-                growths[index] = _Growth(job, *self._savings_of(job.job_type))
+            first = first_grant(job)
+            if first is not None and capacity.fits(*(demands := demands_of(job, first))):
+                capacity.take(*demands)
+                growths[index] = _Growth(job, first, *self._savings_of(job.job_type))
         queue = [(-saving, index) for index, growth in growths.items() if (saving := growth.best_saving()) > 0]
         heapq.heapify(queue)
         while queue:
@@ -115,7 +118,7 @@ def _savings(grid: NDArray[np.float64]) -> tuple[Rows, Rows]:
 
 
 class _Growth:
-    """One job's way up from 1+1: what it holds and which task it would take next."""
+    """One job's way up from its first grant: what it holds and which task it would take next."""
 
     __slots__ = (
         "_by_ps",
@@ -129,9 +132,9 @@ class _Growth:
         "workers",
     )
 
-    def __init__(self, job: Job, by_worker: Rows, by_ps: Rows) -> None:
+    def __init__(self, job: Job, first: Allocation, by_worker: Rows, by_ps: Rows) -> None:
         self.job = job
-        self.workers = self.ps = 1
+        self.workers, self.ps = first.workers, first.ps
         self._by_worker, self._by_ps = by_worker, by_ps
         self._most_workers = min(job.max_workers, MAX_TASKS_PER_ROLE)
         self._most_ps = min(job.max_ps, MAX_TASKS_PER_ROLE)
