@@ -253,8 +253,10 @@ class PolicyContext:
     Attributes:
         seed: for policies that draw random numbers.
         true_speeds: the simulator's truth; None outside simulations, so that no live policy can come to depend on it.
+        measured_speeds: a fit to points that somebody measured beforehand; None where nobody did.
     """
 
     seed: int = 0
     true_speeds: SpeedModel | None = None
+    measured_speeds: SpeedModel | None = None
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))

@@ -3,10 +3,12 @@
 from policy_net.baselines.drf import build_drf
 from policy_net.baselines.marginal import build_marginal, build_oracle
 from policy_net.baselines.optimus import build_optimus, build_optimus_true_table
+from policy_net.baselines.optimus_fitted import build_optimus_fitted
 from policy_net.policy import register_policy
 
 register_policy("drf", build_drf)
 register_policy("optimus", build_optimus)
+register_policy("optimus-fitted", build_optimus_fitted)
 register_policy("optimus-true-table", build_optimus_true_table)
 register_policy("marginal", build_marginal)
 register_policy("oracle", build_oracle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +35,7 @@ from policy_net.commands.output import Output, OutputFormat
 from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
 from policy_net.learned import load_policy
 from policy_net.simulation.environment import Environment
+from policy_net.simulation.measured_points import read_measured_points
 from policy_net.simulation.replay import ReplayResult, replay
 from policy_net.simulation.workload import Workload
 
@@ -77,6 +79,10 @@ def replay_command(
     arrival_scale: ArrivalScale = 1.0,
     decide_on: DecideOnOption = None,
     job_kind: JobKindOption = "ps",
+    fit_points: Annotated[
+        Path | None,
+        typer.Option("--fit-points", help="Measured speeds (csv) to which optimus-fitted fits its speed model."),
+    ] = None,
     output: Output = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
@@ -98,11 +104,15 @@ def replay_command(
         job_kind=job_kind,
     )
     truth = options.speeds()
-    context = PolicyContext(seed=seed, true_speeds=truth)
+    measured = None if fit_points is None else read_measured_points(fit_points)
+    context = PolicyContext(seed=seed, true_speeds=truth, measured_speeds=measured)
     # Whatever cannot be used is found before the first minute is spent on what can.
     worlds = [(item, options.environment(item)) for item in (options.workload(source, truth) for source in workload)]
     for name in policy:
         load_policy(name, context)
+    if measured is not None:
+        for item, _ in worlds:
+            measured.require(spec.job_type for spec in item.jobs)
     if output is OutputFormat.TABLE:
         _print_assumptions(worlds)
     results = _run(worlds, policy, truth, context)

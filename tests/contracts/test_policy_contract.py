@@ -62,7 +62,7 @@ examples = settings(max_examples=25, deadline=None, suppress_health_check=[Healt
 
 
 def context(seed: int = 0) -> PolicyContext:
-    return PolicyContext(seed=seed, true_speeds=truth())
+    return PolicyContext(seed=seed, true_speeds=truth(), measured_speeds=truth())
 
 
 def assert_possible(state: ClusterState, decision: Decision) -> None:

@@ -12,10 +12,12 @@ import policy_net.baselines  # noqa: F401  (registers the names)
 from policy_net.domain import CapacityMode, PolicyContext
 from policy_net.policy import build_policy, policy_names
 from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.measured_points import read_measured_points
 from policy_net.simulation.replay import replay
 from policy_net.simulation.sources import load_workload
 from policy_net.simulation.speed import TableSpeedModel, read_speed_table
 from policy_net.simulation.workload import Workload
+from policy_net.throughput.measured import MeasuredFit
 
 SLOT_SECONDS = 1200.0
 NODES = (16, 24, 32, 96)
@@ -48,6 +50,11 @@ def truth(folder: Path) -> TableSpeedModel:
 
 
 @cache
+def measured(folder: Path) -> MeasuredFit:
+    return read_measured_points(folder.parent / "dl2" / "dl2_ps_worker_speed.csv")
+
+
+@cache
 def workload(folder: Path, trace: str) -> Workload:
     return load_workload(f"reference:{trace}@{folder / 'traces.csv'}")
 
@@ -57,7 +64,7 @@ def figures(folder: Path, trace: str, nodes: int, policy: str, mode: CapacityMod
     """One replay's figures in slots."""
     speeds = truth(folder)
     environment = Environment(nodes=nodes, decide_on=DecideOn.SLOT, capacity_mode=mode)
-    built = build_policy(policy, PolicyContext(true_speeds=speeds))
+    built = build_policy(policy, PolicyContext(true_speeds=speeds, measured_speeds=measured(folder)))
     result = replay(workload(folder, trace), environment, built, speeds, clock=lambda: 0.0).to_json()
     assert result["completed"] == result["jobs"]
     return {f"{name}_slots": result[f"{name}_seconds"] / SLOT_SECONDS for name in ("avg_jct", "max_jct", "makespan")}
@@ -65,7 +72,7 @@ def figures(folder: Path, trace: str, nodes: int, policy: str, mode: CapacityMod
 
 @pytest.mark.parametrize("mode", CapacityMode)
 @pytest.mark.parametrize("nodes", NODES)
-@pytest.mark.parametrize("policy", ["drf", "optimus-true-table", "oracle"])
+@pytest.mark.parametrize("policy", ["drf", "optimus-true-table", "optimus-fitted", "oracle"])
 def test_a_known_scheduler_does_as_it_did_elsewhere(
     folder: Path, expected: Expected, policy: str, nodes: int, mode: CapacityMode
 ) -> None:

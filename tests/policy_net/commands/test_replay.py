@@ -103,3 +103,18 @@ def test_a_bad_row_of_a_csv_is_named_by_file_and_line(tmp_path: Path, capsys) ->
     assert "bad.csv" in err
     assert "5" in err
     assert "-5" in err
+
+
+def test_fitting_to_measured_points_asks_for_them_and_for_all_models_of_the_workload(tmp_path: Path, capsys) -> None:
+    words = ["replay", "--workload", SMALL, "--policy", "optimus-fitted", "-o", "json"]
+    assert _policy_net(*words) == 2
+    assert "give them with replay's --fit-points FILE" in capsys.readouterr().err
+    points = tmp_path / "points.csv"
+    cells = [(1, 1), (4, 1), (1, 4), (4, 4), (8, 2)]
+    rows = {model: [f"{model},{ps},{w},{50 + ps}" for ps, w in cells] for model in ("wlm", "resnext-110")}
+    points.write_text("\n".join(["model,num_ps,num_workers,samples_per_s", *rows["wlm"]]))
+    assert _policy_net(*words, "--fit-points", str(points)) == 2
+    assert "no points for model 'resnext-110'" in capsys.readouterr().err
+    points.write_text("\n".join(["model,num_ps,num_workers,samples_per_s", *rows["wlm"], *rows["resnext-110"]]))
+    assert _policy_net(*words, "--fit-points", str(points)) == 0
+    assert json.loads(capsys.readouterr().out)[0]["completed"] == 6
