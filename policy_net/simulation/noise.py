@@ -33,13 +33,17 @@ def noise_factor(key: int, decision_index: int, relative_sd: float) -> float:
     """The factor on the true speed of one job after one decision."""
     if relative_sd == 0.0:
         return 1.0
-    first = _mix((key + (2 * decision_index + 1) * _STEP) & _MASK)
-    second = _mix((key + (2 * decision_index + 2) * _STEP) & _MASK)
+    variance = math.log1p(relative_sd * relative_sd)
+    return math.exp(math.sqrt(variance) * normal(key, decision_index) - variance / 2.0)
+
+
+def normal(key: int, index: int) -> float:
+    """A standard normal number, the index-th of a key."""
+    first = _mix((key + (2 * index + 1) * _STEP) & _MASK)
+    second = _mix((key + (2 * index + 2) * _STEP) & _MASK)
     # Box-Muller on two uniform numbers in (0, 1]; the top 53 bits fill a float exactly.
     radius = math.sqrt(-2.0 * math.log(((first >> 11) + 1) * 2.0**-53))
-    normal = radius * math.cos(2.0 * math.pi * (second >> 11) * 2.0**-53)
-    variance = math.log1p(relative_sd * relative_sd)
-    return math.exp(math.sqrt(variance) * normal - variance / 2.0)
+    return radius * math.cos(2.0 * math.pi * (second >> 11) * 2.0**-53)
 
 
 def uniform(key: int, index: int) -> float:
