@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from policy_net.domain import CapacityMode
 from policy_net.learning.replay import REPLAY_SAMPLES
 from policy_net.learning.settings import ActorCriticSettings
+from policy_net.simulation.job_kinds import JobKindChoice
 
 Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
@@ -44,8 +45,8 @@ class EpisodeSettings(_Section):
     """Which run of `limit_jobs` jobs of a csv is taken; the first is 0."""
     limit_jobs: int | None = Field(None, ge=1)
     """At most so many jobs; all of them unless set."""
-    job_kind: str = "ps"
-    """How the jobs of a csv exchange gradients; parameter servers, since that is what the policy resizes."""
+    job_kind: JobKindChoice = JobKindChoice.PS
+    """How the jobs of a csv train: ps, async or allreduce; mix: half ps, half allreduce, drawn from the seed."""
     arrival_scale: float = Field(1.0, gt=0.0, le=1000.0)
     """Multiplies the times between arrivals; 1 leaves the workload as it is."""
 

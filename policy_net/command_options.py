@@ -14,6 +14,7 @@ import typer
 from policy_net.domain import CapacityMode, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.job_kinds import JobKindChoice
 from policy_net.simulation.sources import WorkloadOptions, load_workload
 from policy_net.simulation.speed import default_speeds, read_speed_table
 from policy_net.simulation.workload import Workload
@@ -46,7 +47,10 @@ DecideOnOption = Annotated[
     DecideOn | None,
     typer.Option("--decide-on", help="Unless given: slot for generated and reference workloads, event for a csv."),
 ]
-JobKindOption = Annotated[str, typer.Option("--job-kind", help="How the jobs of a csv train; ps so far.")]
+JobKindOption = Annotated[
+    JobKindChoice,
+    typer.Option("--job-kind", help="How the jobs of a csv train; mix: half ps, half allreduce, drawn from the seed."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class WorldOptions:
     capacity: CapacityMode = CapacityMode.NODES
     arrival_scale: float = 1.0
     decide_on: DecideOn | None = None
-    job_kind: str = "ps"
+    job_kind: JobKindChoice = JobKindChoice.PS
 
     def speeds(self) -> SpeedModel:
         """The simulator's truth.

@@ -36,6 +36,7 @@ from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
 from policy_net.learned import load_policy
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.measured_points import read_measured_points
+from policy_net.simulation.job_kinds import JobKindChoice
 from policy_net.simulation.replay import ReplayResult, replay
 from policy_net.simulation.workload import Workload
 
@@ -78,7 +79,7 @@ def replay_command(
     capacity: Capacity = CapacityMode.NODES,
     arrival_scale: ArrivalScale = 1.0,
     decide_on: DecideOnOption = None,
-    job_kind: JobKindOption = "ps",
+    job_kind: JobKindOption = JobKindChoice.PS,
     fit_points: Annotated[
         Path | None,
         typer.Option("--fit-points", help="Measured speeds (csv) to which optimus-fitted fits its speed model."),

@@ -43,6 +43,7 @@ from policy_net.learning.settings import ActorCriticSettings, ImitationSettings,
 from policy_net.network import initial_weights
 from policy_net.policy import build_policy
 from policy_net.simulation.catalogue import MODEL_NAMES
+from policy_net.simulation.job_kinds import JobKindChoice
 
 DEFAULT_JOBS_PER_BATCH = 20
 """Source: DL2 §6.1 (J = 20)."""
@@ -89,7 +90,7 @@ def train(
     capacity: Capacity = CapacityMode.NODES,
     arrival_scale: ArrivalScale = 1.0,
     decide_on: DecideOnOption = None,
-    job_kind: JobKindOption = "ps",
+    job_kind: JobKindOption = JobKindChoice.PS,
     debug: Debug = False,
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""

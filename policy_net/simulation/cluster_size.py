@@ -43,6 +43,8 @@ class ClusterSize:
             taken = profile.worker_demand * workers
             if count and not taken.fits_in(self.node):
                 return False
+            if not profile.kind.uses_ps:
+                continue
             servers += count * ((self.node - taken).cpu_milli // profile.ps_demand.cpu_milli)
         return allocation.ps <= servers
 
@@ -61,7 +63,9 @@ def clipped_gpu_load(requests: Sequence[GpuRequest]) -> float:
     return math.fsum(gpu_seconds) / (end - start)
 
 
-def nodes_for(requests: Sequence[GpuRequest], load: float, gpus_per_node: int) -> int:
-    """Nodes that hold the largest request, and the load at 90%."""
+def nodes_for(
+    requests: Sequence[GpuRequest], load: float, gpus_per_node: int, target_load: float = TARGET_LOAD
+) -> int:
+    """Nodes that hold the largest request, and the load at 90% or what else is wanted."""
     largest = max(request.gpus for request in requests)
-    return math.ceil(max(largest, load / TARGET_LOAD) / gpus_per_node)
+    return math.ceil(max(largest, load / target_load) / gpus_per_node)

@@ -88,7 +88,10 @@ def generate(settings: GeneratorSettings) -> Workload:
                 samples_per_epoch=profile.samples_per_epoch,
                 worker_demand=profile.worker_demand,
                 ps_demand=profile.ps_demand,
-                requested=UNSTATED_REQUEST,
+                requested=profile.unstated_request,
+                max_ps=profile.most_ps,
+                kind=profile.kind,
+                min_ps=profile.least_ps,
             )
         )
     suggested = math.ceil(min(NODES_PER_JOB * settings.jobs, NODES_PER_ARRIVAL * settings.max_arrivals))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from policy_net.domain import JobKind
 from policy_net.errors import BadInput
 from policy_net.simulation.catalogue import MODEL_NAMES, SLOT_SECONDS, UNSTATED_REQUEST, find_model
 from policy_net.simulation.csv_rows import read_rows
@@ -33,7 +34,7 @@ def read_reference(path: Path, trace: str) -> Workload:
         if job_id in seen:
             raise row.bad("job_id", f"{job_id!r} occurs twice in trace {trace!r}", "give every job its own id")
         seen.add(job_id)
-        profile = find_model(row.text("model"))
+        profile = find_model(row.text("model"), JobKind.PS)
         if profile is None:
             raise row.bad("model", f"is {row.text('model')!r}", f"use one of {', '.join(MODEL_NAMES)}")
         epochs = row.number("epochs")

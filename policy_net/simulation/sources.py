@@ -14,7 +14,7 @@ from typing import Any
 
 from policy_net.errors import BadInput
 from policy_net.simulation.arrivals import ARRIVAL_PATTERNS
-from policy_net.simulation.catalogue import MODEL_NAMES, find_model
+from policy_net.simulation.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.simulation.generator import SIZES, GeneratorSettings, generate
 from policy_net.simulation.reference import read_reference
 from policy_net.simulation.source_options import WorkloadOptions
@@ -28,6 +28,7 @@ GENERATOR_PREFIX = "dl2:"
 REFERENCE_PREFIX = "reference:"
 LARGEST_NUMBER = 1_000_000
 """Most jobs, arrivals a slot, and weight: beyond it a generator's option is a slip of the pen."""
+_MIX_NAMES = ", ".join((*MODEL_NAMES, f"{MODEL_NAMES[0]}-async and so on", *ALLREDUCE_MODEL_NAMES))
 GENERATOR_OPTIONS = ("jobs", "arrivals", "max-arrivals", "sizes", "seed", "mix")
 
 
@@ -103,7 +104,7 @@ def _parse_mix(text: str, where: str) -> dict[str, float]:
         name, star, weight_text = (piece.strip() for piece in part.partition("*"))
         profile = find_model(name)
         if profile is None:
-            raise BadInput(f"{where}: no model {name!r}; write MODEL+MODEL*WEIGHT with {', '.join(MODEL_NAMES)}")
+            raise BadInput(f"{where}: no model {name!r}; write MODEL+MODEL*WEIGHT with {_MIX_NAMES}")
         try:
             weight = float(weight_text) if star else 1.0
         except ValueError:
@@ -115,7 +116,7 @@ def _parse_mix(text: str, where: str) -> dict[str, float]:
         if profile.name in weights:
             raise BadInput(f"{where}: model {profile.name} is given twice")
         weights[profile.name] = weight
-    return {name: weights[name] for name in MODEL_NAMES if name in weights}
+    return {name: weights[name] for name in CATALOGUE if name in weights}
 
 
 def _window_of(workload: Workload, options: WorkloadOptions) -> Workload:

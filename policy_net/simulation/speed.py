@@ -12,8 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, SpeedModel
+from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind, SpeedModel
 from policy_net.errors import BadInput
+from policy_net.simulation.allreduce_speeds import FITTED_RINGS, allreduce_speeds
+from policy_net.simulation.async_speeds import FITTED_QUEUES, async_grid
+from policy_net.simulation.catalogue import CATALOGUE, ModelProfile
 from policy_net.simulation.csv_rows import Row, read_rows
 from policy_net.simulation.fitted_speeds import FITTED_SPEEDS, SpeedConstants
 
@@ -64,20 +67,32 @@ class TableSpeedModel:
 
 
 class FittedSpeedModel(TableSpeedModel):
-    """Speeds from fitted constants: the truth that ships with the package.
+    """Speeds of every type of the catalogue from fitted constants: the truth that ships with the package."""
+
+    def __init__(self) -> None:
+        super().__init__({name: _grid_of(profile) for name, profile in CATALOGUE.items()}, "the fitted constants")
+
+
+def _grid_of(profile: ModelProfile) -> NDArray[np.float64]:
+    """The grid of one type, by its kind."""
+    if profile.kind is JobKind.ALLREDUCE:
+        grid = np.zeros((GRID_SIDE, GRID_SIDE))
+        grid[0] = allreduce_speeds(FITTED_RINGS[profile.family], profile.global_batch)
+        return grid
+    synchronous = fitted_grid(FITTED_SPEEDS[profile.family])
+    if profile.kind is JobKind.ASYNC:
+        return async_grid(FITTED_QUEUES[profile.family], one_worker=synchronous[:, 1])
+    return synchronous
+
+
+def fitted_grid(constants: SpeedConstants) -> NDArray[np.float64]:
+    """The grid, shape (17, 17) [ps, workers] in samples/s, that the constants of a synchronous PS model stand for.
 
     With p PSs and w workers: log speed = A[p] + Σ_j b[j]·(log w)^j + Σ_{i,j=1..3} c[i, j]·(log p)^i·(log w)^j.
     A[p] is free for every p because parameters are sharded in whole blocks: the largest shard, which sets the pace,
     does not shrink smoothly (5 and 11 PSs stand out in most models). Workers add compute and, beyond a point, more
     traffic than they are worth, which is smooth; so is the way in which more PSs move that point.
     """
-
-    def __init__(self, constants: Mapping[str, SpeedConstants] = FITTED_SPEEDS) -> None:
-        super().__init__({name: fitted_grid(values) for name, values in constants.items()}, "the fitted constants")
-
-
-def fitted_grid(constants: SpeedConstants) -> NDArray[np.float64]:
-    """The grid, shape (17, 17) [ps, workers] in samples/s, that a model's constants stand for."""
     log_count = np.log(np.arange(1, GRID_SIDE))
     powers = log_count[:, None] ** np.arange(1, 1 + len(constants.workers))
     log_speed = np.array(constants.servers)[:, None] + powers @ np.array(constants.workers)

@@ -2,30 +2,37 @@
 
 A trace knows no models, speeds or parameter servers. The assumptions below are printed with every result.
 
-- A GPU model is assigned to every job from the seed and the job's id, so that a job is of the same model in every
-  window; a `model` column that names a known model is believed.
-- Requests above 16 GPUs count as 16, and become that many workers, with as many PSs (at most 16) as make that many
-  workers fastest, out of those that the CPU which a node has beside every GPU leaves room for. Thus a request never
-  takes more than its share of CPU, and GPUs are the measure of load. Without this bound one VGG-16 worker would take
-  14 PSs, the CPU of almost 4 default nodes.
+- A GPU model of the chosen kind is assigned to every job from the seed and the job's id, so that a job is of the same
+  model in every window; a `model` column that names a known model is believed.
+- Requests above 16 GPUs count as 16, and become that many workers. An all-reduce job asks for nothing else. A PS job
+  asks for as many PSs (at most 16) as make that many workers fastest, out of those that the CPU which a node has
+  beside every GPU leaves room for. Thus a request never takes more than its share of CPU, and GPUs are the measure of
+  load. Without this bound one VGG-16 worker would take 14 PSs, the CPU of almost 4 default nodes.
 - The job's work is what that allocation trains in the recorded duration.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, SpeedModel
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.simulation.catalogue import CATALOGUE, GPU_MODEL_NAMES, ModelProfile, find_model
+from policy_net.simulation.assigned_models import assigned_profile, stated_profile
+from policy_net.simulation.catalogue import ModelProfile
 from policy_net.simulation.cluster_size import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
 from policy_net.simulation.loaders.csv_trace import read_csv
 from policy_net.simulation.loaders.record import RecordedJob, Recording
 from policy_net.simulation.source_options import WorkloadOptions
 from policy_net.simulation.window import take_window
 from policy_net.simulation.workload import JobSpec, Workload
+
+_KIND_WORDS = {
+    JobKind.PS: "synchronous over parameter servers",
+    JobKind.ASYNC: "asynchronous over parameter servers",
+    JobKind.ALLREDUCE: "by all-reduce",
+}
 
 
 def read_trace(path: Path, options: WorkloadOptions) -> Workload:
@@ -55,7 +62,11 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
     load = clipped_gpu_load(requests)
     suggested = nodes_for(requests, load, options.gpus_per_node)
     cluster = ClusterSize(suggested, options.gpus_per_node, options.cpus_per_node)
-    profiles = [_profile(job, options.seed) for job in chosen]
+    stated = [stated_profile(job, options.job_kind, options.seed) for job in chosen]
+    profiles = [
+        profile or assigned_profile(job, options.job_kind, options.seed)
+        for job, profile in zip(chosen, stated, strict=True)
+    ]
     jobs = [
         _to_job(recording, job, request, profile, cluster, options.speeds)
         for job, request, profile in zip(chosen, requests, profiles, strict=True)
@@ -65,10 +76,9 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         f"{path.name}: jobs {_range(options, len(chosen))} of {len(recording.records)} by submit time,"
         " time from the first",
         *recording.notes,
-        *_notes_on_rows(chosen, profiles, options.seed),
-        "every GPU asked for is a worker; PSs: the number (at most 16) with which that many workers train fastest,"
-        f" within the CPU beside the GPUs ({options.cpus_per_node} CPU and {options.gpus_per_node} GPU a node)",
-        "work = recorded duration × speed at the requested workers and PSs",
+        *_notes_on_models(chosen, stated, profiles, options.seed),
+        *_notes_on_requests(chosen, profiles, options),
+        "work = recorded duration × speed at the requested size",
         f"load: {load:.1f} GPUs on average (durations clipped at the last submission), largest request"
         f" {max(request.gpus for request in requests)}; a load of 0.9 suggests {suggested} nodes",
     ]
@@ -80,18 +90,10 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
     return Workload(recording.name, tuple(jobs), tuple(notes), suggested_nodes=suggested, slotted=False)
 
 
-def _profile(job: RecordedJob, seed: int) -> ModelProfile:
-    """The stated model if it is known, else one assigned from the seed and the job's id."""
-    profile = find_model(job.model) if job.model else None
-    if profile is None:
-        digest = hashlib.sha256(f"{seed}:{job.job_id}".encode()).digest()
-        name = GPU_MODEL_NAMES[int.from_bytes(digest[:8], "big") % len(GPU_MODEL_NAMES)]
-        profile = CATALOGUE[name]
-    return profile
-
-
 def suitable_ps(profile: ModelProfile, workers: int, cluster: ClusterSize, speeds: SpeedModel) -> int:
-    """The number of PSs (at least 1) that makes `workers` fastest within the CPU beside the GPUs; ties: the fewest."""
+    """The number of PSs that makes `workers` fastest within the CPU beside the GPUs (at least 1); ties: the fewest."""
+    if not profile.kind.uses_ps:
+        return 0
     cpu_beside_gpu = cluster.cpus_per_node * 1000 / cluster.gpus_per_node - profile.worker_demand.cpu_milli
     room = int(workers * cpu_beside_gpu // profile.ps_demand.cpu_milli)
     most = min(max(room, 1), MAX_TASKS_PER_ROLE)
@@ -106,7 +108,8 @@ def _to_job(
     cluster: ClusterSize,
     speeds: SpeedModel,
 ) -> JobSpec:
-    for role, demand in (("worker", profile.worker_demand), ("PS", profile.ps_demand)):
+    demands = {"worker": profile.worker_demand} | ({"PS": profile.ps_demand} if profile.kind.uses_ps else {})
+    for role, demand in demands.items():
         if not demand.fits_in(cluster.node):
             raise recording.bad(
                 job,
@@ -132,22 +135,46 @@ def _to_job(
         worker_demand=profile.worker_demand,
         ps_demand=profile.ps_demand,
         requested=Allocation(workers, ps),
+        max_ps=profile.most_ps,
+        kind=profile.kind,
+        min_ps=profile.least_ps,
     )
 
 
-def _notes_on_rows(chosen: Sequence[RecordedJob], profiles: Sequence[ModelProfile], seed: int) -> list[str]:
-    """What was assumed about single rows, and how many of them it concerns."""
-    stated = sum(job.model is not None and find_model(job.model) is not None for job in chosen)
-    unknown = sum(job.model is not None and find_model(job.model) is None for job in chosen)
-    capped = sum(job.gpus > MAX_TASKS_PER_ROLE for job in chosen)
-    cpu_only = sum(profile.worker_demand.gpu == 0 for profile in profiles)
-    notes = [f"models: {stated} as the file says, {len(chosen) - stated} assigned from seed {seed} among GPU models"]
+def _notes_on_models(
+    chosen: Sequence[RecordedJob], stated: Sequence[ModelProfile | None], profiles: Sequence[ModelProfile], seed: int
+) -> list[str]:
+    """What the jobs are taken to train, and how many of them the record itself says it of."""
+    believed = sum(profile is not None for profile in stated)
+    unknown = sum(bool(job.model) and profile is None for job, profile in zip(chosen, stated, strict=True))
+    kinds = Counter(profile.kind for profile in profiles)
+    notes = [
+        "jobs: " + ", ".join(f"{kinds[kind]} {_KIND_WORDS[kind]}" for kind in JobKind if kinds[kind]),
+        f"models: {believed} as the file says, {len(chosen) - believed} assigned from seed {seed} among GPU models",
+    ]
     if unknown:
         notes.append(f"{unknown} jobs name a model that is not known; theirs are assigned")
+    return notes
+
+
+def _notes_on_requests(
+    chosen: Sequence[RecordedJob], profiles: Sequence[ModelProfile], options: WorkloadOptions
+) -> list[str]:
+    """What the requests for GPUs are turned into."""
+    notes = ["every GPU asked for is a worker"]
+    if any(profile.kind.uses_ps for profile in profiles):
+        notes.append(
+            "PSs: the number (at most 16) with which that many workers train fastest, within the CPU beside the GPUs"
+            f" ({options.cpus_per_node} CPU and {options.gpus_per_node} GPU a node)"
+        )
+    if any(profile.kind is JobKind.ASYNC for profile in profiles):
+        notes.append("speeds of asynchronous jobs follow from synchronous measurements; stale gradients cost nothing")
+    cpu_only = sum(profile.worker_demand.gpu == 0 for profile in profiles)
     if cpu_only:
         notes.append(
             f"{cpu_only} jobs are of CPU-only models: their GPUs count as workers and as load, but take no GPU"
         )
+    capped = sum(job.gpus > MAX_TASKS_PER_ROLE for job in chosen)
     if capped:
         notes.append(f"{capped} requests above {MAX_TASKS_PER_ROLE} GPUs count as {MAX_TASKS_PER_ROLE}")
     return notes

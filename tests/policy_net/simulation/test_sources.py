@@ -38,7 +38,7 @@ def test_what_a_generator_source_leaves_out_has_its_default() -> None:
         ("jobs=1,jobs=2", "jobs is given twice"),
         ("arrivals=bursty", "arrivals is 'bursty'; use one of google, uniform, poisson"),
         ("sizes=small", "sizes is 'small'; use one of fixed, varied"),
-        ("mix=bert", "mix: no model 'bert'.*resnet-50, vgg-16"),
+        ("mix=llama", "mix: no model 'llama'.*resnet-50, vgg-16.*bert-128-allreduce"),
         ("mix=", "mix: no model ''"),
         ("mix=wlm+wlm*2", "mix: model wlm is given twice"),
         ("mix=wlm*0", "the weight of wlm is '0'"),
@@ -59,7 +59,7 @@ def test_a_reference_source_without_trace_or_file_is_refused(source: str) -> Non
 
 
 def test_a_source_of_no_kind_is_answered_with_the_kinds() -> None:
-    with pytest.raises(BadInput, match=r"'nothing\.csv': no such file; give a csv file, reference:.* or dl2:"):
+    with pytest.raises(BadInput, match=r"'nothing\.csv': no such file; give a csv file, philly:FILE, .*, reference:.* or dl2:"):
         load_workload("nothing.csv")
     with pytest.raises(BadInput, match="no such file"):
         load_workload("x" * 5000)
@@ -100,7 +100,7 @@ def test_arrival_scale_stretches_time_and_keeps_work_and_cluster(tmp_path: Path)
         ({"window": 1}, "add limit-jobs"),
         ({"window": -1}, "window is -1"),
         ({"seed": -1}, "seed is -1"),
-        ({"job_kind": "allreduce"}, "job-kind 'allreduce' is not supported; use ps"),
+        ({"job_kind": "magic"}, "job-kind is 'magic'; use ps, async, allreduce, mix"),
         ({"arrival_scale": 0.0}, "arrival-scale is 0"),
         ({"arrival_scale": float("nan")}, "arrival-scale is nan"),
     ],

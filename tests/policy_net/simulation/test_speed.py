@@ -60,8 +60,8 @@ def test_counts_that_no_job_may_have_are_refused(ps: int, workers: int) -> None:
 
 
 def test_an_unknown_model_is_named_with_those_there_are() -> None:
-    with pytest.raises(BadInput, match=r"'bert'.*resnet-50"):
-        default_speeds().grid("bert")
+    with pytest.raises(BadInput, match=r"'llama'.*resnet-50"):
+        default_speeds().grid("llama")
 
 
 def test_a_grid_cannot_be_written_to() -> None:
