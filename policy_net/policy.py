@@ -48,8 +48,8 @@ def policy_names() -> tuple[str, ...]:
     return tuple(sorted(_factories))
 
 
-def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:
-    """Build a registered policy.
+def policy_factory(name: str) -> PolicyFactory:
+    """What builds a registered policy.
 
     Raises:
         UnknownPolicy: no policy has this name.
@@ -59,4 +59,13 @@ def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:
         raise UnknownPolicy(
             f"unknown policy {name!r}: use one of {', '.join(policy_names())}, or the path of a policy file"
         )
-    return factory(context)
+    return factory
+
+
+def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:
+    """Build a registered policy.
+
+    Raises:
+        UnknownPolicy: no policy has this name.
+    """
+    return policy_factory(name)(context)

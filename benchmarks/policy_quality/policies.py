@@ -1,0 +1,52 @@
+"""Which schedulers are compared, what they may know, and where each applies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.policy_quality.cells import Cell, SyntheticCell
+from policy_net.policy import policy_names
+
+REFERENCE_ON_REAL = "fifo"
+"""What clusters do: jobs of the requested size in order of arrival."""
+REFERENCE_ON_SYNTHETIC = "drf"
+"""Made-up jobs ask for no size of their own, so DL2's reference stands in."""
+
+PUBLISHED = ("fifo", "fifo-backfill", "las", "srtf", "drf", "tetris", "optimus")
+"""Schedulers of others that a cluster could run: no knowledge of the truth."""
+HEURISTICS = (*PUBLISHED, "drf-peak", "optimus-sr")
+"""The same with our own plain improvements: the bar for whoever claims that learning pays."""
+
+TRUTH_KNOWING = frozenset({"oracle", "optimus-true-table"})
+"""Given the simulator's speeds: yardsticks that no cluster can run."""
+
+PS_ONLY = frozenset({"optimus-fitted"})
+"""Given measured speeds of parameter-server jobs only."""
+
+COST = {"fifo": 0.6, "fifo-backfill": 1.5, "drf": 2.0, "optimus": 3.0}
+"""Rough CPU time relative to the others, so that what takes long is begun first."""
+
+
+def default_policies(*, has_measured_points: bool) -> list[str]:
+    """Every registered scheduler that can run, references first and those who know the truth last."""
+    names = [name for name in policy_names() if has_measured_points or name not in PS_ONLY]
+    order = {name: place for place, name in enumerate(HEURISTICS)}
+    return sorted(names, key=lambda name: (name in TRUTH_KNOWING, order.get(name, len(order)), name))
+
+
+def applies(policy: str, cell: Cell) -> bool:
+    """Whether a policy can run in a cell at all, or would only repeat another's figures there."""
+    if isinstance(cell, SyntheticCell):
+        return True
+    return policy not in PS_ONLY and not policy.endswith("-authors")
+
+
+def rough_cost(policy: str, cell: Cell) -> float:
+    """About how long a cell takes, in any unit."""
+    nodes = cell.nodes if isinstance(cell, SyntheticCell) else 0
+    return COST.get(policy, 1.0) * cell.jobs * (1 + nodes / 200)
+
+
+def missing_references(policies: Sequence[str]) -> list[str]:
+    """The references that a comparison needs and a list of policies lacks."""
+    return [name for name in (REFERENCE_ON_REAL, REFERENCE_ON_SYNTHETIC) if name not in policies]

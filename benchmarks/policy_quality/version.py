@@ -1,0 +1,104 @@
+"""What a figure depends on: a digest of the code that produced it, so that a resumed run never mixes two versions.
+
+Only code counts that is imported, directly or not, by the simulator or by the policy; comments and docstrings do not.
+So a figure outlives a new scheduler, a new loader of another format, or a better explanation.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import policy_net.baselines  # noqa: F401  (registers the policies' names)
+from policy_net.policy import policy_factory, policy_names
+
+WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.simulation.replay")
+LEARNED_MODULE = "policy_net.learned"
+OURS = ("policy_net", "benchmarks")
+
+
+def policy_version(policy: str) -> str:
+    """A digest of the code behind a registered policy's figures; for a policy file, of its content as well.
+
+    Raises:
+        OSError: the policy file cannot be read.
+    """
+    if policy in policy_names():
+        return code_digest((*WORLD_MODULES, policy_factory(policy).__module__))
+    content = hashlib.sha256(Path(policy).read_bytes()).hexdigest()
+    return f"{code_digest((*WORLD_MODULES, LEARNED_MODULE))}-{content[:16]}"
+
+
+@lru_cache(maxsize=None)
+def code_digest(modules: tuple[str, ...]) -> str:
+    """A digest of these modules and all modules of ours that they import, directly or not."""
+    digest = hashlib.sha256()
+    for module in sorted(_closure(modules)):
+        digest.update(f"{module}\n{_code(module)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _closure(modules: Iterable[str]) -> set[str]:
+    """The modules and what they import; packages' own files are left out, as they only re-export and register."""
+    waiting, found = list(modules), set[str]()
+    while waiting:
+        module = waiting.pop()
+        if module in found or _file(module) is None:
+            continue
+        found.add(module)
+        waiting += _imports(module)
+    return found
+
+
+@lru_cache(maxsize=None)
+def _file(module: str) -> Path | None:
+    """The source of a module of ours; None for packages and for what is no module."""
+    if module.partition(".")[0] not in OURS:
+        return None
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:  # the parent is no package: a name in a module
+        return None
+    if spec is None or spec.origin is None or spec.submodule_search_locations is not None:
+        return None
+    return Path(spec.origin)
+
+
+@lru_cache(maxsize=None)
+def _tree(module: str) -> ast.Module:
+    file = _file(module)
+    assert file is not None  # noqa: S101  (only modules with a source are asked for; narrows the type)
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _imports(module: str) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return names
+
+
+@lru_cache(maxsize=None)
+def _code(module: str) -> str:
+    """The module without comments, layout and docstrings."""
+    tree = _tree(module)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [  # type: ignore[attr-defined]  # every node with a list for a body takes one
+                statement
+                for statement in body
+                if not (
+                    isinstance(statement, ast.Expr)
+                    and isinstance(statement.value, ast.Constant)
+                    and isinstance(statement.value.value, str)
+                )
+            ]
+    return ast.dump(tree)
