@@ -1,5 +1,8 @@
 """Heuristic schedulers, one file each, as their papers define them; importing the package registers their names."""
 
+from policy_net.baselines.authors import build_drf_authors, build_srtf_authors
+from policy_net.baselines.authors_optimus import build_optimus_authors
+from policy_net.baselines.authors_tetris import build_tetris_authors
 from policy_net.baselines.drf import build_drf
 from policy_net.baselines.marginal import build_marginal, build_oracle
 from policy_net.baselines.optimus import build_optimus, build_optimus_true_table
@@ -12,3 +15,7 @@ register_policy("optimus-fitted", build_optimus_fitted)
 register_policy("optimus-true-table", build_optimus_true_table)
 register_policy("marginal", build_marginal)
 register_policy("oracle", build_oracle)
+register_policy("drf-authors", build_drf_authors)
+register_policy("srtf-authors", build_srtf_authors)
+register_policy("tetris-authors", build_tetris_authors)
+register_policy("optimus-authors", build_optimus_authors)
