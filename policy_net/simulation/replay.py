@@ -97,7 +97,7 @@ def replay(
     decide_seconds: list[float] = []
     timeline: dict[str, list[tuple[float, int, int]]] = {}
     watch = TrainingWatch(workload)
-    idle_decisions = completed = 0
+    idle_decisions = waiting_decisions = completed = 0
     while not simulation.finished:
         state, trigger = simulation.observe()
         before = clock()
@@ -113,7 +113,7 @@ def replay(
         if idle_decisions >= MAX_IDLE_DECISIONS:
             raise NoProgress(
                 f"policy {policy.name!r} let none of the {len(state.jobs)} remaining jobs of workload"
-                f" {workload.name!r} train in {idle_decisions} decisions up to {simulation.time_seconds:.0f} s"
+                f" {workload.name!r} train in {waiting_decisions} decisions up to {simulation.time_seconds:.0f} s"
                 f" (the first is {state.jobs[0].job_id!r}): the replay would never end"
             )
         if record_timeline:
