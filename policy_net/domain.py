@@ -197,10 +197,12 @@ class Progress:
 
     Attributes:
         allocation: what the job really held.
-        seconds: how long it held it (less than the interval if it finished in between).
-        samples: trained samples in that time; zero for a one-sided allocation.
+        seconds: how long it trained with it: less than the interval if it finished or lost a task in between, without
+            the time that it paused, and zero for fewer tasks than it trains with. So samples / seconds is its speed.
+        samples: trained samples in that time.
         epochs: `samples` in epochs of this job.
         remaining_epochs: at the *start* of the interval.
+        paused_seconds: how long it held its tasks but paused first, because of a resize or a resumption.
     """
 
     job_id: str
@@ -211,6 +213,7 @@ class Progress:
     epochs: float
     remaining_epochs: float
     finished: bool = False
+    paused_seconds: float = 0.0
 
 
 class SpeedModel(Protocol):

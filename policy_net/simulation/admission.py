@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from policy_net.domain import CapacityMode, ClusterState, Decision, Resources
+from policy_net.domain import CapacityMode, ClusterState, Decision, Node, Resources
 from policy_net.errors import BadInput, InvalidAllocation
-from policy_net.placement.capacity import open_capacity
+from policy_net.placement.capacity import Capacity, open_capacity
 from policy_net.simulation.environment import Environment
+from policy_net.simulation.node_changes import planned_node_sets
 from policy_net.simulation.workload import JobSpec, Workload
 
 
@@ -27,29 +28,47 @@ def check_jobs_can_run(
     """Refuse a workload with a job that could never make progress, instead of simulating for ever.
 
     Raises:
-        BadInput: one worker and one PS of a job do not fit the empty cluster, or it trains at no size that its caps
-            allow.
+        BadInput: the least with which a job trains never fits the empty cluster, whatever changes of nodes are
+            planned, or it trains at no size that its caps allow.
     """
-    empty = ClusterState(0.0, environment.node_list, (), environment.slot_seconds, environment.capacity_mode)
+    phases = planned_node_sets(environment)
     checked: set[tuple[object, ...]] = set()
     for job in workload.jobs:
-        kind = (job.job_type, job.worker_demand, job.ps_demand, job.max_workers, job.max_ps)
+        caps = (job.min_workers, job.max_workers, job.min_ps, job.max_ps)
+        kind = (job.job_type, job.worker_demand, job.ps_demand, *caps)
         if kind in checked:
             continue
         checked.add(kind)
-        if not open_capacity(empty).fits(job.worker_demand, job.ps_demand):
+        demands = (job.worker_demand,) * job.min_workers + (job.ps_demand,) * job.min_ps
+        if not any(_empty(nodes, environment).fits(*demands) for nodes in phases):
             raise BadInput(
-                f"workload {workload.name!r}: job {job.job_id!r} never fits: one worker ({_text(job.worker_demand)})"
-                f" and one PS ({_text(job.ps_demand)}) need more than {environment.nodes} node(s) of"
-                f" {environment.cpus_per_node} CPU + {environment.gpus_per_node} GPU have:"
-                " use larger nodes or leave the job out"
+                f"workload {workload.name!r}: job {job.job_id!r} never fits: {_least(job)} need more than"
+                f" {environment.nodes} node(s) of {environment.cpus_per_node} CPU + {environment.gpus_per_node} GPU"
+                " have: use larger nodes or leave the job out"
             )
-        rows = grids[job.job_type][: job.max_ps + 1]
-        if not any(speed > 0 for row in rows for speed in row[: job.max_workers + 1]):
+        rows = grids[job.job_type][job.min_ps : job.max_ps + 1]
+        if not any(speed > 0 for row in rows for speed in row[job.min_workers : job.max_workers + 1]):
             raise BadInput(
                 f"workload {workload.name!r}: job {job.job_id!r} never trains: the speed of type {job.job_type!r} is 0"
-                f" up to {job.max_workers} workers and {job.max_ps} PSs: correct the speed table or leave the job out"
+                f" from {job.min_workers} to {job.max_workers} workers and {job.min_ps} to {job.max_ps} PSs:"
+                " correct the speed table or leave the job out"
             )
+
+
+def _empty(nodes: tuple[Node, ...], environment: Environment) -> Capacity:
+    return open_capacity(ClusterState(0.0, nodes, (), environment.slot_seconds, environment.capacity_mode))
+
+
+def _least(job: JobSpec) -> str:
+    """The least with which a job trains, in words."""
+    parts = [_tasks(job.min_workers, "worker", job.worker_demand), _tasks(job.min_ps, "PS", job.ps_demand)]
+    return " and ".join(filter(None, parts))
+
+
+def _tasks(count: int, role: str, demand: Resources) -> str:
+    if count == 0:
+        return ""
+    return f"one {role} ({_text(demand)})" if count == 1 else f"{count} {role}s ({_text(demand)} each)"
 
 
 def check_decision(
@@ -79,13 +98,13 @@ def check_decision(
         )
 
 
-def check_placement(decision: Decision, present: Mapping[str, Demanding], environment: Environment) -> None:
+def check_placement(decision: Decision, present: Mapping[str, Demanding], nodes: Sequence[Node]) -> None:
     """Check a placement that a decision brings with it.
 
     Raises:
         InvalidAllocation: it places other tasks than the decision allocates, on an unknown node, or too many on one.
     """
-    free = {node.node_id: node.capacity for node in environment.node_list}
+    free = {node.node_id: node.capacity for node in nodes}
     placement = decision.placement or {}
     for job_id in {**decision.allocation, **placement}:
         workers = ps = 0

@@ -4,23 +4,22 @@ Jobs arrive and end at fractional times. Under slot decisions an arrival waits f
 at its end stays idle until then; under event decisions the same holds until the next decision (`timing`). Nothing
 here draws random numbers or reads a clock: the same workload, environment and decisions give the same result, bit for
 bit.
-Source: DL2 §3 and §6.1 (slots, resource demands). Deviation: resizing takes no time; event decisions are ours.
+Source: DL2 §3 and §6.1 (slots, resource demands). Deviation: event decisions, pauses, and nodes that come and go.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from policy_net.domain import (
     SUSPENDED,
     Allocation,
-    CapacityMode,
     ClusterState,
     Decision,
     Placement,
+    PlacementEffect,
     Progress,
     Resources,
     SpeedModel,
@@ -28,48 +27,52 @@ from policy_net.domain import (
 )
 from policy_net.errors import BadInput
 from policy_net.placement.layout import layout_of
-from policy_net.placement.spread import SpreadPlan
-from policy_net.simulation.admission import check_decision, check_jobs_can_run, check_placement
+from policy_net.simulation.admission import check_decision, check_jobs_can_run
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.metrics import JobOutcome, RunCounters
+from policy_net.simulation.node_changes import NodeTimeline
+from policy_net.simulation.placing import TaskPlacing
 from policy_net.simulation.simulated_job import SimulatedJob
-from policy_net.simulation.timing import decision_on_arrival, next_decision
-from policy_net.simulation.workload import Workload
+from policy_net.simulation.timing import decision_on_arrival, decision_on_nodes, next_decision
+from policy_net.simulation.workload import JobSpec, Workload
 
 
 class Simulation:
     """One workload on one cluster; drive it with `observe` and `apply` until `finished`.
 
+    Args:
+        placement_effect: how much slower jobs train where their workers lie; None if that makes no difference, as
+            with pooled capacity it never does.
+
     Raises:
         BadInput: a job can never run here, because it never fits or its speed is 0 at every size.
     """
 
-    def __init__(self, workload: Workload, environment: Environment, speeds: SpeedModel) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        environment: Environment,
+        speeds: SpeedModel,
+        placement_effect: PlacementEffect | None = None,
+    ) -> None:
         self.workload = workload
         self.environment = environment
         self.counters = RunCounters()
-        self._layout = layout_of(environment.node_list)
-        grids = {job_type: speeds.grid(job_type).tolist() for job_type in {spec.job_type for spec in workload.jobs}}
-        check_jobs_can_run(workload, environment, grids)
+        self._grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
+        check_jobs_can_run(workload, environment, self._grids)
         # One object per demand class: dictionaries compare by identity first.
-        demands: dict[Resources, Resources] = {}
-        self._jobs = [
-            SimulatedJob(
-                spec,
-                grids[spec.job_type],
-                environment.seed,
-                demands.setdefault(spec.worker_demand, spec.worker_demand),
-                demands.setdefault(spec.ps_demand, spec.ps_demand),
-            )
-            for spec in workload.jobs
-        ]
+        self._demands: dict[Resources, Resources] = {}
+        # Only jobs that are in the cluster have more than their outcome: memory does not grow with those that ended.
         self._present: dict[str, SimulatedJob] = {}
+        self._ended: dict[str, tuple[float, float]] = {}
         self._arrived = 0
-        self._plan: SpreadPlan | None = None
-        self._given_placement: Placement | None = None
+        self._placing = TaskPlacing(environment, placement_effect)
+        self._nodes = NodeTimeline(environment)
         self._observed: ClusterState | None = None
         self._time, self._trigger = decision_on_arrival(environment, self._next_arrival(), earliest=0.0)
+        self._nodes.advance(self._time)
         self._admit()
+        self._await_nodes()
 
     @property
     def finished(self) -> bool:
@@ -84,7 +87,12 @@ class Simulation:
     @property
     def arrivals_pending(self) -> bool:
         """Whether jobs are still to arrive."""
-        return self._arrived < len(self._jobs)
+        return self._arrived < len(self.workload.jobs)
+
+    @property
+    def nodes_pending(self) -> bool:
+        """Whether nodes are still to come, return or go by plan."""
+        return self._nodes.planned_changes_pending
 
     def observe(self) -> tuple[ClusterState, Trigger]:
         """The state at the next decision, and why it is taken.
@@ -97,7 +105,7 @@ class Simulation:
         if self._observed is None:
             self._observed = ClusterState(
                 self._time,
-                self.environment.node_list,
+                self._nodes.nodes,
                 tuple([job.view() for job in self._present.values()]),
                 self.environment.slot_seconds,
                 self.environment.capacity_mode,
@@ -114,100 +122,145 @@ class Simulation:
             InvalidAllocation: it names a job that is not there, breaks a cap, or needs more than the cluster has
                 (pooled), or the placement that it brings is impossible. Nothing has changed then.
         """
-        check_decision(decision, self._present, self.environment, self._layout.total)
+        check_decision(decision, self._present, self.environment, layout_of(self._nodes.nodes).total)
         held = self._place(decision)
-        counters, now = self.counters, self._time
+        counters, now, placing = self.counters, self._time, self._placing
         running: list[tuple[SimulatedJob, float]] = []
         completion = math.inf
         for job_id, job in self._present.items():
-            allocation = job.allocation = held.get(job_id, SUSPENDED)
-            if allocation.tasks == 0 and decision.of(job_id).tasks == 0:
-                continue
-            if (allocation.workers == 0) != (allocation.ps == 0):
-                counters.one_sided_allocations += 1
-            speed = job.samples_per_second(counters.decisions, self.environment.speed_noise)
+            allocation = held.get(job_id, SUSPENDED)
+            job.hold(allocation, counters)
+            if not job.can_train:
+                if allocation.tasks:
+                    counters.unusable_allocations += 1
+                elif decision.of(job_id).tasks == 0:
+                    continue
+            speed = job.samples_per_second(counters.decisions)
+            if speed and placing.matters:
+                speed *= placing.relative_speed(job)
             running.append((job, speed))
-            completion = min(completion, now + job.seconds_to_end(speed))
-        until, self._trigger = next_decision(self.environment, now, completion, self._next_arrival())
+            completion = min(completion, job.end_seconds(now, speed))
+        until, self._trigger = next_decision(
+            self.environment, now, completion, self._next_arrival(), self._nodes.next_change_seconds
+        )
+        stops, losses = self._change_nodes(until)
         progress = []
         for job, speed in running:
             gpus = job.allocation.workers * job.worker_demand.gpu + job.allocation.ps * job.ps_demand.gpu
             counters.gpu_seconds += gpus * (until - now)
-            progress.append(job.run(now, speed, until))
+            stop = stops.get(job.spec.job_id, until) if stops else until
+            progress.append(job.run(now, speed, stop, counters))
+        for job_id, lost in losses.items():
+            if self._present[job_id].end is None:
+                self._present[job_id].lose(lost, counters)
         counters.decisions += 1
         counters.allocated_until_seconds = until
+        counters.available_gpu_seconds = self._nodes.available_gpu_seconds(until)
         self._observed = None
         self._move_to(until)
         return progress
 
     def placement(self) -> Placement:
         """Where the tasks of the latest decision were placed; empty before the first and with pooled capacity."""
-        if self._given_placement is not None:
-            return self._given_placement
-        return {} if self._plan is None else self._plan.shares
+        return self._placing.shares
 
     def outcomes(self) -> list[JobOutcome]:
         """Submission, first start and end of every job of the workload, in order."""
-        return [JobOutcome(job.spec.job_id, job.spec.submit_time_seconds, job.start, job.end) for job in self._jobs]
+        return [self._outcome(spec) for spec in self.workload.jobs]
+
+    def _outcome(self, spec: JobSpec) -> JobOutcome:
+        ended = self._ended.get(spec.job_id)
+        if ended is not None:
+            return JobOutcome(spec.job_id, spec.submit_time_seconds, *ended)
+        job = self._present.get(spec.job_id)
+        return JobOutcome(spec.job_id, spec.submit_time_seconds, None if job is None else job.start, None)
 
     def _place(self, decision: Decision) -> Mapping[str, Allocation]:
         """What every job really gets; what no node has room for is trimmed and counted."""
-        allocation = decision.allocation
-        if self.environment.capacity_mode is CapacityMode.POOLED:
-            return allocation
-        if decision.placement is not None:
-            check_placement(decision, self._present, self.environment)
-            self._plan, self._given_placement = None, decision.placement
-            return allocation
-        wanted = [
-            (job_id, job.worker_demand, job.ps_demand, allocation[job_id])
-            for job_id, job in self._present.items()
-            if job_id in allocation
-        ]
-        plan = SpreadPlan(self._layout, wanted)
-        self._plan, self._given_placement = plan, None
-        if not plan.unplaced:
-            return allocation
-        held = dict(allocation)
-        for job_id, missing in plan.unplaced.items():
+        unplaced = self._placing.place(decision, self._present, self._nodes.nodes)
+        if not unplaced:
+            return decision.allocation
+        held = dict(decision.allocation)
+        for job_id, missing in unplaced.items():
             self.counters.trimmed_tasks += missing.tasks
             asked = held[job_id]
             held[job_id] = Allocation(asked.workers - missing.workers, asked.ps - missing.ps)
         return held
 
+    def _change_nodes(self, until: float) -> tuple[dict[str, float], dict[str, Allocation]]:
+        """Let nodes come and go up to a time; when the jobs with tasks on lost ones stop, and what they lose."""
+        stops: dict[str, float] = {}
+        losses: dict[str, Allocation] = {}
+        if self._nodes.next_change_seconds > until:
+            return stops, losses
+        first_lost: dict[str, float] = {}
+        for time_seconds, node_id in self._nodes.advance(until):
+            first_lost.setdefault(node_id, time_seconds)
+        on_nodes = self._placing.on_nodes(set(first_lost)) if first_lost else {}
+        for node_id, shares in on_nodes.items():
+            for job_id, share in shares:
+                job, tasks = self._present[job_id], share.allocation
+                stops[job_id] = min(stops.get(job_id, math.inf), first_lost[node_id])
+                before = losses.get(job_id, SUSPENDED)
+                losses[job_id] = Allocation(before.workers + tasks.workers, before.ps + tasks.ps)
+                gpus = tasks.workers * job.worker_demand.gpu + tasks.ps * job.ps_demand.gpu
+                self.counters.gpu_seconds -= gpus * (until - first_lost[node_id])
+        return stops, losses
+
     def _move_to(self, until: float) -> None:
-        """Go to the next decision point: drop ended jobs, admit arrived ones, skip time without any job."""
+        """Go to the next decision point: drop ended jobs, admit arrived ones, skip time without any job or node."""
         earliest = self._time + self.environment.debounce_seconds
-        self._present = {job_id: job for job_id, job in self._present.items() if job.end is None}
+        for job_id, job in [(job_id, job) for job_id, job in self._present.items() if job.end is not None]:
+            assert job.start is not None  # noqa: S101  (it has ended, so it was started; narrows the types)
+            assert job.end is not None  # noqa: S101
+            self._ended[job_id] = (job.start, job.end)
+            del self._present[job_id]
         self._time = until
         self._admit()
-        if self._present:
-            return
-        if self.arrivals_pending:
+        if not self._present:
+            if not self.arrivals_pending:
+                self._time = max(end for _, end in self._ended.values())
+                return
             self._time, self._trigger = decision_on_arrival(self.environment, self._next_arrival(), earliest)
+            self._nodes.advance(self._time)
             self._admit()
-        else:
-            self._time = max(job.end for job in self._jobs if job.end is not None)
+        self._await_nodes()
+
+    def _await_nodes(self) -> None:
+        """While no node is up there is nothing to decide: every job waits for the first that comes."""
+        while not self._nodes.nodes:
+            self._time, self._trigger = decision_on_nodes(self.environment, self._nodes.next_change_seconds)
+            self._nodes.advance(self._time)
+            self._admit()
+            for job in self._present.values():
+                job.hold(SUSPENDED, self.counters)
 
     def _admit(self) -> None:
         while self._next_arrival() <= self._time:
-            job = self._jobs[self._arrived]
-            self._present[job.spec.job_id] = job
+            spec = self.workload.jobs[self._arrived]
+            self._present[spec.job_id] = self._simulated(spec)
             self._arrived += 1
 
+    def _simulated(self, spec: JobSpec) -> SimulatedJob:
+        worker = self._demands.setdefault(spec.worker_demand, spec.worker_demand)
+        ps = self._demands.setdefault(spec.ps_demand, spec.ps_demand)
+        return SimulatedJob(spec, self._grids[spec.job_type], self.environment, worker, ps)
+
     def _next_arrival(self) -> float:
-        return self._jobs[self._arrived].spec.submit_time_seconds if self.arrivals_pending else math.inf
+        return self.workload.jobs[self._arrived].submit_time_seconds if self.arrivals_pending else math.inf
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that has happened so far, as JSON-able values; `restore` continues exactly from it."""
         return {
             "workload": self.workload.name,
-            "jobs_in_workload": len(self._jobs),
-            "environment": asdict(self.environment),
+            "jobs_in_workload": len(self.workload.jobs),
+            "environment": self.environment.as_json,
             "time_seconds": self._time,
             "trigger": self._trigger.value,
             "counters": self.counters.to_json(),
-            "arrived": [job.to_snapshot() for job in self._jobs[: self._arrived]],
+            "arrived": self._arrived,
+            "ended": {job_id: list(times) for job_id, times in self._ended.items()},
+            "present": [job.to_snapshot() for job in self._present.values()],
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -216,25 +269,28 @@ class Simulation:
         Raises:
             BadInput: the snapshot is of another workload or environment; nothing has changed then.
         """
-        rows = snapshot["arrived"]
-        expected = [job.spec.job_id for job in self._jobs[: len(rows)]]
-        if snapshot["jobs_in_workload"] != len(self._jobs) or [row["job_id"] for row in rows] != expected:
+        specs = {spec.job_id: spec for spec in self.workload.jobs[: snapshot["arrived"]]}
+        known = {*snapshot["ended"], *(row["job_id"] for row in snapshot["present"])}
+        if snapshot["jobs_in_workload"] != len(self.workload.jobs) or known != set(specs):
             raise BadInput(
                 f"the snapshot is of workload {snapshot['workload']!r} with {snapshot['jobs_in_workload']} jobs, not of"
-                f" {self.workload.name!r} with {len(self._jobs)}: start again, or use the workload that it was taken of"
+                f" {self.workload.name!r} with {len(self.workload.jobs)}: start again, or use the workload that it was"
+                " taken of"
             )
-        if snapshot["environment"] != asdict(self.environment):
+        if snapshot["environment"] != self.environment.as_json:
             raise BadInput(
-                f"the snapshot was taken in {snapshot['environment']}, this is {asdict(self.environment)}:"
+                f"the snapshot was taken in {snapshot['environment']}, this is {self.environment.as_json}:"
                 " start again, or use the same environment"
             )
-        self._arrived = len(rows)
-        for job in self._jobs:
-            job.reset()
-        for job, row in zip(self._jobs, rows, strict=False):  # jobs yet to arrive have no row
+        self._arrived = snapshot["arrived"]
+        self._ended = {job_id: (start, end) for job_id, (start, end) in snapshot["ended"].items()}
+        self._present = {row["job_id"]: self._simulated(specs[row["job_id"]]) for row in snapshot["present"]}
+        for job, row in zip(self._present.values(), snapshot["present"], strict=True):
             job.restore(row)
-        self._present = {job.spec.job_id: job for job in self._jobs[: self._arrived] if job.end is None}
         self._time = snapshot["time_seconds"]
         self._trigger = Trigger(snapshot["trigger"])
         self.counters = RunCounters(**snapshot["counters"])
-        self._plan, self._given_placement, self._observed = None, None, None
+        self._nodes = NodeTimeline(self.environment)
+        self._nodes.advance(self._time)
+        self._placing.clear()
+        self._observed = None

@@ -93,7 +93,7 @@ class TrainingWatch:
             job_id = entry.job_id
             gap = time_seconds - self._trained_until[job_id]
             self._longest_gap[job_id] = max(self._longest_gap[job_id], gap)
-            self._trained_until[job_id] = time_seconds + entry.seconds
+            self._trained_until[job_id] = time_seconds + entry.paused_seconds + entry.seconds
             by_worker, by_ps = self._gpus[job_id]
             gpus = entry.allocation.workers * by_worker + entry.allocation.ps * by_ps
             self.training_gpu_seconds += gpus * entry.seconds

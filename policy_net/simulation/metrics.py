@@ -31,30 +31,38 @@ class RunCounters:
     """What adds up over a simulation.
 
     Attributes:
-        one_sided_allocations: times a job held workers without a PS or the other way round: it made no progress.
+        unusable_allocations: times a job held tasks, but fewer than it trains with (workers without a PS, say): it
+            made no progress.
         trimmed_tasks: tasks that a decision asked for and no node had room for.
         gpu_seconds: GPUs allocated, times the seconds to the next decision: what a job leaves at its end idles until
-            then.
+            then, and a pausing job holds its own. GPUs count until their node is lost.
+        available_gpu_seconds: GPUs of the nodes that were up, over the time from zero to the end of the latest
+            allocation.
         allocated_until_seconds: when the latest allocation ends.
+        resizes: times a job went on with another number of tasks.
+        resumes: times a job started again, after a suspension or the loss of a node.
+        pause_seconds: time that jobs held their tasks and did not train because of a resize or a resumption, summed.
+        lost_training_seconds: training that was lost with nodes, since the jobs' last checkpoints.
     """
 
     decisions: int = 0
-    one_sided_allocations: int = 0
+    unusable_allocations: int = 0
     trimmed_tasks: int = 0
     gpu_seconds: float = 0.0
+    available_gpu_seconds: float = 0.0
     allocated_until_seconds: float = 0.0
+    resizes: int = 0
+    resumes: int = 0
+    pause_seconds: float = 0.0
+    lost_training_seconds: float = 0.0
 
-    def gpu_utilization(self, gpus: int) -> float | None:
-        """Share of the cluster's GPU-seconds that were allocated, from time zero to the end of the last allocation.
+    def gpu_utilization(self) -> float | None:
+        """Share of the available GPU-seconds that were allocated; None without GPUs, or before the first decision."""
+        return self.share_of_gpu_time(self.gpu_seconds)
 
-        None on a cluster without GPUs, or before the first decision.
-        """
-        return self.share_of_gpu_time(gpus, self.gpu_seconds)
-
-    def share_of_gpu_time(self, gpus: int, gpu_seconds: float) -> float | None:
-        """So many GPU-seconds as a share of all, from time zero to the end of the last allocation; None if none."""
-        there_were = gpus * self.allocated_until_seconds
-        return gpu_seconds / there_were if there_were else None
+    def share_of_gpu_time(self, gpu_seconds: float) -> float | None:
+        """So many GPU-seconds as a share of those that were available; None if none were."""
+        return gpu_seconds / self.available_gpu_seconds if self.available_gpu_seconds else None
 
     def to_json(self) -> dict[str, float]:
         """All counters by name."""

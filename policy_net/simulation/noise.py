@@ -1,7 +1,9 @@
 """Speed noise without a generator's state: every factor is a hash of (seed, job, decision).
 
 So a snapshot holds no random state, a run can be resumed or recomputed from any decision, and a job's luck does not
-depend on what the other jobs do. Factors are lognormal with mean 1 and the given standard deviation.
+depend on what the other jobs do. Factors are lognormal with mean 1 and the given standard deviation. One factor is
+drawn for a job's whole life, one more after every decision; the second kind averages out over a long job, the first
+does not.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+
+JOB_PART = -1
+"""In place of a decision's index: the factor that a job keeps for life."""
 
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15
@@ -39,6 +44,11 @@ def normal(key: int, index: int) -> float:
     # Box-Muller on two uniform numbers in (0, 1]; the top 53 bits fill a float exactly.
     radius = math.sqrt(-2.0 * math.log(((first >> 11) + 1) * 2.0**-53))
     return radius * math.cos(2.0 * math.pi * (second >> 11) * 2.0**-53)
+
+
+def uniform(key: int, index: int) -> float:
+    """A uniform number in (0, 1], the index-th of a key."""
+    return ((_mix((key + (index + 1) * _STEP) & _MASK) >> 11) + 1) * 2.0**-53
 
 
 def noise_factors(

@@ -1,8 +1,8 @@
 """Many clusters in one call: slot decisions and pooled capacity as arrays, for training.
 
 The dynamics are those of `engine.Simulation`, operation for operation (a test holds the two against each other); what
-is missing is placement on nodes and event decisions. Job j of cluster b is the j-th job of its workload, so rows do not
-move while jobs come and go; `present_BJ` says which are there.
+is missing is placement on nodes, event decisions, pauses, nodes that come and go, and jobs of unknown work. Job j of
+cluster b is the j-th job of its workload, so rows do not move while jobs come and go; `present_BJ` says who is there.
 
 Legend: B clusters, J jobs of the largest workload, T job types.
 """
@@ -20,7 +20,7 @@ from policy_net.domain import CapacityMode, SpeedModel
 from policy_net.errors import BadInput, InvalidAllocation
 from policy_net.simulation.admission import check_jobs_can_run
 from policy_net.simulation.environment import DecideOn, Environment
-from policy_net.simulation.noise import job_key, noise_factors
+from policy_net.simulation.noise import JOB_PART, job_key, noise_factor, noise_factors
 from policy_net.simulation.simulated_job import OVERRUN_SHARE, ROUNDING
 from policy_net.simulation.timing import decision_on_arrival
 from policy_net.simulation.workload import JobSpec, Workload
@@ -38,7 +38,7 @@ class VectorStep:
     """What one slot brought, shape (B, J); zero where no job was present.
 
     Attributes:
-        seconds_BJ: how long a job that held tasks held them.
+        seconds_BJ: how long a job trained; zero for fewer tasks than it trains with.
         remaining_BJ: declared epochs that were left at the start.
         done_B: clusters all of whose jobs have ended.
     """
@@ -55,12 +55,17 @@ class VectorSimulation:
     """One kind of cluster, many workloads side by side; drive it with `step` until every cluster is done.
 
     Raises:
-        BadInput: the environment is not slotted and pooled, there is no workload, or a job can never run.
+        BadInput: the environment or a workload needs what only `Simulation` can do, there is no workload, or a job can
+            never run.
     """
 
     def __init__(self, environment: Environment, speeds: SpeedModel) -> None:
         if environment.decide_on is not DecideOn.SLOT or environment.capacity_mode is not CapacityMode.POOLED:
             raise BadInput("many clusters in one call need slot decisions and pooled capacity: use Simulation instead")
+        for name in ("resize_seconds", "resume_seconds", "changes_nodes"):
+            if getattr(environment, name):
+                raise BadInput(f"many clusters in one call do without pauses and changes of nodes, but {name} is set:"
+                               " use Simulation instead")  # fmt: skip
         self.environment = environment
         self._speeds = speeds
 
@@ -73,6 +78,8 @@ class VectorSimulation:
         grids = {name: self._speeds.grid(name) for name in self.job_types}
         for workload in workloads:
             check_jobs_can_run(workload, environment, {name: grid.tolist() for name, grid in grids.items()})
+            if not all(job.work_known for job in workload.jobs):
+                raise BadInput(f"workload {workload.name!r} has jobs of unknown work: use Simulation instead")
         self._grids_TPW = np.stack([grids[name] for name in self.job_types])
         type_index = {name: index for index, name in enumerate(self.job_types)}
 
@@ -89,8 +96,14 @@ class VectorSimulation:
         self.submit_BJ: Floats = table(lambda job: job.submit_time_seconds, np.inf, np.float64)
         caps = (table(lambda job: job.max_workers, 0, np.int64), table(lambda job: job.max_ps, 0, np.int64))
         self.caps_BJ2: Ints = np.stack(caps, axis=2)
+        least = (table(lambda job: job.min_workers, 1, np.int64), table(lambda job: job.min_ps, 0, np.int64))
+        self.least_BJ2: Ints = np.stack(least, axis=2)
         self._declared_BJ: Bools = table(lambda job: job.declared_epochs is not None, False, np.bool_)
         self._keys_BJ: NDArray[np.uint64] = table(lambda job: job_key(environment.seed, job.job_id), 0, np.uint64)
+        job_noise = environment.job_noise
+        self._job_factor_BJ: Floats = table(
+            lambda job: noise_factor(job_key(environment.seed, job.job_id), JOB_PART, job_noise), 1.0, np.float64
+        )
         # Demands per task, last axis worker and PS; one array a resource.
         cpu = (lambda job: job.worker_demand.cpu_milli), (lambda job: job.ps_demand.cpu_milli)
         gpu = (lambda job: job.worker_demand.gpu), (lambda job: job.ps_demand.gpu)
@@ -152,7 +165,8 @@ class VectorSimulation:
         present = self.present_BJ
         self._check(allocation_BJ2, present)
         workers_BJ, ps_BJ = allocation_BJ2[..., 0], allocation_BJ2[..., 1]
-        speed = self._grids_TPW[self.type_BJ, ps_BJ, workers_BJ]
+        trains = (allocation_BJ2 >= self.least_BJ2).all(axis=2)
+        speed = np.where(trains, self._grids_TPW[self.type_BJ, ps_BJ, workers_BJ] * self._job_factor_BJ, 0.0)
         noise_sd = self.environment.speed_noise
         if noise_sd:
             speed = speed * noise_factors(self._keys_BJ, self._decisions_B[:, None], noise_sd)
@@ -161,13 +175,12 @@ class VectorSimulation:
         left = self.total_BJ - self.done_epochs_BJ
         needed = np.divide(left * self.samples_per_epoch_BJ, speed, out=np.full_like(speed, np.inf), where=speed > 0)
         finished = present & ((needed <= (until - now) * (1.0 + ROUNDING)) | (now + needed <= until))
-        held = allocation_BJ2.any(axis=2)
-        seconds = np.where(held, np.minimum(needed, until - now), 0.0)
+        seconds = np.where(trains, np.minimum(needed, until - now), 0.0)
         epochs = np.where(finished, left, speed * seconds / self.samples_per_epoch_BJ)
         remaining = np.where(present, self.remaining_BJ, 0.0)
 
         self.done_epochs_BJ = np.where(finished, self.total_BJ, self.done_epochs_BJ + epochs)
-        self.run_seconds_BJ += np.where(allocation_BJ2.all(axis=2), seconds, 0.0)
+        self.run_seconds_BJ += seconds
         self.end_BJ = np.where(finished, now + seconds, self.end_BJ)
         self.allocation_BJ2 = allocation_BJ2.copy()
         self._decisions_B += present.any(axis=1).astype(np.uint64)

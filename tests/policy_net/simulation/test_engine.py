@@ -56,7 +56,7 @@ def test_what_a_job_frees_in_mid_slot_stays_idle_and_counts_as_held() -> None:
     simulation = simulate(make_spec(total_epochs=6.0), nodes=1)
     simulation.apply(give(job_0=(1, 1)))
     assert simulation.time_seconds == 600.0
-    assert simulation.counters.gpu_utilization(2) == 0.5
+    assert simulation.counters.gpu_utilization() == 0.5
 
 
 def test_a_suspended_job_neither_trains_nor_ends_and_keeps_its_progress() -> None:
@@ -74,8 +74,8 @@ def test_a_suspended_job_neither_trains_nor_ends_and_keeps_its_progress() -> Non
 def test_a_one_sided_allocation_makes_no_progress_and_is_counted(tasks: tuple[int, int]) -> None:
     simulation = simulate(make_spec())
     (progress,) = simulation.apply(give(job_0=tasks))
-    assert (progress.epochs, progress.seconds, progress.allocation) == (0.0, 1200.0, Allocation(*tasks))
-    assert simulation.counters.one_sided_allocations == 1
+    assert (progress.epochs, progress.seconds, progress.allocation) == (0.0, 0.0, Allocation(*tasks))
+    assert simulation.counters.unusable_allocations == 1
     (job,) = simulation.observe()[0].jobs
     assert (job.run_seconds, job.current) == (0.0, Allocation(*tasks))
     assert simulation.outcomes()[0].start_seconds is None
@@ -112,7 +112,7 @@ def test_what_no_node_has_room_for_is_trimmed_counted_and_reported() -> None:
     first, second = simulation.apply(give(job_0=(2, 1), job_1=(1, 1)))
     assert (first.allocation, second.allocation) == (Allocation(2, 1), Allocation(1, 0))
     assert simulation.counters.trimmed_tasks == 1
-    assert simulation.counters.one_sided_allocations == 1
+    assert simulation.counters.unusable_allocations == 1
 
 
 def test_a_job_whose_every_task_was_trimmed_is_still_reported() -> None:
