@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from policy_net.domain import SUSPENDED, Progress, SpeedModel
+from policy_net.domain import SUSPENDED, PlacementEffect, Progress, SpeedModel
 from policy_net.errors import NoProgress
 from policy_net.policy import SchedulerPolicy
 from policy_net.simulation.engine import Simulation
@@ -20,6 +20,9 @@ from policy_net.simulation.workload import Workload
 
 MAX_IDLE_DECISIONS = 1000
 """Decisions in a row without any progress, with no arrival to wait for, after which a replay gives up."""
+
+MAX_WAITING_DECISIONS = 100_000
+"""The same where there are nodes to wait for: some always fail and return, and may never be what is lacking."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,14 @@ def replay(
     clock: Callable[[], float] = time.perf_counter,
     *,
     record_timeline: bool = False,
+    placement_effect: PlacementEffect | None = None,
 ) -> ReplayResult:
     """Simulate until every job has ended.
 
     Args:
         on_progress: called after every decision with the share of jobs that have ended, 0 to 1.
         clock: measures the policy; only the three time figures of the result depend on it.
+        placement_effect: see `Simulation`.
 
     Raises:
         BadInput: a job of the workload can never run in this environment.
@@ -93,7 +98,7 @@ def replay(
         NoProgress: the policy keeps all remaining jobs from training.
     """
     started = clock()
-    simulation = Simulation(workload, environment, speeds)
+    simulation = Simulation(workload, environment, speeds, placement_effect)
     decide_seconds: list[float] = []
     timeline: dict[str, list[tuple[float, int, int]]] = {}
     watch = TrainingWatch(workload)
@@ -108,9 +113,9 @@ def replay(
         policy.observe(progress)
         watch.see(state.time_seconds, progress)
         completed += sum(entry.finished for entry in progress)
-        may_change = may_change or any(entry.epochs > 0 for entry in progress)
+        may_change = may_change or any(entry.epochs > 0 or entry.paused_seconds > 0 for entry in progress)
         idle_decisions = 0 if may_change else idle_decisions + 1
-        if idle_decisions >= MAX_IDLE_DECISIONS:
+        if idle_decisions >= (MAX_WAITING_DECISIONS if simulation.nodes_pending else MAX_IDLE_DECISIONS):
             raise NoProgress(
                 f"policy {policy.name!r} let none of the {len(state.jobs)} remaining jobs of workload"
                 f" {workload.name!r} train in {waiting_decisions} decisions up to {simulation.time_seconds:.0f} s"
@@ -122,18 +127,17 @@ def replay(
             on_progress(completed / len(workload.jobs))
     inference: Sequence[float] = getattr(policy, "inference_seconds", ())
     outcomes = tuple(simulation.outcomes())
-    gpus = environment.nodes * environment.gpus_per_node
     return ReplayResult(
         workload=workload.name,
         policy=policy.name,
         outcomes=outcomes,
         counters=simulation.counters,
-        gpu_utilization=simulation.counters.gpu_utilization(gpus),
+        gpu_utilization=simulation.counters.gpu_utilization(),
         inference_p50_us=float(np.median(inference)) * 1e6 if len(inference) else None,
         slot_decide_p99_ms=float(np.percentile(decide_seconds, 99)) * 1e3,
         wall_seconds=clock() - started,
         timeline=timeline,
-        gpu_training_share=simulation.counters.share_of_gpu_time(gpus, watch.training_gpu_seconds),
+        gpu_training_share=simulation.counters.share_of_gpu_time(watch.training_gpu_seconds),
         job_results=job_results(workload, speeds, outcomes, watch),
     )
 
@@ -150,4 +154,4 @@ def _record(
         if not history or history[-1][1:] != (held.workers, held.ps):
             history.append((now, held.workers, held.ps))
         if entry is not None and entry.finished:
-            history.append((now + entry.seconds, 0, 0))
+            history.append((now + entry.paused_seconds + entry.seconds, 0, 0))
