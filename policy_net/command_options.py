@@ -5,6 +5,7 @@ Each alias is one option with its unit; `WorldOptions` gathers the values and tu
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from policy_net.domain import CapacityMode, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.simulation.environment import DecideOn, Environment
 from policy_net.simulation.job_kinds import JobKindChoice
+from policy_net.simulation.loaders.intake import MALFORMED
 from policy_net.simulation.sources import WorkloadOptions, load_workload
 from policy_net.simulation.speed import default_speeds, read_speed_table
 from policy_net.simulation.workload import Workload
@@ -43,6 +45,10 @@ Capacity = Annotated[
 ArrivalScale = Annotated[
     float, typer.Option("--arrival-scale", min=0.001, help="Multiplies the times between arrivals: 2 halves the load.")
 ]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse a recorded workload's first malformed row; else skip and count such rows."),
+]
 DecideOnOption = Annotated[
     DecideOn | None,
     typer.Option("--decide-on", help="Unless given: slot for generated and reference workloads, event for a csv."),
@@ -51,6 +57,13 @@ JobKindOption = Annotated[
     JobKindChoice,
     typer.Option("--job-kind", help="How the jobs of a csv train; mix: half ps, half allreduce, drawn from the seed."),
 ]
+
+
+def warn_of_malformed_rows(workload: Workload) -> None:
+    """Say on stderr what was skipped as malformed, where the other assumptions are not printed."""
+    for note in workload.notes:
+        if note.startswith(MALFORMED):
+            print(f"{workload.name}: {note}", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,7 @@ class WorldOptions:
     arrival_scale: float = 1.0
     decide_on: DecideOn | None = None
     job_kind: JobKindChoice = JobKindChoice.PS
+    strict: bool = False
 
     def speeds(self) -> SpeedModel:
         """The simulator's truth.
@@ -92,6 +106,7 @@ class WorldOptions:
                 limit_jobs=self.limit_jobs,
                 window=self.window,
                 job_kind=self.job_kind,
+                strict=self.strict,
                 gpus_per_node=self.gpus_per_node,
                 cpus_per_node=self.cpus_per_node,
                 arrival_scale=self.arrival_scale,

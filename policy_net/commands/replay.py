@@ -28,15 +28,17 @@ from policy_net.command_options import (
     SlotSeconds,
     SpeedNoise,
     Speeds,
+    Strict,
     Window,
     WorldOptions,
+    warn_of_malformed_rows,
 )
 from policy_net.commands.output import Output, OutputFormat
 from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
 from policy_net.learned import load_policy
 from policy_net.simulation.environment import Environment
-from policy_net.simulation.measured_points import read_measured_points
 from policy_net.simulation.job_kinds import JobKindChoice
+from policy_net.simulation.measured_points import read_measured_points
 from policy_net.simulation.replay import ReplayResult, replay
 from policy_net.simulation.workload import Workload
 
@@ -62,7 +64,11 @@ _COLUMNS = {
 def replay_command(
     workload: Annotated[
         list[str],
-        typer.Option("--workload", metavar="SRC", help="csv file, reference:TRACE@FILE or dl2:jobs=60,… (repeatable)."),
+        typer.Option(
+            "--workload",
+            metavar="SRC",
+            help="csv file, sacct:FILE (or philly: helios: pai: openb: k8s:), dl2:jobs=60,… (repeatable).",
+        ),
     ],
     policy: Annotated[
         list[str], typer.Option("--policy", metavar="NAME|FILE", help="Scheduler or policy file (repeatable).")
@@ -80,6 +86,7 @@ def replay_command(
     arrival_scale: ArrivalScale = 1.0,
     decide_on: DecideOnOption = None,
     job_kind: JobKindOption = JobKindChoice.PS,
+    strict: Strict = False,
     fit_points: Annotated[
         Path | None,
         typer.Option("--fit-points", help="Measured speeds (csv) to which optimus-fitted fits its speed model."),
@@ -103,6 +110,7 @@ def replay_command(
         arrival_scale=arrival_scale,
         decide_on=decide_on,
         job_kind=job_kind,
+        strict=strict,
     )
     truth = options.speeds()
     measured = None if fit_points is None else read_measured_points(fit_points)
@@ -116,6 +124,9 @@ def replay_command(
             measured.require(spec.job_type for spec in item.jobs)
     if output is OutputFormat.TABLE:
         _print_assumptions(worlds)
+    else:
+        for item, _ in worlds:
+            warn_of_malformed_rows(item)
     results = _run(worlds, policy, truth, context)
     if output is OutputFormat.JSON:
         print(json.dumps([result.to_json() for result in results], indent=2))

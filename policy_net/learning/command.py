@@ -29,8 +29,10 @@ from policy_net.command_options import (
     SlotSeconds,
     SpeedNoise,
     Speeds,
+    Strict,
     Window,
     WorldOptions,
+    warn_of_malformed_rows,
 )
 from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
@@ -91,6 +93,7 @@ def train(
     arrival_scale: ArrivalScale = 1.0,
     decide_on: DecideOnOption = None,
     job_kind: JobKindOption = JobKindChoice.PS,
+    strict: Strict = False,
     debug: Debug = False,
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
@@ -114,6 +117,7 @@ def train(
         arrival_scale=arrival_scale,
         decide_on=decide_on,
         job_kind=job_kind,
+        strict=strict,
     )
     truth = world.speeds()
 
@@ -123,7 +127,7 @@ def train(
         return loaded, moved.environment(loaded)
 
     for source in workload:
-        load(source, 0)  # bad input is said before any work is done
+        warn_of_malformed_rows(load(source, 0)[0])  # bad input is said before any work is done
     check_writable(out)
     spec, weights, parent = _beginning(start, jobs_per_batch, seed)
     console = Console(stderr=True)

@@ -2,6 +2,7 @@
 
 - `dl2:jobs=60,arrivals=google,sizes=varied,seed=9973`, with `max-arrivals=` and `mix=MODEL+MODEL*WEIGHT` if wanted
 - `reference:TRACE@FILE`, one trace of a file of traces
+- `philly:FILE`, `sacct:FILE` and the like, a recording in another scheduler's format (see `loaders/formats.py`)
 - anything else is the path of a csv with at least `job_id,submit_time_s,duration_s,num_gpus`
 """
 
@@ -15,10 +16,12 @@ from typing import Any
 from policy_net.errors import BadInput
 from policy_net.simulation.arrivals import ARRIVAL_PATTERNS
 from policy_net.simulation.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
+from policy_net.simulation.csv_rows import shown
 from policy_net.simulation.generator import SIZES, GeneratorSettings, generate
+from policy_net.simulation.loaders.formats import FORMATS, is_file, read_recording
 from policy_net.simulation.reference import read_reference
 from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.trace_csv import read_trace
+from policy_net.simulation.trace_csv import read_trace, workload_of
 from policy_net.simulation.window import take_window
 from policy_net.simulation.workload import Workload
 
@@ -46,15 +49,14 @@ def load_workload(source: str, options: WorkloadOptions | None = None) -> Worklo
         if not (trace and at and file):
             raise BadInput(f"workload {source!r}: write {REFERENCE_PREFIX}TRACE@FILE")
         workload = _window_of(read_reference(Path(file), trace), options)
+    elif source.partition(":")[0] in FORMATS and ":" in source:
+        workload = workload_of(read_recording(source, options.strict), options)
     else:
         path = Path(source)
-        try:
-            exists = path.exists()
-        except OSError:  # a name too long, say
-            exists = False
-        if not exists:
+        if not is_file(path):
+            formats = ", ".join(f"{name}:FILE" for name in FORMATS)
             raise BadInput(
-                f"workload {source!r}: no such file; give a csv file, {REFERENCE_PREFIX}TRACE@FILE,"
+                f"workload {shown(source)}: no such file; give a csv file, {formats}, {REFERENCE_PREFIX}TRACE@FILE,"
                 f" or {GENERATOR_PREFIX}jobs=60,arrivals=google,…"
             )
         workload = read_trace(path, options)

@@ -16,6 +16,9 @@ UNFINISHED = "not finished when the file was written"
 NEVER_STARTED = "never started"
 INCOMPLETE = "part of the job is malformed"
 
+MALFORMED = "malformed, skipped:"
+"""Begins every note on rows that could not be used, which a user should see in any case."""
+
 MOST_REASONS = 20
 """Reasons printed one by one; a file with more of them is of another format."""
 
@@ -108,10 +111,10 @@ class Intake:
     def _counts(self) -> list[str]:
         lines = [f"left out: {count} × {reason}" for reason, count in self._left_out.most_common(MOST_REASONS)]
         lines += [
-            f"malformed, skipped: {count} × {reason}, the first: {self._examples[reason]}"
+            f"{MALFORMED} {count} × {reason}, the first: {self._examples[reason]}"
             for reason, count in self._malformed.most_common(MOST_REASONS)
         ]
         rest = sum(self._malformed.values()) - sum(count for _, count in self._malformed.most_common(MOST_REASONS))
         if rest:
-            lines.append(f"malformed, skipped: {rest} for other reasons")
+            lines.append(f"{MALFORMED} {rest} for other reasons")
         return lines

@@ -98,11 +98,19 @@ def test_bad_input_is_one_line_that_names_it(words: list[str], said: str, capsys
 def test_a_bad_row_of_a_csv_is_named_by_file_and_line(tmp_path: Path, capsys) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(CSV + "d,95,-5,1\n")
-    assert _policy_net("replay", "--workload", str(path), "--policy", "drf") == 2
+    assert _policy_net("replay", "--workload", str(path), "--policy", "drf", "--strict") == 2
     err = capsys.readouterr().err
-    assert "bad.csv" in err
-    assert "5" in err
-    assert "-5" in err
+    assert "bad.csv, line 5: duration_s is '-5'; use a number ≥ 0" in err
+
+
+def test_a_bad_row_is_skipped_and_said_on_stderr_unless_strict(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(CSV + "d,95,-5,1\n")
+    for words in ([], ["-o", "json"]):
+        assert _policy_net("replay", "--workload", str(path), "--policy", "drf", *words) == 0
+        err = capsys.readouterr().err
+        assert "malformed, skipped: 1 × duration_s: use a number ≥ 0, the first: " in err
+        assert "bad.csv, line 5" in err
 
 
 def test_fitting_to_measured_points_asks_for_them_and_for_all_models_of_the_workload(tmp_path: Path, capsys) -> None:

@@ -59,7 +59,9 @@ def test_a_reference_source_without_trace_or_file_is_refused(source: str) -> Non
 
 
 def test_a_source_of_no_kind_is_answered_with_the_kinds() -> None:
-    with pytest.raises(BadInput, match=r"'nothing\.csv': no such file; give a csv file, philly:FILE, .*, reference:.* or dl2:"):
+    with pytest.raises(
+        BadInput, match=r"'nothing\.csv': no such file; give a csv file, philly:FILE, .*, reference:.* or dl2:"
+    ):
         load_workload("nothing.csv")
     with pytest.raises(BadInput, match="no such file"):
         load_workload("x" * 5000)
