@@ -114,8 +114,9 @@ def replay(
         watch.see(state.time_seconds, progress)
         completed += sum(entry.finished for entry in progress)
         may_change = may_change or any(entry.epochs > 0 or entry.paused_seconds > 0 for entry in progress)
-        idle_decisions = 0 if may_change else idle_decisions + 1
-        if idle_decisions >= (MAX_WAITING_DECISIONS if simulation.nodes_pending else MAX_IDLE_DECISIONS):
+        waiting_decisions = 0 if may_change else waiting_decisions + 1
+        idle_decisions = 0 if may_change or simulation.nodes_pending else idle_decisions + 1
+        if idle_decisions >= MAX_IDLE_DECISIONS or waiting_decisions >= MAX_WAITING_DECISIONS:
             raise NoProgress(
                 f"policy {policy.name!r} let none of the {len(state.jobs)} remaining jobs of workload"
                 f" {workload.name!r} train in {waiting_decisions} decisions up to {simulation.time_seconds:.0f} s"
