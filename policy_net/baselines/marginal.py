@@ -57,7 +57,7 @@ class MarginalPolicy:
                 continue
             # The step is too large for what is left: settle for the fastest split that fits, and close the job.
             room.settle(index, hull.splits)
-        return Decision({job.job_id: held for job, held in zip(state.jobs, room.held, strict=True) if held.tasks})
+        return room.decision()
 
     def _probe(self, state: ClusterState, room: Room) -> set[int]:
         """Give the jobs from which the beliefs have most to learn what there is to try; returns their indices."""

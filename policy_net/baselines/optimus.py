@@ -13,13 +13,14 @@ growth even where two tasks together would pay: that is the published greedy, an
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.baselines.first_grant import demands_of, first_grant
-from policy_net.baselines.remaining import remaining_samples
+from policy_net.baselines.remaining import remaining_samples, remaining_seconds
 from policy_net.baselines.truth import true_speeds_for
 from policy_net.domain import (
     MAX_TASKS_PER_ROLE,
@@ -44,8 +45,11 @@ Rows = list[list[float]]
 class OptimusPolicy:
     """Greedy on marginal gain over any speed model; feeds the progress it is shown to `beliefs`, if it has any."""
 
-    def __init__(self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None) -> None:
+    def __init__(
+        self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None, *, shortest_first: bool = False
+    ) -> None:
         self._name = name
+        self._shortest_first = shortest_first
         self._speeds = speeds
         self._beliefs = beliefs
         self._savings: dict[str, tuple[NDArray[np.float64], Rows, Rows]] = {}
@@ -63,7 +67,8 @@ class OptimusPolicy:
         probes = {} if self._beliefs is None else choose_probes(state, self._beliefs)
         allocation: dict[str, Allocation] = {}
         growths: dict[int, _Growth] = {}
-        for index, job in enumerate(state.jobs):
+        for index in self._admission_order(state):
+            job = state.jobs[index]
             probe = probes.get(index)
             if probe is not None:
                 demands = demands_of(job, probe)
@@ -97,6 +102,18 @@ class OptimusPolicy:
         """Sharpen the beliefs, if this policy plans on beliefs."""
         if self._beliefs is not None:
             self._beliefs.observe(progress)
+
+    def _admission_order(self, state: ClusterState) -> Sequence[int]:
+        """In which order jobs get their first grants: by arrival, or the shortest first (ties by arrival)."""
+        jobs = range(len(state.jobs))
+        if not self._shortest_first:
+            return jobs
+        return sorted(jobs, key=lambda index: self._seconds_left(state.jobs[index]))
+
+    def _seconds_left(self, job: Job) -> float:
+        """Believed time to the job's end with its first grant."""
+        first = first_grant(job)
+        return math.inf if first is None else remaining_seconds(job, self._speeds.grid(job.job_type), first)
 
     def _savings_of(self, job_type: str) -> tuple[Rows, Rows]:
         """Seconds per sample that one more worker, or one more server, saves, by [ps][workers]; until speeds change."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Resources
+from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Decision, Resources
 from policy_net.placement.capacity import Capacity, open_capacity
 
 
@@ -22,10 +22,11 @@ class Room:
         self._capacity: Capacity | None = None if state.capacity_mode is CapacityMode.POOLED else open_capacity(state)
         self._refused: dict[tuple[Resources, Resources], list[Allocation]] = {}
 
-    @property
-    def held(self) -> tuple[Allocation, ...]:
-        """What each job holds, in the order of the state's jobs."""
-        return tuple(self._held)
+    def decision(self) -> Decision:
+        """What the jobs hold, as a decision."""
+        return Decision(
+            {job.job_id: held for job, held in zip(self._state.jobs, self._held, strict=True) if held.tasks}
+        )
 
     def change(self, index: int, target: Allocation) -> bool:
         """Give the index-th job `target` in place of what it holds, if that fits; says whether it did."""

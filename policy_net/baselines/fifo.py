@@ -1,0 +1,52 @@
+"""First come, first served: jobs wait for the size that they asked for, and keep it to their end.
+
+The job at the head of the queue holds up all others until it fits. Non-preemptive, not elastic; needs neither
+durations nor speeds.
+Source: DL2 §6.1 (FIFO among the schedulers in use); the default of Slurm, YARN and Kubernetes queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from policy_net.baselines.requested import RequestedSizes, is_running
+from policy_net.baselines.room import Room
+from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
+
+
+class FifoPolicy:
+    """Requested sizes in order of arrival; with `backfill`, later jobs pass those that do not fit."""
+
+    def __init__(self, name: str, *, backfill: bool = False) -> None:
+        self._name = name
+        self._backfill = backfill
+        self._sizes = RequestedSizes()
+
+    @property
+    def name(self) -> str:
+        """The name under which results are reported."""
+        return self._name
+
+    def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
+        """Keep what runs, then start waiting jobs by arrival."""
+        sizes = self._sizes.of(state)
+        room = Room(state)
+        running = [is_running(job, size) for job, size in zip(state.jobs, sizes, strict=True)]
+        # Nodes may have been lost: then those that arrived last go back into the queue.
+        for index, runs in enumerate(running):
+            if runs:
+                room.change(index, sizes[index])
+        for index, size in enumerate(sizes):
+            if running[index] or not size.tasks:
+                continue
+            if not room.change(index, size) and not self._backfill:
+                break
+        return room.decision()
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """Nothing to learn: sizes are fixed."""
+
+
+def build_fifo(context: PolicyContext) -> FifoPolicy:  # noqa: ARG001  (needs neither seed nor speeds)
+    """Build the policy registered as `fifo`."""
+    return FifoPolicy("fifo")
