@@ -58,8 +58,8 @@ class Grid:
         clusters = "all clusters" if self.every_nth_cluster == 1 else f"every {self.every_nth_cluster}th cluster"
         seeds = ", ".join(f"{count} seeds of {jobs} jobs" for jobs, count in self.seeds_by_jobs.items())
         return (
-            f"{self.name}: made-up workloads with {seeds}; {clusters}, {parts} windows of up to {self.window_jobs} jobs,"
-            f" {self.model_seeds} model seeds, {len(self.conditions)} conditions"
+            f"{self.name}: made-up workloads with {seeds}; {clusters}, {parts} windows of up to"
+            f" {self.window_jobs} jobs, {self.model_seeds} model seeds, {len(self.conditions)} conditions"
         )
 
 

@@ -7,9 +7,9 @@ seeds of a cluster are averaged first and never count as further evidence.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ CONFIDENCE = 0.95
 BOOTSTRAP_SEED = 0
 NOTABLE = 0.05
 """A policy wins on a cluster if its mean JCT is lower by at least this share."""
+
+DECIMALS = 4
+"""Of the figures that are written; more than they are worth."""
 
 Unit = TypeVar("Unit", bound=Hashable)
 Pair = TypeVar("Pair", bound=Hashable)
@@ -89,3 +92,17 @@ def best_of_each(by_policy: Mapping[str, Mapping[Unit, float]]) -> dict[Unit, fl
         return {}
     shared = set.intersection(*(set(ratios) for ratios in by_policy.values()))
     return {unit: min(ratios[unit] for ratios in by_policy.values()) for unit in shared}
+
+
+def comparison_json(log_ratios: Iterable[float]) -> dict[str, Any] | None:
+    """The fields of `compare`, rounded; None without any unit."""
+    comparison = compare(list(log_ratios))
+    if comparison is None:
+        return None
+    fields = asdict(comparison)
+    for name, value in fields.items():
+        if isinstance(value, float):
+            fields[name] = round(value, DECIMALS)
+        elif isinstance(value, tuple):
+            fields[name] = [round(bound, DECIMALS) for bound in value]
+    return fields

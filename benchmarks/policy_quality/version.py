@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def policy_version(policy: str) -> str:
     return f"{code_digest((*WORLD_MODULES, LEARNED_MODULE))}-{content[:16]}"
 
 
-@lru_cache(maxsize=None)
+@cache
 def code_digest(modules: tuple[str, ...]) -> str:
     """A digest of these modules and all modules of ours that they import, directly or not."""
     digest = hashlib.sha256()
@@ -54,7 +54,7 @@ def _closure(modules: Iterable[str]) -> set[str]:
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def _file(module: str) -> Path | None:
     """The source of a module of ours; None for packages and for what is no module."""
     if module.partition(".")[0] not in OURS:
@@ -68,7 +68,7 @@ def _file(module: str) -> Path | None:
     return Path(spec.origin)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _tree(module: str) -> ast.Module:
     file = _file(module)
     assert file is not None  # noqa: S101  (only modules with a source are asked for; narrows the type)
@@ -85,7 +85,7 @@ def _imports(module: str) -> list[str]:
     return names
 
 
-@lru_cache(maxsize=None)
+@cache
 def _code(module: str) -> str:
     """The module without comments, layout and docstrings."""
     tree = _tree(module)

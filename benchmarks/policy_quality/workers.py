@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
@@ -51,7 +52,7 @@ def run_in_processes(
     waiting = iter(range(len(items)))
     workers: list[_Worker[Item]] = []
     try:
-        for index, _ in zip(waiting, range(processes), strict=False):
+        for index in islice(waiting, processes):
             workers.append(_start(work, items[index], index))
         while workers:
             ready = wait([worker.pipe for worker in workers])
