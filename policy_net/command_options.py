@@ -1,29 +1,41 @@
 """The options that `replay` and `train` share: which world a workload runs in.
 
-Each alias is one option with its unit; `WorldOptions` gathers the values and turns them into the simulator's types.
+Each alias is one option with its unit; `WorldOptions` gathers the values and turns them into the simulator's types. A
+command takes them all by one parameter of this type, under `with_world_options`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
+import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from policy_net.domain import CapacityMode, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
+from policy_net.simulation.estimates import parse_durations, with_estimates
 from policy_net.simulation.job_kinds import JobKindChoice
 from policy_net.simulation.loaders.intake import MALFORMED
+from policy_net.simulation.node_changes import resizing
 from policy_net.simulation.sources import WorkloadOptions, load_workload
 from policy_net.simulation.speed import default_speeds, read_speed_table
 from policy_net.simulation.workload import Workload
 
+LARGEST_CLUSTER = 100_000
+"""Most nodes: beyond it an option is a slip of the pen."""
+
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 Nodes = Annotated[
-    int | None, typer.Option("--nodes", min=1, max=100_000, help="Machines; what the workload suggests unless given.")
+    int | None,
+    typer.Option("--nodes", min=1, max=LARGEST_CLUSTER, help="Machines; what the workload suggests unless given."),
 ]
 GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=0, max=64, help="GPUs of one machine.")]
 CpusPerNode = Annotated[int, typer.Option("--cpus-per-node", min=1, max=1024, help="CPU cores of one machine.")]
@@ -57,6 +69,46 @@ JobKindOption = Annotated[
     JobKindChoice,
     typer.Option("--job-kind", help="How the jobs of a csv train; mix: half ps, half allreduce, drawn from the seed."),
 ]
+DebounceSeconds = Annotated[
+    float, typer.Option("--debounce-seconds", min=0.0, help="Least time between two event decisions, but for nodes.")
+]
+PlacementOption = Annotated[
+    PlacementStrategy,
+    typer.Option("--placement", help="Tasks on the least loaded nodes, or a job's workers on as few as possible."),
+]
+GpuTypes = Annotated[
+    str | None, typer.Option("--gpu-types", metavar="TYPE:NODES,…", help="GPU types of the nodes, as v100:8,k80:4.")
+]
+JobNoise = Annotated[
+    float,
+    typer.Option("--job-noise", min=0.0, max=1.0, help="Relative deviation of a factor that a job's speed keeps."),
+]
+EpochError = Annotated[
+    float, typer.Option("--epoch-error", min=0.0, max=1.0, help="Declared epochs are off by up to this share.")
+]
+Durations = Annotated[
+    str, typer.Option("--durations", help="What users know of their jobs' work: known, lognormal:SIGMA or unknown.")
+]
+ResizeSeconds = Annotated[
+    float, typer.Option("--resize-seconds", min=0.0, help="Pause of a running job whose number of tasks changes.")
+]
+ResumeSeconds = Annotated[
+    float, typer.Option("--resume-seconds", min=0.0, help="Pause of a job that starts again; its first start is free.")
+]
+CheckpointSeconds = Annotated[
+    float,
+    typer.Option("--checkpoint-seconds", min=0.0, help="Training between checkpoints; 0: a lost node loses no work."),
+]
+NodeMtbfHours = Annotated[
+    float, typer.Option("--node-mtbf-hours", min=0.0, help="Mean time of a node to its failure; 0 for none.")
+]
+NodeRepairHours = Annotated[
+    float, typer.Option("--node-repair-hours", min=0.0, help="Mean time of a failed node to its return.")
+]
+ResizeCluster = Annotated[
+    list[str] | None,
+    typer.Option("--resize-cluster", metavar="HOUR:NODES", help="From that hour on, so many nodes (repeatable)."),
+]
 
 
 def warn_of_malformed_rows(workload: Workload) -> None:
@@ -70,20 +122,32 @@ def warn_of_malformed_rows(workload: Workload) -> None:
 class WorldOptions:
     """The values of the options above."""
 
-    nodes: int | None = None
-    gpus_per_node: int = 2
-    cpus_per_node: int = 8
-    slot_seconds: float = 1200.0
-    seed: int = 0
-    limit_jobs: int | None = None
-    window: int = 0
-    speed_noise: float = 0.0
-    speeds_file: Path | None = None
-    capacity: CapacityMode = CapacityMode.NODES
-    arrival_scale: float = 1.0
-    decide_on: DecideOn | None = None
-    job_kind: JobKindChoice = JobKindChoice.PS
-    strict: bool = False
+    nodes: Nodes = None
+    gpus_per_node: GpusPerNode = 2
+    cpus_per_node: CpusPerNode = 8
+    gpu_types: GpuTypes = None
+    slot_seconds: SlotSeconds = 1200.0
+    decide_on: DecideOnOption = None
+    debounce_seconds: DebounceSeconds = 60.0
+    capacity: Capacity = CapacityMode.NODES
+    placement: PlacementOption = PlacementStrategy.SPREAD
+    seed: Seed = 0
+    limit_jobs: LimitJobs = None
+    window: Window = 0
+    arrival_scale: ArrivalScale = 1.0
+    job_kind: JobKindOption = JobKindChoice.PS
+    strict: Strict = False
+    speeds_file: Speeds = None
+    speed_noise: SpeedNoise = 0.0
+    job_noise: JobNoise = 0.0
+    epoch_error: EpochError = 0.0
+    durations: Durations = "known"
+    resize_seconds: ResizeSeconds = 0.0
+    resume_seconds: ResumeSeconds = 0.0
+    checkpoint_seconds: CheckpointSeconds = 0.0
+    node_mtbf_hours: NodeMtbfHours = 0.0
+    node_repair_hours: NodeRepairHours = 1.0
+    resize_cluster: ResizeCluster = None
 
     def speeds(self) -> SpeedModel:
         """The simulator's truth.
@@ -99,7 +163,8 @@ class WorldOptions:
         Raises:
             BadInput: the source cannot be used.
         """
-        return load_workload(
+        estimates = parse_durations(self.durations, self.epoch_error)
+        loaded = load_workload(
             source,
             WorkloadOptions(
                 seed=self.seed,
@@ -113,23 +178,85 @@ class WorldOptions:
                 speeds=speeds,
             ),
         )
+        return with_estimates(loaded, estimates, self.seed)
 
     def environment(self, workload: Workload) -> Environment:
         """The machines and the decision rule for one workload.
 
         Raises:
-            BadInput: the number of nodes is neither given nor suggested by the workload.
+            BadInput: the number of nodes is neither given nor suggested by the workload, or an option cannot be used.
         """
-        nodes = self.nodes if self.nodes is not None else workload.suggested_nodes
+        gpu_types = _parse_gpu_types(self.gpu_types)
+        nodes = self.nodes or sum(count for _, count in gpu_types) or workload.suggested_nodes
         if nodes is None:
             raise BadInput(f"{workload.name}: this workload suggests no cluster size; give --nodes")
-        return Environment(
+        environment = Environment(
             nodes=nodes,
             gpus_per_node=self.gpus_per_node,
             cpus_per_node=self.cpus_per_node,
             slot_seconds=self.slot_seconds,
             decide_on=self.decide_on or (DecideOn.SLOT if workload.slotted else DecideOn.EVENT),
+            debounce_seconds=self.debounce_seconds,
             capacity_mode=self.capacity,
+            placement=self.placement,
+            gpu_types=gpu_types,
             speed_noise=self.speed_noise,
+            job_noise=self.job_noise,
+            resize_seconds=self.resize_seconds,
+            resume_seconds=self.resume_seconds,
+            checkpoint_seconds=self.checkpoint_seconds,
+            node_mtbf_seconds=self.node_mtbf_hours * 3600.0,
+            node_repair_seconds=self.node_repair_hours * 3600.0,
             seed=self.seed,
         )
+        changes = resizing(nodes, environment.node_capacity, map(_parse_size, self.resize_cluster or ()))
+        return dataclasses.replace(environment, node_changes=changes)
+
+
+def with_world_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for every field of `WorldOptions` where it has the parameter `world`."""
+    hints = get_type_hints(WorldOptions, include_extras=True)
+    own_hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name == "world":
+            parameters += [
+                inspect.Parameter(item.name, parameter.KEYWORD_ONLY, default=item.default, annotation=hints[item.name])
+                for item in dataclasses.fields(WorldOptions)
+            ]
+        else:
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=own_hints[name]))
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        world = WorldOptions(**{item.name: values.pop(item.name) for item in dataclasses.fields(WorldOptions)})
+        command(world=world, **values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # where typer looks
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _parse_gpu_types(text: str | None) -> tuple[tuple[str, int], ...]:
+    """(type, nodes) pairs from TYPE:NODES,…"""
+    types: dict[str, int] = {}
+    for part in filter(None, (text or "").split(",")):
+        name, _, count = (piece.strip() for piece in part.partition(":"))
+        if not (name and count.isascii() and count.isdigit() and 1 <= int(count[:7]) <= LARGEST_CLUSTER):
+            raise BadInput(f"--gpu-types {text!r}: {part!r} is not TYPE:NODES, such as v100:8")
+        if name in types:
+            raise BadInput(f"--gpu-types {text!r}: {name!r} is given twice")
+        types[name] = int(count)
+    return tuple(types.items())
+
+
+def _parse_size(text: str) -> tuple[float, int]:
+    """(seconds, nodes) from HOUR:NODES."""
+    hour_text, _, nodes = (piece.strip() for piece in text.partition(":"))
+    try:
+        hour = float(hour_text)
+    except ValueError:
+        hour = math.nan
+    if not (0 <= hour < math.inf and nodes.isascii() and nodes.isdigit() and 1 <= int(nodes[:7]) <= LARGEST_CLUSTER):
+        raise BadInput(f"--resize-cluster {text!r}: use HOUR:NODES, such as 24:40")
+    return hour * 3600.0, int(nodes)

@@ -14,30 +14,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
-from policy_net.command_options import (
-    ArrivalScale,
-    Capacity,
-    CpusPerNode,
-    Debug,
-    DecideOnOption,
-    GpusPerNode,
-    JobKindOption,
-    LimitJobs,
-    Nodes,
-    Seed,
-    SlotSeconds,
-    SpeedNoise,
-    Speeds,
-    Strict,
-    Window,
-    WorldOptions,
-    warn_of_malformed_rows,
-)
+from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows, with_world_options
 from policy_net.commands.output import Output, OutputFormat
-from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
+from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.learned import load_policy
 from policy_net.simulation.environment import Environment
-from policy_net.simulation.job_kinds import JobKindChoice
 from policy_net.simulation.measured_points import read_measured_points
 from policy_net.simulation.replay import ReplayResult, replay
 from policy_net.simulation.workload import Workload
@@ -61,6 +42,7 @@ _COLUMNS = {
 }
 
 
+@with_world_options
 def replay_command(
     workload: Annotated[
         list[str],
@@ -73,20 +55,7 @@ def replay_command(
     policy: Annotated[
         list[str], typer.Option("--policy", metavar="NAME|FILE", help="Scheduler or policy file (repeatable).")
     ],
-    nodes: Nodes = None,
-    gpus_per_node: GpusPerNode = 2,
-    cpus_per_node: CpusPerNode = 8,
-    slot_seconds: SlotSeconds = 1200.0,
-    seed: Seed = 0,
-    limit_jobs: LimitJobs = None,
-    window: Window = 0,
-    speed_noise: SpeedNoise = 0.0,
-    speeds: Speeds = None,
-    capacity: Capacity = CapacityMode.NODES,
-    arrival_scale: ArrivalScale = 1.0,
-    decide_on: DecideOnOption = None,
-    job_kind: JobKindOption = JobKindChoice.PS,
-    strict: Strict = False,
+    world: WorldOptions,
     fit_points: Annotated[
         Path | None,
         typer.Option("--fit-points", help="Measured speeds (csv) to which optimus-fitted fits its speed model."),
@@ -96,27 +65,11 @@ def replay_command(
 ) -> None:
     """Replay workloads under policies, each pair from a fresh policy."""
     del debug  # The error boundary looks for the flag itself.
-    options = WorldOptions(
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        cpus_per_node=cpus_per_node,
-        slot_seconds=slot_seconds,
-        seed=seed,
-        limit_jobs=limit_jobs,
-        window=window,
-        speed_noise=speed_noise,
-        speeds_file=speeds,
-        capacity=capacity,
-        arrival_scale=arrival_scale,
-        decide_on=decide_on,
-        job_kind=job_kind,
-        strict=strict,
-    )
-    truth = options.speeds()
+    truth = world.speeds()
     measured = None if fit_points is None else read_measured_points(fit_points)
-    context = PolicyContext(seed=seed, true_speeds=truth, measured_speeds=measured)
+    context = PolicyContext(seed=world.seed, true_speeds=truth, measured_speeds=measured)
     # Whatever cannot be used is found before the first minute is spent on what can.
-    worlds = [(item, options.environment(item)) for item in (options.workload(source, truth) for source in workload)]
+    worlds = [(item, world.environment(item)) for item in (world.workload(source, truth) for source in workload)]
     for name in policy:
         load_policy(name, context)
     if measured is not None:
@@ -169,7 +122,7 @@ def _print_assumptions(worlds: list[World]) -> None:
             f" and {environment.cpus_per_node} CPU, decisions by {environment.decide_on.value}",
             file=sys.stderr,
         )
-        for note in workload.notes:
+        for note in (*workload.notes, *environment.notes):
             print(f"  {note}", file=sys.stderr)
 
 

@@ -15,26 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import policy_net.baselines  # noqa: F401  (registers the names that can be imitated)
-from policy_net.command_options import (
-    ArrivalScale,
-    Capacity,
-    CpusPerNode,
-    Debug,
-    DecideOnOption,
-    GpusPerNode,
-    JobKindOption,
-    LimitJobs,
-    Nodes,
-    Seed,
-    SlotSeconds,
-    SpeedNoise,
-    Speeds,
-    Strict,
-    Window,
-    WorldOptions,
-    warn_of_malformed_rows,
-)
-from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
+from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows, with_world_options
+from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, check_writable, digest_of, read_policy_file, write_policy_file
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
@@ -45,7 +27,6 @@ from policy_net.learning.settings import ActorCriticSettings, ImitationSettings,
 from policy_net.network import initial_weights
 from policy_net.policy import build_policy
 from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.job_kinds import JobKindChoice
 
 DEFAULT_JOBS_PER_BATCH = 20
 """Source: DL2 §6.1 (J = 20)."""
@@ -54,12 +35,14 @@ DEMONSTRATED_EPISODES = 20
 """Workloads watched under the teacher; with 8 the warm start is 2% further from its teacher."""
 
 
+@with_world_options
 def train(
     workload: Annotated[
         list[str],
         typer.Option("--workload", metavar="SRC", help="What to train on, as for replay (repeatable; used in turns)."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the policy file goes.")],
+    world: WorldOptions,
     policy: Annotated[str, typer.Option("--policy", help="The kind of policy to train: dl2.")] = "dl2",
     steps: Annotated[int, typer.Option("--steps", min=0, help="Actor-critic updates; 0 is the warm start alone.")] = 0,
     teacher: Annotated[
@@ -80,20 +63,6 @@ def train(
     max_seconds: Annotated[
         float | None, typer.Option("--max-seconds", min=0.0, help="Stop the actor-critic after so long.")
     ] = None,
-    nodes: Nodes = None,
-    gpus_per_node: GpusPerNode = 2,
-    cpus_per_node: CpusPerNode = 8,
-    slot_seconds: SlotSeconds = 1200.0,
-    seed: Seed = 0,
-    limit_jobs: LimitJobs = None,
-    window: Window = 0,
-    speed_noise: SpeedNoise = 0.0,
-    speeds: Speeds = None,
-    capacity: Capacity = CapacityMode.NODES,
-    arrival_scale: ArrivalScale = 1.0,
-    decide_on: DecideOnOption = None,
-    job_kind: JobKindOption = JobKindChoice.PS,
-    strict: Strict = False,
     debug: Debug = False,
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
@@ -103,22 +72,6 @@ def train(
     for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
         if value is not None and not math.isfinite(value):
             raise BadInput(f"--{option} is {value}; use a finite number")
-    world = WorldOptions(
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        cpus_per_node=cpus_per_node,
-        slot_seconds=slot_seconds,
-        seed=seed,
-        limit_jobs=limit_jobs,
-        window=window,
-        speed_noise=speed_noise,
-        speeds_file=speeds,
-        capacity=capacity,
-        arrival_scale=arrival_scale,
-        decide_on=decide_on,
-        job_kind=job_kind,
-        strict=strict,
-    )
     truth = world.speeds()
 
     def load(source: str, round_number: int) -> Episode:
@@ -129,9 +82,9 @@ def train(
     for source in workload:
         warn_of_malformed_rows(load(source, 0)[0])  # bad input is said before any work is done
     check_writable(out)
-    spec, weights, parent = _beginning(start, jobs_per_batch, seed)
+    spec, weights, parent = _beginning(start, jobs_per_batch, world.seed)
     console = Console(stderr=True)
-    card: dict[str, Any] = {"workloads": workload, "seed": seed, "parent": parent}
+    card: dict[str, Any] = {"workloads": workload, "seed": world.seed, "parent": parent}
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -141,11 +94,11 @@ def train(
         disable=not console.is_terminal,
     ) as progress:
         if teacher is not None:
-            weights = _warm_start(teacher, weights, spec, workload, load, truth, imitation_steps, seed, progress)
+            weights = _warm_start(teacher, weights, spec, workload, load, truth, imitation_steps, world.seed, progress)
             card |= {"imitated": teacher, "imitation_steps": imitation_steps}
         if steps:
             settings = ActorCriticSettings(reward=reward)
-            offline = OfflineSettings(learning_rate=learning_rate, seed=seed)
+            offline = OfflineSettings(learning_rate=learning_rate, seed=world.seed)
             task = progress.add_task("actor-critic", total=steps, figure="")
             deadline = None if max_seconds is None else time.monotonic() + max_seconds
             taken = itertools.count(1)

@@ -135,6 +135,24 @@ class Environment:
         types += [""] * (self.nodes - len(types))
         return tuple(Node(f"node-{index}", self.node_capacity, types[index]) for index in range(self.nodes))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What disturbs the jobs here, in plain words, to be printed with every result; nothing where nothing does."""
+        said = {
+            f"a job's speed varies by {self.speed_noise:.0%} from interval to interval": self.speed_noise,
+            f"a job's speed varies by {self.job_noise:.0%} from run to run": self.job_noise,
+            f"a running job that is resized pauses {self.resize_seconds:g} s": self.resize_seconds,
+            f"a job that starts again pauses {self.resume_seconds:g} s": self.resume_seconds,
+            f"a lost node costs what was trained since a checkpoint every {self.checkpoint_seconds:g} s": (
+                self.checkpoint_seconds and self.changes_nodes
+            ),
+            f"a node fails after {self.node_mtbf_seconds / 3600:g} h on average and returns after"
+            f" {self.node_repair_seconds / 3600:g} h": self.node_mtbf_seconds,
+            f"nodes come and go by plan, {len(self.node_changes)} times": self.node_changes,
+            "a job's workers are packed on few nodes": self.placement is PlacementStrategy.PACK,
+        }
+        return tuple(note for note, holds in said.items() if holds)
+
     @cached_property
     def as_json(self) -> dict[str, Any]:
         """All settings as values that JSON gives back unchanged."""
