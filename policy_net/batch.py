@@ -2,6 +2,9 @@
 
 Caps and capacity only ever shrink while grants are made, so the mask is updated, never built again: after a grant, the
 caps of one job and the few distinct demands are looked at.
+Source: DL2 §7 (of an all-reduce job, parameter servers and bundles are masked and the input u stays zero).
+Deviation: jobs with minimum sizes, which the paper does not have. A grant brings a job to its minimum at once in the
+roles that it gives; grant by grant, most of them would end up with tasks that do nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ class Batch:
 
     Attributes:
         mask_A: bool, shape (3J+1,); True where an action is admissible. As long as no job of the decision can
-            train, only bundles are, if any fits: void, or single grants until nothing fits, would idle the cluster.
+            train, only grants that make one train are, if any fits (a bundle; for an all-reduce job a worker): void, or
+            single grants until nothing fits, would idle the cluster.
         features_F: float32, shape (F,), true to the grants made so far.
         workers, ps: how many each job has been given, in the order of the jobs.
     """
@@ -52,13 +56,8 @@ class Batch:
         self.mask_A[self.void] = True
         self.something_runs = something_runs
         self._columns_of_demands: dict[tuple[Resources, ...], list[int]] = {}
-        for column, job in enumerate(jobs):
-            first = GRANT_KINDS * column
-            self.mask_A[first] = job.max_workers > 0
-            self.mask_A[first + 1] = job.max_ps > 0
-            self.mask_A[first + 2] = job.max_workers > 0 and job.max_ps > 0
-            for kind, demands in enumerate(_demands_of(job)):
-                self._columns_of_demands.setdefault(demands, []).append(first + kind)
+        for column in range(len(jobs)):
+            self._open(column)
         self._close_what_does_not_fit()
         self._held_back = None if something_runs else self._hold_back()
 
@@ -76,30 +75,28 @@ class Batch:
         column, kind = divmod(index, GRANT_KINDS)
         grant = Grant(kind)
         job = self._jobs[column]
-        demands = _demands_of(job)[kind]
+        workers, ps = self._tasks(column, grant)
+        demands = (job.worker_demand,) * workers + (job.ps_demand,) * ps
         self._capacity.take(*demands)
-        self.workers[column] += grant.workers
-        self.ps[column] += grant.ps
+        self.workers[column] += workers
+        self.ps[column] += ps
         if self._held_back is not None:
             self.mask_A[:] = self._held_back
             self._held_back = None
-        first = GRANT_KINDS * column
-        no_worker = self.workers[column] >= job.max_workers
-        no_ps = self.ps[column] >= job.max_ps
-        if no_worker:
-            self.mask_A[first] = self.mask_A[first + 2] = False
-        if no_ps:
-            self.mask_A[first + 1] = self.mask_A[first + 2] = False
+        if workers + ps == grant.workers + grant.ps:
+            self._close_what_caps_forbid(column)
+        else:
+            self._open_anew(column)
         self._close_what_does_not_fit()
-        self.something_runs = self.something_runs or (self.workers[column] > 0 and self.ps[column] > 0)
-        return self._change_features(column, demands, grant)
+        self.something_runs = self.something_runs or job.can_train(Allocation(self.workers[column], self.ps[column]))
+        return self._change_features(column, demands, workers, ps)
 
     def allocation(self) -> dict[str, Allocation]:
         """What each job of the batch has been given."""
         return {job.job_id: Allocation(self.workers[column], self.ps[column]) for column, job in enumerate(self._jobs)}
 
     def _change_features(
-        self, column: int, demands: tuple[Resources, ...], grant: Grant
+        self, column: int, demands: tuple[Resources, ...], workers: int, ps: int
     ) -> tuple[int, NDArray[np.float32]]:
         used = self._used[column]
         for demand in demands:
@@ -107,28 +104,62 @@ class Batch:
         self._used[column] = used
         first = self._encoder.scalar_offset(column) + 2
         share = self._capacity.dominant_share(used)
-        deltas = np.array(
-            (share - self.features_F[first], grant.workers * TASK_SCALE, grant.ps * TASK_SCALE), dtype=np.float32
-        )
+        deltas = np.array((share - self.features_F[first], workers * TASK_SCALE, ps * TASK_SCALE), dtype=np.float32)
         self.features_F[first : first + 3] += deltas
         return first, deltas
 
+    def _tasks(self, column: int, grant: Grant) -> tuple[int, int]:
+        """How many workers and parameter servers this grant gives now: one, or what the job lacks to its minimum."""
+        job = self._jobs[column]
+        return (
+            max(1, job.min_workers - self.workers[column]) if grant.workers else 0,
+            max(1, job.min_ps - self.ps[column]) if grant.ps else 0,
+        )
+
+    def _open(self, column: int) -> None:
+        """Admit what a job's caps allow, and remember what each of it takes."""
+        job = self._jobs[column]
+        for grant in Grant if job.kind.uses_ps else (Grant.WORKER,):
+            workers, ps = self._tasks(column, grant)
+            if self.workers[column] + workers <= job.max_workers and self.ps[column] + ps <= job.max_ps:
+                index = GRANT_KINDS * column + grant
+                self.mask_A[index] = True
+                demands = (job.worker_demand,) * workers + (job.ps_demand,) * ps
+                self._columns_of_demands.setdefault(demands, []).append(index)
+
+    def _open_anew(self, column: int) -> None:
+        """Once at its minimum, a job takes one task at a time; what did not fit before fits even less on top."""
+        indices = range(GRANT_KINDS * column, GRANT_KINDS * (column + 1))
+        refused = [index for index in indices if not self.mask_A[index]]
+        for columns in self._columns_of_demands.values():
+            columns[:] = [index for index in columns if index not in indices]
+        self.mask_A[indices] = False
+        self._open(column)
+        self.mask_A[refused] = False
+
+    def _close_what_caps_forbid(self, column: int) -> None:
+        job, first = self._jobs[column], GRANT_KINDS * column
+        no_worker = self.workers[column] >= job.max_workers
+        no_ps = self.ps[column] >= job.max_ps
+        if no_worker:
+            self.mask_A[first] = self.mask_A[first + 2] = False
+        if no_ps:
+            self.mask_A[first + 1] = self.mask_A[first + 2] = False
+
     def _hold_back(self) -> NDArray[np.bool_] | None:
-        """Leave only bundles for the first grant; returns the mask that holds afterwards, None if no bundle fits."""
-        bundles = slice(int(Grant.BUNDLE), self.void, GRANT_KINDS)
-        if not self.mask_A[bundles].any():
+        """Leave only what makes a job train for the first grant; returns the mask afterwards, None if nothing does."""
+        starting = [
+            GRANT_KINDS * column + (Grant.BUNDLE if job.kind.uses_ps else Grant.WORKER)
+            for column, job in enumerate(self._jobs)
+        ]
+        if not self.mask_A[starting].any():
             return None
         afterwards = self.mask_A.copy()
         self.mask_A[:] = False
-        self.mask_A[bundles] = afterwards[bundles]
+        self.mask_A[starting] = afterwards[starting]
         return afterwards
 
     def _close_what_does_not_fit(self) -> None:
         closed = [demands for demands in self._columns_of_demands if not self._capacity.fits(*demands)]
         for demands in closed:
             self.mask_A[self._columns_of_demands.pop(demands)] = False
-
-
-def _demands_of(job: Job) -> tuple[tuple[Resources, ...], ...]:
-    """The tasks of a worker, a parameter server and a bundle, in the order of `Grant`."""
-    return (job.worker_demand,), (job.ps_demand,), (job.worker_demand, job.ps_demand)
