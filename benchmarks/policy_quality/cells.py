@@ -68,7 +68,8 @@ class RealCell:
         model_seed: assigns models to jobs; `noise_seed` is of the wrong declarations.
         job_kind: `ps`, `allreduce`, or `mix` for half of each.
         load: GPUs asked for over GPUs that there are.
-        locality: whether jobs train slower where their workers lie apart.
+        locality: whether all-reduce jobs train slower where their workers lie apart; then tasks are packed onto nodes
+            of 8 GPUs.
     """
 
     cluster: str
@@ -90,8 +91,9 @@ class RealCell:
         return {"workload": "real", **asdict(self)}
 
     def __str__(self) -> str:
-        parts = (self.cluster, f"window {self.window}", f"model seed {self.model_seed}", self.job_kind)
-        return ", ".join((*parts, f"load {self.load:g}", f"durations {self.durations.value}", self.capacity.value))
+        parts = [self.cluster, f"window {self.window}", f"model seed {self.model_seed}", self.job_kind]
+        parts += [f"load {self.load:g}", f"durations {self.durations.value}", self.capacity.value]
+        return ", ".join([*parts, "locality"] if self.locality else parts)
 
 
 Cell = SyntheticCell | RealCell

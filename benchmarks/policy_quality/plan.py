@@ -67,9 +67,11 @@ def _conditions(
     loads: Sequence[float] = (0.9,),
     durations: Sequence[Durations] = (Durations.KNOWN,),
     capacity: CapacityMode = CapacityMode.POOLED,
+    *,
+    locality: bool = False,
 ) -> tuple[RealConditions, ...]:
     return tuple(
-        RealConditions(kind, load, known, capacity)
+        RealConditions(kind, load, known, capacity, locality)
         for load in loads
         for known in durations
         for kind in ("allreduce", "mix")
@@ -104,6 +106,7 @@ FULL = Grid(
     conditions=(
         *_conditions((0.9, 1.2), tuple(Durations)),
         *_conditions(capacity=CapacityMode.NODES),
+        *_conditions(capacity=CapacityMode.NODES, locality=True),
     ),
     parts=(Part.TEST, Part.VALIDATION, Part.TRAIN),
     model_seeds=5,

@@ -12,12 +12,13 @@ from typing import Any
 from benchmarks.policy_quality.cells import Cell, Disturbance, Durations, RealCell, SyntheticCell
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.simulation.cluster_size import GpuRequest, clipped_gpu_load, nodes_for
-from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.simulation.estimates import Estimates, with_estimates
 from policy_net.simulation.job_kinds import JobKindChoice
 from policy_net.simulation.job_metrics import alone_seconds
 from policy_net.simulation.loaders.csv_trace import read_csv
 from policy_net.simulation.loaders.record import Recording
+from policy_net.simulation.locality import default_placement_effect
 from policy_net.simulation.source_options import WorkloadOptions
 from policy_net.simulation.sources import load_workload
 from policy_net.simulation.speed import default_speeds
@@ -30,6 +31,9 @@ ARRIVALS_BY_JOBS = MappingProxyType({60: 3, 200: 10})
 GPUS_PER_NODE = 2
 CPUS_PER_NODE = 8
 """DL2's node. A recorded workload's load is in GPUs, of which every one brings the CPU for a worker and a server."""
+
+LOCALITY_SCALE = 4
+"""Where lying apart costs speed, nodes are this many times as large: 8 GPUs, as in the clusters of today."""
 
 DISTURBANCES: MappingProxyType[Disturbance, dict[str, Any]] = MappingProxyType(
     {
@@ -130,29 +134,32 @@ def _synthetic(cell: SyntheticCell) -> World:
 
 def _real(cell: RealCell, data: Path) -> World:
     speeds = default_speeds()
+    scale = LOCALITY_SCALE if cell.locality else 1
+    gpus_per_node, cpus_per_node = scale * GPUS_PER_NODE, scale * CPUS_PER_NODE
     options = WorkloadOptions(
         seed=cell.model_seed,
         limit_jobs=cell.window_jobs,
         window=cell.window,
         job_kind=JobKindChoice(cell.job_kind),
-        gpus_per_node=GPUS_PER_NODE,
-        cpus_per_node=CPUS_PER_NODE,
+        gpus_per_node=gpus_per_node,
+        cpus_per_node=cpus_per_node,
         speeds=speeds,
     )
     workload = workload_of(_recording(workload_file(data, cell.cluster)), options)
     environment = Environment(
-        nodes=nodes_at_load(workload, speeds, cell.load),
-        gpus_per_node=GPUS_PER_NODE,
-        cpus_per_node=CPUS_PER_NODE,
+        nodes=nodes_at_load(workload, speeds, cell.load, gpus_per_node),
+        gpus_per_node=gpus_per_node,
+        cpus_per_node=cpus_per_node,
         decide_on=DecideOn.EVENT,
         capacity_mode=cell.capacity,
+        placement=PlacementStrategy.PACK if cell.locality else PlacementStrategy.SPREAD,
         seed=cell.noise_seed,
     )
     declared = with_estimates(workload, DECLARATIONS[cell.durations], cell.noise_seed)
-    return World(declared, environment, speeds)
+    return World(declared, environment, speeds, default_placement_effect() if cell.locality else None)
 
 
-def nodes_at_load(workload: Workload, speeds: SpeedModel, load: float) -> int:
+def nodes_at_load(workload: Workload, speeds: SpeedModel, load: float, gpus_per_node: int = GPUS_PER_NODE) -> int:
     """The nodes on which a recorded workload is this load, or those that its largest request needs.
 
     Arrivals stay as they were recorded, and the number of nodes changes: so the jobs and their order are the same at
@@ -163,7 +170,7 @@ def nodes_at_load(workload: Workload, speeds: SpeedModel, load: float) -> int:
         duration = alone_seconds(spec, speeds)
         assert duration is not None  # noqa: S101  (work of a recorded job is its duration at this speed)
         requests.append(GpuRequest(spec.submit_time_seconds, duration, spec.requested.workers))
-    return nodes_for(requests, clipped_gpu_load(requests), GPUS_PER_NODE, load)
+    return nodes_for(requests, clipped_gpu_load(requests), gpus_per_node, load)
 
 
 @lru_cache(maxsize=4)
