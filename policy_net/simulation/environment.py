@@ -13,6 +13,10 @@ from policy_net.domain import CapacityMode, Node, Resources
 from policy_net.errors import BadInput
 
 
+SHORTEST_MTBF_SECONDS = 60.0
+"""Nodes that fail more often than once a minute do nothing else."""
+
+
 class DecideOn(StrEnum):
     """When decisions are taken: at fixed slots (DL2), or on arrivals and completions (live clusters)."""
 
@@ -92,6 +96,11 @@ class Environment:
             amount = getattr(self, name)
             if not (math.isfinite(amount) and amount >= 0):
                 raise BadInput(f"{name} is {amount}: use a finite number from 0 on")
+        if 0 < self.node_mtbf_seconds < SHORTEST_MTBF_SECONDS:
+            raise BadInput(
+                f"node_mtbf_seconds is {self.node_mtbf_seconds}: use 0 for no failures, or {SHORTEST_MTBF_SECONDS:g} or"
+                " more"
+            )
         typed = sum(count for _, count in self.gpu_types)
         if typed > self.nodes or any(count < 1 for _, count in self.gpu_types):
             raise BadInput(f"gpu_types name {typed} nodes of {self.nodes}: give every type at least one, and no more")
