@@ -38,6 +38,5 @@ def as_one_request(pieces: Sequence[Piece]) -> Held:
     for _, gpus in sorted(changes):  # at the same moment what ends comes first
         held += gpus
         peak = max(peak, held)
-    peak = round(peak, 6)
     gpu_seconds = sum(piece.gpus * (piece.end_seconds - piece.start_seconds) for piece in lasting)
     return Held(peak, gpu_seconds / peak)

@@ -19,6 +19,9 @@ INCOMPLETE = "part of the job is malformed"
 MALFORMED = "malformed, skipped:"
 """Begins every note on rows that could not be used, which a user should see in any case."""
 
+SHORTEST_SECONDS = 1e-6
+"""Below the resolution of any clock in these files; work of less could vanish in rounding."""
+
 MOST_REASONS = 20
 """Reasons printed one by one; a file with more of them is of another format."""
 
@@ -87,7 +90,7 @@ class Intake:
             )
         if record.gpus <= 0:
             raise LeftOut(NO_GPU)
-        if record.duration_seconds <= 0:
+        if record.duration_seconds < SHORTEST_SECONDS:
             raise LeftOut(NO_TIME)
         self._records.append(record)
 

@@ -129,5 +129,5 @@ def _record(name: str, job: _Job, submitted: dict[str, float]) -> tuple[Recorded
         raise LeftOut(NO_GPU)
     held = as_one_request(job.pieces)
     submit = submitted.get(name, min(piece.start_seconds for piece in job.pieces))
-    gpus = math.ceil(held.gpus - _ROUNDING)
+    gpus = max(1, math.ceil(held.gpus - _ROUNDING))
     return RecordedJob(job.line, name, submit, held.seconds, gpus), held.gpus

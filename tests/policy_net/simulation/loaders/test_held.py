@@ -11,6 +11,10 @@ def test_pieces_side_by_side_add_up_and_pieces_in_turn_do_not() -> None:
     assert as_one_request([Piece(0, 10, 4), Piece(50, 60, 1)]) == Held(4, 12.5)
 
 
+def test_the_smallest_fraction_of_a_gpu_keeps_its_time() -> None:
+    assert as_one_request([Piece(0, 10, 1e-12)]) == Held(1e-12, 10)
+
+
 def test_pieces_of_no_time_keep_their_size() -> None:
     assert as_one_request([Piece(5, 5, 3)]) == Held(3, 0)
     assert as_one_request([]) == Held(0, 0)
