@@ -1,4 +1,4 @@
-"""Cluster states and progress reports for contract tests: mixed nodes, demands, caps, types and histories."""
+"""Cluster states and progress reports for contract tests: mixed nodes, demands, kinds, caps, types and histories."""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ from policy_net.domain import (
     ClusterState,
     Decision,
     Job,
+    JobKind,
     Node,
     Progress,
     Resources,
 )
 
 JOB_TYPES = ("resnet-50", "dssm", "never-seen")
+KIND_OF_TYPE = {
+    **dict.fromkeys(JOB_TYPES, JobKind.PS),
+    "bert-allreduce": JobKind.ALLREDUCE,
+    "gpt2-allreduce": JobKind.ALLREDUCE,
+    "dssm-async": JobKind.ASYNC,
+}
+"""A type's name fixes its kind."""
 NODE_SIZES = (Resources(8000, 2), Resources(4000, 0), Resources(16000, 8), Resources(1000, 1))
 WORKER_DEMANDS = (Resources(2000, 1), Resources(2000, 0), Resources(3000, 2), Resources(9000, 1), Resources(500, 0))
 PS_DEMANDS = (Resources(2000, 0), Resources(1000, 0), Resources(3000, 1))
@@ -43,24 +51,35 @@ def cluster(jobs: list[Job], nodes: int = 6, mode: CapacityMode = CapacityMode.N
 
 @st.composite
 def drawn_jobs(draw: st.DrawFn, number: int) -> Job:
-    most_workers, most_ps = draw(st.integers(0, 16)), draw(st.integers(0, 16))
+    """Any kind; caps may be 0 and minimum sizes above them: then the job cannot train."""
+    job_type = draw(st.sampled_from(sorted(KIND_OF_TYPE)))
+    kind = KIND_OF_TYPE[job_type]
+    most_workers = draw(st.integers(0, 16))
+    most_ps = draw(st.integers(0, 16)) if kind.uses_ps else 0
+    known = draw(st.booleans())
+    remaining = draw(st.one_of(st.just(0.0), st.floats(1e-6, 1e7)))
     return job(
         number,
-        job_type=draw(st.sampled_from(JOB_TYPES)),
+        job_type=job_type,
+        kind=kind,
         worker_demand=draw(st.sampled_from(WORKER_DEMANDS)),
         ps_demand=draw(st.sampled_from(PS_DEMANDS)),
         max_workers=most_workers,
         max_ps=most_ps,
-        requested=Allocation(draw(st.integers(1, 4)), draw(st.integers(1, 4))),
+        min_workers=draw(st.integers(1, 4)),
+        min_ps=draw(st.integers(1, 3)) if kind.uses_ps else 0,
+        requested=Allocation(draw(st.integers(1, 16)), draw(st.integers(1, 16)) if kind.uses_ps else 0),
         current=Allocation(draw(st.integers(0, most_workers)), draw(st.integers(0, most_ps))),
-        remaining_epochs=draw(st.one_of(st.just(0.0), st.floats(1e-6, 1e7))),
+        total_epochs=1000.0 if known else 2 * remaining,
+        remaining_epochs=remaining,
+        work_known=known,
         run_seconds=draw(st.floats(0, 1e7)),
     )
 
 
 @st.composite
-def drawn_states(draw: st.DrawFn) -> ClusterState:
-    jobs = [draw(drawn_jobs(number)) for number in range(draw(st.integers(0, 12)))]
+def drawn_states(draw: st.DrawFn, most_jobs: int = 12) -> ClusterState:
+    jobs = [draw(drawn_jobs(number)) for number in range(draw(st.integers(0, most_jobs)))]
     sizes = draw(st.lists(st.sampled_from(NODE_SIZES), max_size=8))
     nodes = tuple(Node(f"node-{index}", size) for index, size in enumerate(sizes))
     return ClusterState(draw(st.floats(0, 1e8)), nodes, tuple(jobs), 1200.0, draw(st.sampled_from(list(CapacityMode))))
@@ -72,7 +91,7 @@ def drawn_progress(draw: st.DrawFn) -> Progress:
     samples = draw(st.one_of(st.just(0.0), st.floats(1e-9, 1e12)))
     return Progress(
         job_id=f"job-{draw(st.integers(0, 20))}",
-        job_type=draw(st.sampled_from(JOB_TYPES)),
+        job_type=draw(st.sampled_from(sorted(KIND_OF_TYPE))),
         allocation=Allocation(draw(st.integers(0, 16)), draw(st.integers(0, 16))),
         seconds=draw(st.one_of(st.just(0.0), st.floats(1e-6, 1e6))),
         samples=samples,
@@ -89,7 +108,7 @@ def progress_of(state: ClusterState, decision: Decision, samples_per_second: flo
         held = decision.of(one.job_id)
         if held == SUSPENDED:
             continue
-        trains = held.workers > 0 and held.ps > 0
+        trains = one.can_train(held)
         samples = state.slot_seconds * samples_per_second * (1 + number % 3) if trains else 0.0
         reports.append(
             Progress(one.job_id, one.job_type, held, state.slot_seconds, samples, samples / 100, one.remaining_epochs)

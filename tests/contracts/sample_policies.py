@@ -54,7 +54,7 @@ class EventDriven:
         growing = list(scheduled)
         while growing:
             growing = [job for job in growing if self._grow(job, held, capacity)]
-        return Decision({job_id: given for job_id, given in held.items() if given.workers and given.ps})
+        return Decision({job_id: given for job_id, given in held.items() if given.tasks})
 
     def _keep(self, scheduled: Sequence[Job], capacity: Capacity) -> Decision:
         allocation = {}
@@ -67,12 +67,14 @@ class EventDriven:
 
     def _grow(self, job: Job, held: dict[str, Allocation], capacity: Capacity) -> bool:
         have = held[job.job_id]
-        if have.workers >= min(job.max_workers, self.most_of_a_role):
+        more = Allocation(1, 1 if job.kind.uses_ps else 0) if have.tasks else job.smallest
+        then = Allocation(have.workers + more.workers, have.ps + more.ps)
+        if then.workers > min(job.max_workers, self.most_of_a_role) or then.ps > min(job.max_ps, self.most_of_a_role):
             return False
-        if have.ps >= min(job.max_ps, self.most_of_a_role) or not capacity.fits(job.worker_demand, job.ps_demand):
+        if not capacity.fits(*_tasks(job, more)):
             return False
-        capacity.take(job.worker_demand, job.ps_demand)
-        held[job.job_id] = Allocation(have.workers + 1, have.ps + 1)
+        capacity.take(*_tasks(job, more))
+        held[job.job_id] = then
         return True
 
     def observe(self, progress: Sequence[Progress]) -> None:

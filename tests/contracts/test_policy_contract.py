@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cluster_states import JOB_TYPES, cluster, drawn_progress, drawn_states, job, progress_of
+from cluster_states import JOB_TYPES, KIND_OF_TYPE, cluster, drawn_progress, drawn_states, job, progress_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_policies import build_event_driven, build_job_selection
@@ -19,6 +19,8 @@ from policy_net.domain import (
     CapacityMode,
     ClusterState,
     Decision,
+    Job,
+    Node,
     PolicyContext,
     Progress,
     Resources,
@@ -32,6 +34,22 @@ from policy_net.placement.spread import place_spread
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.simulation.speed import TableSpeedModel
 
+
+def mixed_job(number: int, job_type: str) -> Job:
+    """One of a crowd of all kinds, minimum sizes and requests, half of them of unknown work."""
+    kind = KIND_OF_TYPE[job_type]
+    return job(
+        number,
+        job_type=job_type,
+        kind=kind,
+        max_ps=16 if kind.uses_ps else 0,
+        min_workers=1 + number % 3,
+        min_ps=1 + number % 2 if kind.uses_ps else 0,
+        requested=Allocation(1 + number % 8, number % 4 + 1 if kind.uses_ps else 0),
+        work_known=number % 2 == 0,
+    )
+
+
 Builder = Callable[[PolicyContext], SchedulerPolicy]
 
 
@@ -40,8 +58,11 @@ def truth() -> TableSpeedModel:
     counts = np.arange(1.0, 17.0)
     grid = np.zeros((17, 17))
     grid[1:, 1:] = 100 / (1 / counts + 0.2 + 0.3 * counts / counts[:, None] + 0.02 * counts)
-    grid[3, 3] = 0
-    return TableSpeedModel({name: grid * (1 + index) for index, name in enumerate(JOB_TYPES)}, "the contract's table")
+    grid[5, 5] = 0
+    alone = np.zeros((17, 17))
+    alone[0, 1:] = 100 / (1 / counts + 0.2 + 0.02 * counts)
+    grids = {name: (grid if kind.uses_ps else alone) for name, kind in KIND_OF_TYPE.items()}
+    return TableSpeedModel({name: grid * (1 + index) for index, (name, grid) in enumerate(grids.items())}, "a test")
 
 
 def build_learned(context: PolicyContext, mode: ActingMode) -> LearnedPolicy:
@@ -72,7 +93,7 @@ def assert_possible(state: ClusterState, decision: Decision) -> None:
     used = Resources(0, 0)
     for job_id, held in decision.allocation.items():
         assert 0 <= held.workers <= jobs[job_id].max_workers
-        assert 0 <= held.ps <= jobs[job_id].max_ps
+        assert 0 <= held.ps <= (jobs[job_id].max_ps if jobs[job_id].kind.uses_ps else 0)
         used = used + jobs[job_id].worker_demand * held.workers + jobs[job_id].ps_demand * held.ps
     assert used.fits_in(state.total)
     if state.capacity_mode is CapacityMode.NODES and decision.placement is None:
@@ -141,6 +162,29 @@ def test_a_single_job_and_two_hundred_get_possible_decisions(build: Builder, mod
 
 
 @each_policy
+@pytest.mark.parametrize("mode", CapacityMode)
+def test_two_hundred_jobs_of_all_kinds_get_possible_decisions(build: Builder, mode: CapacityMode) -> None:
+    types = sorted(KIND_OF_TYPE)
+    jobs = [mixed_job(number, types[number % len(types)]) for number in range(200)]
+    policy = build(context())
+    for nodes in (1, 10, 100):
+        state = cluster(jobs, nodes, mode)
+        decision = policy.decide(state, Trigger.ARRIVAL)
+        assert_possible(state, decision)
+        policy.observe(progress_of(state, decision))
+
+
+@each_policy
+def test_on_nodes_without_gpus_only_jobs_that_need_none_get_tasks(build: Builder) -> None:
+    jobs = [job(0), job(1, worker_demand=Resources(2000, 0)), job(2, worker_demand=Resources(500, 1))]
+    nodes = tuple(Node(f"node-{index}", Resources(8000, 0)) for index in range(3))
+    state = ClusterState(0.0, nodes, tuple(jobs), 1200.0, CapacityMode.NODES)
+    decision = build(context()).decide(state, Trigger.SLOT)
+    assert all(decision.of(one.job_id).workers == 0 for one in (jobs[0], jobs[2]))
+    assert_possible(state, decision)
+
+
+@each_policy
 def test_it_satisfies_the_protocol_and_has_a_name(build: Builder) -> None:
     policy = build(context())
     assert isinstance(policy, SchedulerPolicy)
@@ -156,14 +200,18 @@ def test_a_registered_policy_bears_the_name_it_is_registered_under(name: str) ->
 @pytest.mark.parametrize("name", [name for name in policy_names() if not name.endswith("-authors")])
 @examples
 @given(state=drawn_states())
-def test_a_registered_policy_lets_somebody_train_wherever_a_bundle_fits(name: str, state: ClusterState) -> None:
+def test_a_registered_policy_lets_somebody_train_wherever_a_job_fits(name: str, state: ClusterState) -> None:
     decision = build_policy(name, context()).decide(state, Trigger.SLOT)
-    someone_trains = any(held.workers and held.ps for held in decision.allocation.values())
+    jobs = {one.job_id: one for one in state.jobs}
     someone_could = any(
-        one.max_workers and one.max_ps and open_capacity(state).fits(one.worker_demand, one.ps_demand)
+        one.min_workers <= one.max_workers
+        and one.min_ps <= one.max_ps
+        and open_capacity(state).fits(*[one.worker_demand] * one.min_workers, *[one.ps_demand] * one.min_ps)
         for one in state.jobs
     )
-    assert someone_trains == someone_could
+    assert bool(decision.allocation) == someone_could
+    for job_id, held in decision.allocation.items():
+        assert jobs[job_id].can_train(held), "tasks that do not train are given away for nothing"
 
 
 def test_the_suite_catches_a_policy_that_overfills_a_node() -> None:

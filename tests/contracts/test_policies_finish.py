@@ -1,0 +1,90 @@
+"""Every scheduler that ships brings every job of a mixed workload to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from sample_policies import build_event_driven, build_job_selection
+
+import policy_net.baselines  # noqa: F401  (registers the names)
+from policy_net.domain import Allocation, CapacityMode, JobKind, PolicyContext, Resources
+from policy_net.policy import SchedulerPolicy, build_policy, policy_names
+from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.replay import replay
+from policy_net.simulation.speed import TableSpeedModel
+from policy_net.simulation.workload import JobSpec, Workload
+
+POLICIES: dict[str, Callable[[PolicyContext], SchedulerPolicy]] = {
+    # The `authors` variants know neither all-reduce jobs nor minimum sizes, as the code that they follow.
+    **{name: partial(build_policy, name) for name in policy_names() if not name.endswith("-authors")},
+    "sample: job selection": build_job_selection,
+    "sample: event-driven": build_event_driven,
+}
+
+
+def speeds() -> TableSpeedModel:
+    """Samples/s that grow with diminishing returns, with servers and without."""
+    counts = np.arange(1.0, 17.0)
+    served, alone = np.zeros((17, 17)), np.zeros((17, 17))
+    served[1:, 1:] = 100 / (1 / counts + 0.2 + 0.3 * counts / counts[:, None] + 0.02 * counts)
+    alone[0, 1:] = 100 / (1 / counts + 0.2 + 0.02 * counts)
+    return TableSpeedModel({"ps": served, "async": 2 * served, "allreduce": alone}, "a test")
+
+
+def mixed_workload(*, work_known: bool) -> Workload:
+    """18 jobs of three kinds in bursts of three; every third needs two workers at least, some ask for too much."""
+    jobs = []
+    for number in range(18):
+        kind = list(JobKind)[number % 3]
+        least = 2 if number % 4 == 0 else 1
+        jobs.append(
+            JobSpec(
+                job_id=f"job-{number}",
+                job_type=kind.value,
+                submit_time_seconds=900.0 * (number // 3),
+                total_epochs=200.0 * (1 + number % 5) ** 2,
+                samples_per_epoch=100.0,
+                worker_demand=Resources(2000, 1),
+                ps_demand=Resources(2000, 0),
+                requested=Allocation(max(least, number % 7), 1 + number % 4 if kind.uses_ps else 0),
+                max_workers=8,
+                max_ps=6 if kind.uses_ps else 0,
+                kind=kind,
+                min_workers=least,
+                min_ps=1 if kind.uses_ps else 0,
+                work_known=work_known,
+            )
+        )
+    return Workload("mixed", tuple(jobs))
+
+
+@pytest.mark.parametrize("work_known", [True, False])
+@pytest.mark.parametrize(
+    ("mode", "decide_on"), [(CapacityMode.NODES, DecideOn.EVENT), (CapacityMode.POOLED, DecideOn.SLOT)]
+)
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_job_of_every_kind_ends(name: str, mode: CapacityMode, decide_on: DecideOn, work_known: bool) -> None:
+    truth = speeds()
+    policy = POLICIES[name](PolicyContext(true_speeds=truth, measured_speeds=truth))
+    workload = mixed_workload(work_known=work_known)
+    environment = Environment(nodes=4, decide_on=decide_on, capacity_mode=mode)
+    result = replay(workload, environment, policy, truth, clock=lambda: 0.0)
+    assert result.to_json()["completed"] == len(workload.jobs)
+    assert result.counters.trimmed_tasks == 0
+
+
+@pytest.mark.parametrize("name", [name for name in POLICIES if not name.startswith("sample")])
+def test_even_on_one_node_that_no_request_fits(name: str) -> None:
+    truth = speeds()
+    jobs = mixed_workload(work_known=True).jobs
+    jobs = tuple(replace(job, requested=replace(job.requested, workers=8)) for job in jobs)
+    policy = POLICIES[name](PolicyContext(true_speeds=truth, measured_speeds=truth))
+    result = replay(
+        Workload("large requests", jobs), Environment(nodes=1, decide_on=DecideOn.EVENT), policy, truth,
+        clock=lambda: 0.0,
+    )  # fmt: skip
+    assert result.to_json()["completed"] == len(jobs)
