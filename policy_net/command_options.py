@@ -18,12 +18,14 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from policy_net.domain import CapacityMode, SpeedModel
+from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.simulation.estimates import parse_durations, with_estimates
+from policy_net.simulation.gpu_types import check_gpu_type
 from policy_net.simulation.job_kinds import JobKindChoice
 from policy_net.simulation.loaders.intake import MALFORMED
+from policy_net.simulation.locality import FittedPlacementEffect
 from policy_net.simulation.node_changes import resizing
 from policy_net.simulation.sources import WorkloadOptions, load_workload
 from policy_net.simulation.speed import default_speeds, read_speed_table
@@ -79,6 +81,9 @@ PlacementOption = Annotated[
 GpuTypes = Annotated[
     str | None, typer.Option("--gpu-types", metavar="TYPE:NODES,…", help="GPU types of the nodes, as v100:8,k80:4.")
 ]
+Locality = Annotated[
+    bool, typer.Option("--locality", help="All-reduce jobs train slower where their workers lie apart, as measured.")
+]
 JobNoise = Annotated[
     float,
     typer.Option("--job-noise", min=0.0, max=1.0, help="Relative deviation of a factor that a job's speed keeps."),
@@ -126,6 +131,7 @@ class WorldOptions:
     gpus_per_node: GpusPerNode = 2
     cpus_per_node: CpusPerNode = 8
     gpu_types: GpuTypes = None
+    locality: Locality = False
     slot_seconds: SlotSeconds = 1200.0
     decide_on: DecideOnOption = None
     debounce_seconds: DebounceSeconds = 60.0
@@ -156,6 +162,28 @@ class WorldOptions:
             BadInput: the speed table cannot be used.
         """
         return default_speeds() if self.speeds_file is None else read_speed_table(self.speeds_file)
+
+    def placement_effect(self) -> PlacementEffect | None:
+        """What places and GPU types do to speeds; None where neither is asked for.
+
+        Raises:
+            BadInput: nothing is known about a type of GPU, or capacity is pooled, so that no task has a place.
+        """
+        types = _parse_gpu_types(self.gpu_types)
+        if not (types or self.locality):
+            return None
+        if self.capacity is CapacityMode.POOLED:
+            raise BadInput("--locality and --gpu-types need --capacity nodes: pooled tasks lie nowhere")
+        for name, _ in types:
+            check_gpu_type(name)
+        return FittedPlacementEffect(apart=self.locality)
+
+    @property
+    def placement_notes(self) -> tuple[str, ...]:
+        """What the effect of places assumes, in plain words."""
+        if not self.locality:
+            return ()
+        return ("all-reduce jobs train slower where their workers lie apart; recorded durations count as one node's",)
 
     def workload(self, source: str, speeds: SpeedModel) -> Workload:
         """Read or generate a workload.

@@ -16,7 +16,7 @@ from rich.table import Table
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows, with_world_options
 from policy_net.commands.output import Output, OutputFormat
-from policy_net.domain import PolicyContext, SpeedModel
+from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.learned import load_policy
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.measured_points import read_measured_points
@@ -65,7 +65,7 @@ def replay_command(
 ) -> None:
     """Replay workloads under policies, each pair from a fresh policy."""
     del debug  # The error boundary looks for the flag itself.
-    truth = world.speeds()
+    truth, effect = world.speeds(), world.placement_effect()
     measured = None if fit_points is None else read_measured_points(fit_points)
     context = PolicyContext(seed=world.seed, true_speeds=truth, measured_speeds=measured)
     # Whatever cannot be used is found before the first minute is spent on what can.
@@ -76,11 +76,11 @@ def replay_command(
         for item, _ in worlds:
             measured.require(spec.job_type for spec in item.jobs)
     if output is OutputFormat.TABLE:
-        _print_assumptions(worlds)
+        _print_assumptions(worlds, world)
     else:
         for item, _ in worlds:
             warn_of_malformed_rows(item)
-    results = _run(worlds, policy, truth, context)
+    results = _run(worlds, policy, truth, effect, context)
     if output is OutputFormat.JSON:
         print(json.dumps([result.to_json() for result in results], indent=2))
     else:
@@ -90,7 +90,13 @@ def replay_command(
             console.print(_table(item.name, rows))
 
 
-def _run(worlds: list[World], policies: list[str], truth: SpeedModel, context: PolicyContext) -> list[ReplayResult]:
+def _run(
+    worlds: list[World],
+    policies: list[str],
+    truth: SpeedModel,
+    effect: PlacementEffect | None,
+    context: PolicyContext,
+) -> list[ReplayResult]:
     """Every workload under every policy; a progress bar on a terminal."""
     console = Console(stderr=True)
     results: list[ReplayResult] = []
@@ -107,6 +113,7 @@ def _run(worlds: list[World], policies: list[str], truth: SpeedModel, context: P
                         environment,
                         load_policy(name, context),
                         truth,
+                        placement_effect=effect,
                         on_progress=lambda share, task=task: bar.update(task, completed=share),  # type: ignore[misc]
                     )
                 )
@@ -114,7 +121,7 @@ def _run(worlds: list[World], policies: list[str], truth: SpeedModel, context: P
     return results
 
 
-def _print_assumptions(worlds: list[World]) -> None:
+def _print_assumptions(worlds: list[World], options: WorldOptions) -> None:
     """What a reader must know to believe the figures, on stderr."""
     for workload, environment in worlds:
         print(
@@ -122,7 +129,7 @@ def _print_assumptions(worlds: list[World]) -> None:
             f" and {environment.cpus_per_node} CPU, decisions by {environment.decide_on.value}",
             file=sys.stderr,
         )
-        for note in (*workload.notes, *environment.notes):
+        for note in (*workload.notes, *environment.notes, *options.placement_notes):
             print(f"  {note}", file=sys.stderr)
 
 

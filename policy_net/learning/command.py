@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import policy_net.baselines  # noqa: F401  (registers the names that can be imitated)
 from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows, with_world_options
-from policy_net.domain import PolicyContext, SpeedModel
+from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, check_writable, digest_of, read_policy_file, write_policy_file
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
@@ -72,7 +72,7 @@ def train(
     for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
         if value is not None and not math.isfinite(value):
             raise BadInput(f"--{option} is {value}; use a finite number")
-    truth = world.speeds()
+    truth, effect = world.speeds(), world.placement_effect()
 
     def load(source: str, round_number: int) -> Episode:
         moved = dataclasses.replace(world, seed=world.seed + round_number)
@@ -94,7 +94,9 @@ def train(
         disable=not console.is_terminal,
     ) as progress:
         if teacher is not None:
-            weights = _warm_start(teacher, weights, spec, workload, load, truth, imitation_steps, world.seed, progress)
+            weights = _warm_start(
+                teacher, weights, spec, workload, load, truth, effect, imitation_steps, world.seed, progress
+            )
             card |= {"imitated": teacher, "imitation_steps": imitation_steps}
         if steps:
             settings = ActorCriticSettings(reward=reward)
@@ -120,6 +122,7 @@ def train(
                         settings,
                         offline,
                         steps=steps,
+                        placement_effect=effect,
                         stop=lambda: deadline is not None and time.monotonic() > deadline,
                         on_step=on_step,
                     )
@@ -151,6 +154,7 @@ def _warm_start(
     sources: list[str],
     load: Any,
     truth: SpeedModel,
+    effect: PlacementEffect | None,
     steps: int,
     seed: int,
     progress: Progress,
@@ -162,7 +166,7 @@ def _warm_start(
     for number in range(DEMONSTRATED_EPISODES):
         scheduler = build_policy(teacher, PolicyContext(seed=seed + number, true_speeds=truth))
         loaded, environment = next(episodes)
-        seen += watch(scheduler, loaded, environment, truth)
+        seen += watch(scheduler, loaded, environment, truth, effect)
         progress.advance(watching)
     demonstrations = demonstrate(seen, spec, settings, seed)
     imitating = progress.add_task(f"imitating {teacher}", total=steps, figure="")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from policy_net.action import GRANT_KINDS, Grant
 from policy_net.batch import Batch
-from policy_net.domain import Allocation, ClusterState, Decision, SpeedModel
+from policy_net.domain import Allocation, ClusterState, Decision, PlacementEffect, SpeedModel
 from policy_net.encoding import BatchEncoder
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learning.settings import ImitationSettings
@@ -49,10 +49,14 @@ class Demonstrations:
 
 
 def watch(
-    teacher: SchedulerPolicy, workload: Workload, environment: Environment, speeds: SpeedModel
+    teacher: SchedulerPolicy,
+    workload: Workload,
+    environment: Environment,
+    speeds: SpeedModel,
+    placement_effect: PlacementEffect | None = None,
 ) -> list[tuple[ClusterState, Decision]]:
     """Every state of one workload under the teacher, with its decision."""
-    simulation = Simulation(workload, environment, speeds)
+    simulation = Simulation(workload, environment, speeds, placement_effect)
     seen = []
     while not simulation.finished:
         state, trigger = simulation.observe()

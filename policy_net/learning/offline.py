@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from policy_net.domain import SpeedModel
+from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.actor_critic import GradientComputer, NotEnoughSamples
@@ -43,6 +43,7 @@ def train_offline(
     settings: OfflineSettings,
     *,
     steps: int,
+    placement_effect: PlacementEffect | None = None,
     stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, Weights], None] | None = None,
 ) -> Weights:
@@ -57,7 +58,7 @@ def train_offline(
     done = 0
     while done < steps and not stop():
         workload, environment = next(episodes)
-        simulation = Simulation(workload, environment, speeds)
+        simulation = Simulation(workload, environment, speeds, placement_effect)
         while not simulation.finished and done < steps and not stop():
             state, trigger = simulation.observe()
             decision, samples = policy.decide_recorded(state, trigger)

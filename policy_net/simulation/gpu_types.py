@@ -70,8 +70,12 @@ def compute_speed(profile: ModelProfile, gpu_type: str) -> float:
     """
     if not gpu_type:
         return 1.0
+    check_gpu_type(gpu_type)
     speeds = GPU_SPEEDS[arithmetic_of(profile.family)]
-    speed = speeds.get(gpu_type.lower())
-    if speed is None:
+    return speeds[gpu_type.lower()] / speeds[MEASURED_ON[profile.kind]]
+
+
+def check_gpu_type(gpu_type: str) -> None:
+    """Raise BadInput if nothing is known about such GPUs; capitals make no difference."""
+    if gpu_type.lower() not in GPU_TYPES:
         raise BadInput(f"GPU type {gpu_type!r} has no known speed; use one of {', '.join(GPU_TYPES)}")
-    return speed / speeds[MEASURED_ON[profile.kind]]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import log, log2
 from types import MappingProxyType
 
@@ -93,8 +93,9 @@ def spread_constants(profile: ModelProfile) -> SpreadConstants:
 class FittedPlacementEffect:
     """The effect of the catalogue's types; types that it does not have run at their full speed anywhere."""
 
-    def __init__(self) -> None:
-        self._of_shape = lru_cache(maxsize=_KEPT_SHAPES)(relative_speed_of_shape)
+    def __init__(self, apart: bool = True) -> None:
+        """Heed GPU types, and, if `apart`, over how many nodes workers lie."""
+        self._of_shape = lru_cache(maxsize=_KEPT_SHAPES)(partial(relative_speed_of_shape, apart=apart))
 
     def relative_speed(self, job_type: str, workers_by_node: Sequence[tuple[str, int]]) -> float:
         """Speed there over the speed model's, above 0; above 1 on faster GPUs than the model's.
@@ -105,14 +106,14 @@ class FittedPlacementEffect:
         return self._of_shape(job_type, tuple(workers_by_node))
 
 
-def relative_speed_of_shape(job_type: str, shape: tuple[tuple[str, int], ...]) -> float:
+def relative_speed_of_shape(job_type: str, shape: tuple[tuple[str, int], ...], apart: bool = True) -> float:
     """The effect without its memory."""
     profile = CATALOGUE.get(job_type)
     workers = sum(count for _, count in shape)
     if profile is None or workers == 0:
         return 1.0
     spread = 0.0
-    if profile.kind is JobKind.ALLREDUCE:
+    if apart and profile.kind is JobKind.ALLREDUCE:
         nodes = sum(count > 0 for _, count in shape)
         spread = spread_slowdown(spread_constants(profile), workers, nodes)
     longer = 0.0

@@ -84,6 +84,8 @@ def test_options_change_the_world(capsys) -> None:
         (["--workload", SMALL, "--policy", "drf", "--speeds", "missing.csv"], "missing.csv"),
         (["--workload", SMALL, "--policy", "drf", "--job-kind", "magic"], "magic"),
         (["--workload", SMALL, "--policy", "drf", "--cpus-per-node", "1"], "never fits"),
+        (["--workload", SMALL, "--policy", "drf", "--gpu-types", "tpu:2"], "'tpu' has no known speed"),
+        (["--workload", SMALL, "--policy", "drf", "--locality", "--capacity", "pooled"], "--capacity nodes"),
     ],
 )
 def test_bad_input_is_one_line_that_names_it(words: list[str], said: str, capsys) -> None:
@@ -126,3 +128,19 @@ def test_fitting_to_measured_points_asks_for_them_and_for_all_models_of_the_work
     points.write_text("\n".join(["model,num_ps,num_workers,samples_per_s", *rows["wlm"], *rows["resnext-110"]]))
     assert _policy_net(*words, "--fit-points", str(points)) == 0
     assert json.loads(capsys.readouterr().out)[0]["completed"] == 6
+
+
+def test_places_and_gpu_types_matter_where_they_are_asked_for(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text("job_id,submit_time_s,duration_s,num_gpus,model\na,0,600,4,vgg16\n")
+
+    def jct(*words: str) -> float:
+        words = ("--workload", str(path), "--job-kind", "allreduce", "--policy", "fifo", "-o", "json", *words)
+        assert _policy_net("replay", *words) == 0
+        return float(json.loads(capsys.readouterr().out)[0]["avg_jct_seconds"])
+
+    assert jct() == pytest.approx(600)
+    assert jct("--gpu-types", "a100:2") == pytest.approx(600)
+    assert jct("--gpu-types", "k80:2") > 2000
+    assert jct("--locality") == pytest.approx(600 / 0.684, rel=0.01)  # VGG-16 on 2+2 GPUs
+    assert jct("--locality", "--gpus-per-node", "4", "--cpus-per-node", "16") == pytest.approx(600)
