@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from policy_net.domain import CapacityMode
 from policy_net.learning.replay import REPLAY_SAMPLES
 from policy_net.learning.settings import ActorCriticSettings
+from policy_net.simulation.environment import PlacementStrategy
 from policy_net.simulation.job_kinds import JobKindChoice
 
 Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
@@ -49,6 +50,10 @@ class EpisodeSettings(_Section):
     """How the jobs of a csv train: ps, async or allreduce; mix: half ps, half allreduce, drawn from the seed."""
     arrival_scale: float = Field(1.0, gt=0.0, le=1000.0)
     """Multiplies the times between arrivals; 1 leaves the workload as it is."""
+    durations: str = "known"
+    """What users know of their jobs' work: `known`, `lognormal:SIGMA` (off by that much) or `unknown`."""
+    epoch_error: float = Field(0.0, ge=0.0, lt=1.0)
+    """Declared epochs are off by up to this share; DL2 tried 0.2."""
 
 
 class EnvironmentSettings(_Section):
@@ -70,8 +75,24 @@ class EnvironmentSettings(_Section):
     """`nodes` places every task on a machine, as a real cluster must; `pooled` only adds up."""
     speed_noise: float = Field(0.0, ge=0.0, le=1.0)
     """Relative deviation of a job's speed in one interval; 0 is exact."""
+    job_noise: float = Field(0.0, ge=0.0, le=1.0)
+    """Relative deviation of a factor that a job's speed keeps for life; 0.273 varies like DL2's production cluster."""
+    placement: PlacementStrategy = PlacementStrategy.SPREAD
+    """`spread` puts tasks on the least loaded nodes, `pack` a job's workers on as few as possible."""
+    locality: bool = False
+    """Whether all-reduce jobs train slower where their workers lie apart; needs capacity on nodes."""
+    resize_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    """Pause of a running job whose number of tasks changes; near 0 elastically, tens of seconds by a restart."""
+    resume_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    """Pause of a job that starts again after a suspension or the loss of a node; its first start is free."""
+    checkpoint_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    """Training time between checkpoints, which is what a lost node can cost a job; 0: nothing is ever lost."""
+    node_mtbf_hours: float = Field(0.0, ge=0.0)
+    """Mean time of a node to its failure; 0 for none."""
+    node_repair_hours: float = Field(1.0, ge=0.0)
+    """Mean time of a failed node to its return; an hour, a reboot and some waiting."""
     seed: int = Field(0, ge=0)
-    """Draws the noise."""
+    """Draws the noise and the failures."""
 
 
 class LockstepPace(_Section):

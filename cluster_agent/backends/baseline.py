@@ -42,7 +42,8 @@ class Baseline:
         """
         episode = self._episodes.items[index]
         policy = build_policy(self._fallback, PolicyContext())
-        result = replay(episode.workload, episode.environment, policy, self._episodes.speeds)
+        effect = self._episodes.placement_effect
+        result = replay(episode.workload, episode.environment, policy, self._episodes.speeds, placement_effect=effect)
         self._seconds[index] = {
             outcome.job_id: outcome.jct_seconds for outcome in result.outcomes if outcome.jct_seconds is not None
         }

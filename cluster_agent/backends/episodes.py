@@ -8,8 +8,10 @@ from hashlib import sha256
 
 from cluster_agent.errors import BadConfig
 from cluster_agent.settings import EpisodeSettings, SimulatedBackendSettings
-from policy_net.domain import SpeedModel
+from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.estimates import parse_durations, with_estimates
+from policy_net.simulation.locality import default_placement_effect
 from policy_net.simulation.sources import WorkloadOptions, load_workload
 from policy_net.simulation.speed import default_speeds, read_speed_table
 from policy_net.simulation.workload import Workload
@@ -29,12 +31,14 @@ class Episodes:
 
     Attributes:
         speeds: the truth; no policy may see it.
+        placement_effect: what places do to it; None if nothing.
         digest: of everything that a saved simulation depends on.
     """
 
     items: tuple[Episode, ...]
     speeds: SpeedModel
     digest: str
+    placement_effect: PlacementEffect | None = None
 
     @property
     def jobs_total(self) -> int:
@@ -52,7 +56,7 @@ def load_episodes(settings: SimulatedBackendSettings) -> Episodes:
 
     Raises:
         BadInput: a source or the speed table cannot be used.
-        BadConfig: the number of nodes is neither set nor suggested by the workload.
+        BadConfig: the number of nodes is neither set nor suggested by the workload, or settings contradict each other.
     """
     speeds = default_speeds() if settings.speeds is None else read_speed_table(settings.speeds)
     count = len(settings.workloads) if settings.episodes is None else settings.episodes
@@ -62,7 +66,10 @@ def load_episodes(settings: SimulatedBackendSettings) -> Episodes:
         items.append(_load(settings, settings.workloads[position], turn, speeds))
     depends_on = settings.model_dump(mode="json", exclude={"pace", "baseline"})
     digest = sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
-    return Episodes(tuple(items), speeds, digest)
+    machines = settings.environment
+    if machines.locality and machines.capacity_mode is CapacityMode.POOLED:
+        raise BadConfig("setting backend.environment.locality needs capacity_mode nodes: pooled tasks lie nowhere")
+    return Episodes(tuple(items), speeds, digest, default_placement_effect() if machines.locality else None)
 
 
 def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int, speeds: SpeedModel) -> Episode:
@@ -78,7 +85,8 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         arrival_scale=chosen.arrival_scale,
         speeds=speeds,
     )
-    workload = load_workload(chosen.source, options)
+    estimates = parse_durations(chosen.durations, chosen.epoch_error)
+    workload = with_estimates(load_workload(chosen.source, options), estimates, options.seed)
     nodes = machines.nodes or workload.suggested_nodes
     if nodes is None:
         raise BadConfig(f"setting backend.environment.nodes is missing, and {chosen.source!r} suggests no number")
@@ -92,6 +100,13 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         debounce_seconds=machines.debounce_seconds,
         capacity_mode=machines.capacity_mode,
         speed_noise=machines.speed_noise,
+        job_noise=machines.job_noise,
+        placement=machines.placement,
+        resize_seconds=machines.resize_seconds,
+        resume_seconds=machines.resume_seconds,
+        checkpoint_seconds=machines.checkpoint_seconds,
+        node_mtbf_seconds=machines.node_mtbf_hours * 3600.0,
+        node_repair_seconds=machines.node_repair_hours * 3600.0,
         seed=machines.seed + turn,
     )
     return Episode(workload, environment)

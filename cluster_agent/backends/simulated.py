@@ -100,7 +100,7 @@ class SimulatedBackend:
 
     def _begin(self, index: int) -> Simulation:
         episode = self._episodes.items[index]
-        return Simulation(episode.workload, episode.environment, self._episodes.speeds)
+        return Simulation(episode.workload, episode.environment, self._episodes.speeds, self._episodes.placement_effect)
 
     def _next_episode(self) -> None:
         times = self._completion_seconds()

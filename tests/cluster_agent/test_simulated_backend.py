@@ -45,6 +45,37 @@ def live(backend: SimulatedBackend, decisions: int = 10**6) -> list[ClusterState
     return states
 
 
+DISTURBED = {
+    "nodes": 12,
+    "decide_on": "event",
+    "job_noise": 0.27,
+    "placement": "pack",
+    "locality": True,
+    "resize_seconds": 20.0,
+    "resume_seconds": 40.0,
+    "checkpoint_seconds": 600.0,
+    "node_mtbf_hours": 50.0,
+}
+
+
+def test_a_disturbed_cluster_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    workloads = [{"source": "dl2:jobs=6,seed=3", "durations": "unknown"}]
+    episodes = make_episodes(workloads=workloads, environment=DISTURBED)
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    whole = make_backend(tmp_path / "whole", episodes)
+    expected = live(whole)
+    before = live(make_backend(tmp_path / "killed", episodes), 40)
+    assert before + live(make_backend(tmp_path / "killed", episodes)) == expected
+    assert {len(state.nodes) for state in expected} > {12}
+    assert not expected[0].jobs[0].work_known
+
+
+def test_places_cannot_matter_where_tasks_have_none() -> None:
+    with pytest.raises(BadConfig, match="locality needs capacity_mode nodes"):
+        make_episodes("dl2:jobs=6", environment={"nodes": 12, "locality": True, "capacity_mode": "pooled"})
+
+
 @pytest.mark.parametrize("killed_after", [0, 1, 7, 60])
 def test_an_agent_that_is_killed_finds_its_cluster_where_it_stood(tmp_path: Path, killed_after: int) -> None:
     episodes = make_episodes("dl2:jobs=6,seed=3", "dl2:jobs=5,seed=4")
