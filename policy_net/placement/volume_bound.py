@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from policy_net.domain import Resources
@@ -24,15 +25,9 @@ class VolumeBound:
     """
 
     def __init__(self, layout: NodeLayout, classes: tuple[Resources, ...]) -> None:
-        self._classes = tuple(sorted(set(classes), key=placing_order))
-        self._index = {demand: index for index, demand in enumerate(self._classes)}
-        self._limits = _blocking_sums(layout, self._classes)
+        self._classes, self._index, self._limits, self._largest = _bounds_of(layout, classes)
         self._counts = [0] * len(self._classes)
         self._used = [0] * len(self._classes)
-        self._largest = [
-            max(_amount(other, here) for other in self._classes[: index + 1])
-            for index, here in enumerate(self._classes)
-        ]
 
     @property
     def classes(self) -> tuple[Resources, ...]:
@@ -68,6 +63,23 @@ class VolumeBound:
                 spare = min(spare, room // self._largest[index])
         return spare
 
+    def rounds(self, per_round: Mapping[Resources, int]) -> int:
+        """How often these numbers of tasks, all of known classes, may be taken on top and are certain to fit."""
+        rounds = sys.maxsize
+        for index, here in enumerate(self._classes):
+            if not self._counts[index] and here not in per_round:
+                continue
+            room = self._limits[index] - 1 - self._used[index] + _amount(here, here)
+            if room < 0:
+                return 0
+            taken = sum(count * _amount(demand, here) for demand, count in self._upto(index, per_round))
+            if taken:
+                rounds = min(rounds, room // taken)
+        return rounds
+
+    def _upto(self, index: int, tasks: Mapping[Resources, int]) -> Iterator[tuple[Resources, int]]:
+        return ((demand, count) for demand, count in tasks.items() if self._index[demand] <= index)
+
 
 def _amount(demand: Resources, measured_for: Resources) -> int:
     """What a task takes of the resource by which the other class is measured."""
@@ -75,6 +87,15 @@ def _amount(demand: Resources, measured_for: Resources) -> int:
 
 
 @lru_cache(maxsize=64)
+def _bounds_of(
+    layout: NodeLayout, classes: tuple[Resources, ...]
+) -> tuple[tuple[Resources, ...], dict[Resources, int], tuple[int, ...], tuple[int, ...]]:
+    """The classes in placing order, where each stands, its blocking sum, and the largest task up to it."""
+    ordered = tuple(sorted(set(classes), key=placing_order))
+    largest = tuple(max(_amount(other, here) for other in ordered[: index + 1]) for index, here in enumerate(ordered))
+    return ordered, {demand: index for index, demand in enumerate(ordered)}, _blocking_sums(layout, ordered), largest
+
+
 def _blocking_sums(layout: NodeLayout, classes: tuple[Resources, ...]) -> tuple[int, ...]:
     """For each class, the least sum of demand (its own and of classes before it) that can block all nodes for it."""
     sums = []
