@@ -125,14 +125,17 @@ def read_rows(
     Raises:
         BadInput: the file cannot be read or decoded, lacks a column, or has no rows.
     """
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     found = False
     header: list[str] | None = None
     for number, line in _lines(path):
         if not line.strip():
             continue
         try:
-            cells = next(csv.reader((line,), delimiter=delimiter, quoting=quoting, strict=True))
+            cells = next(
+                csv.reader(
+                    (line,), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
+                )
+            )
         except csv.Error as error:
             if header is None:
                 raise BadInput(f"{path}, line {number}: not a csv file: {error}") from error
