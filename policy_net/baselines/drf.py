@@ -64,6 +64,17 @@ def share_in_rounds(state: ClusterState, most: Sequence[int]) -> dict[str, Alloc
         round_number += 1
         if round_number in joining:
             taking = sorted(taking + joining.pop(round_number))
+        # Whole rounds at once, up to where somebody stops or joins: in a quiet cluster that is all of them.
+        until = min([*(last_round for _, last_round, _ in taking), *(join - 1 for join in joining)])
+        whole = capacity.take_rounds(
+            [demand for _, _, demands in taking for demand in demands], until - round_number + 1
+        )
+        if taking and whole > 0:
+            round_number += whole - 1
+            for index, _, _ in taking:
+                workers[index] = round_number
+            taking = [entry for entry in taking if entry[1] > round_number]
+            continue
         still_taking = []
         for entry in taking:
             index, last_round, demands = entry

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from policy_net.domain import CapacityMode, ClusterState, Resources
@@ -33,6 +33,14 @@ class Capacity(Protocol):
 
         Raises:
             InvalidAllocation: they do not fit; nothing is taken.
+        """
+        ...
+
+    def take_rounds(self, demands: Sequence[Resources], most: int) -> int:
+        """Take all of these tasks, again and again, as often as they fit for certain, up to `most` times.
+
+        Returns:
+            How often. Fewer than `most` does not say that another round, or a part of it, would not fit: ask `fits`.
         """
         ...
 
@@ -82,6 +90,15 @@ class PooledCapacity:
             self._cpu_milli -= demand.cpu_milli
             self._gpu -= demand.gpu
 
+    def take_rounds(self, demands: Sequence[Resources], most: int) -> int:
+        """See `Capacity.take_rounds`."""
+        cpu_milli = sum(demand.cpu_milli for demand in demands)
+        gpu = sum(demand.gpu for demand in demands)
+        rounds = min(most, self._cpu_milli // cpu_milli if cpu_milli else most, self._gpu // gpu if gpu else most)
+        self._cpu_milli -= rounds * cpu_milli
+        self._gpu -= rounds * gpu
+        return rounds
+
     def dominant_share(self, used: Resources) -> float:
         """See `Capacity.dominant_share`."""
         return dominant_share(used, self._total)
@@ -116,7 +133,10 @@ class NodeCapacity:
 
     def fits(self, *demands: Resources) -> bool:
         """See `Capacity.fits`."""
-        answer = self._answers.get(demands)
+        # Jobs that ask one after another mostly ask for the same; comparing the same objects is cheaper than a hash.
+        answer: _Answer | None = self._latest
+        if self._latest.demands != demands:
+            answer = self._answers.get(demands)
         if answer is None:
             answer = self._answers[demands] = _Answer(demands)
         if answer.up_to < self._taken:
@@ -126,7 +146,6 @@ class NodeCapacity:
 
     def take(self, *demands: Resources) -> None:
         """See `Capacity.take`."""
-        # Callers take what they have just asked for; comparing the same objects is cheaper than finding them by hash.
         if self._latest.demands != demands or self._latest.up_to < self._taken:
             self.fits(*demands)
         answer = self._latest
@@ -135,6 +154,21 @@ class NodeCapacity:
         self._taken += len(demands)
         answer.uncounted += 1
 
+    def take_rounds(self, demands: Sequence[Resources], most: int) -> int:
+        """See `Capacity.take_rounds`."""
+        per_round: dict[Resources, int] = {}
+        for demand in demands:
+            per_round[demand] = per_round.get(demand, 0) + 1
+        self._count_taken()
+        self._know(tuple(per_round))
+        rounds = min(most, self._bound.rounds(per_round))
+        if rounds:
+            for demand, count in per_round.items():
+                self._counts[demand] = self._counts.get(demand, 0) + rounds * count
+                self._bound.add(demand, rounds * count)
+            self._taken += rounds * len(demands)
+        return rounds
+
     def dominant_share(self, used: Resources) -> float:
         """See `Capacity.dominant_share`."""
         return dominant_share(used, self._layout.total)
@@ -142,9 +176,7 @@ class NodeCapacity:
     def _work_out(self, demands: tuple[Resources, ...]) -> int:
         """Up to how many tasks taken these demands surely fit; `NEVER` if they do not fit now."""
         self._count_taken()
-        known = self._bound.classes
-        if any(demand not in known for demand in demands):
-            self._count_also(demands)
+        self._know(demands)
         spare = self._bound.spare(demands)
         if spare >= 0:
             return min(self._taken + spare, NEVER - 1)
@@ -166,8 +198,11 @@ class NodeCapacity:
                     self._bound.add(demand, answer.uncounted)
                 answer.uncounted = 0
 
-    def _count_also(self, demands: tuple[Resources, ...]) -> None:
-        """Bound the volumes of further classes too; they can block nodes in new ways, so every yes is asked again."""
+    def _know(self, demands: tuple[Resources, ...]) -> None:
+        """Bound the volumes of these classes too; new ones can block nodes in new ways: every yes is asked again."""
+        known = self._bound.classes
+        if all(demand in known for demand in demands):
+            return
         self._bound = VolumeBound(self._layout, self._bound.classes + demands)
         for demand, count in self._counts.items():
             self._bound.add(demand, count)

@@ -46,6 +46,27 @@ def test_on_nodes_a_yes_is_what_spread_can_place_and_a_no_stays_a_no(
     assert not any(capacity.fits(*demands) for demands in refused)
 
 
+@given(CLUSTERS, REQUESTS, st.integers(0, 20), st.sampled_from(list(CapacityMode)))
+def test_whole_rounds_are_what_fits_task_by_task(
+    capacities: list[Resources], requests: list[list[Resources]], most: int, mode: CapacityMode
+) -> None:
+    state = cluster(capacities, mode)
+    at_once, one_by_one = open_capacity(state), open_capacity(state)
+    for capacity in (at_once, one_by_one):
+        for demands in requests[:4]:
+            if capacity.fits(*demands):
+                capacity.take(*demands)
+    round_of = requests[4:10]
+    rounds = at_once.take_rounds([demand for demands in round_of for demand in demands], most)
+    assert 0 <= rounds <= most
+    for _ in range(rounds):
+        for demands in round_of:
+            assert one_by_one.fits(*demands)
+            one_by_one.take(*demands)
+    for demands in requests:
+        assert at_once.fits(*demands) == one_by_one.fits(*demands)
+
+
 @given(st.integers(0, 6), REQUESTS)
 def test_pooled_capacity_is_the_sum_of_the_nodes(nodes: int, requests: list[list[Resources]]) -> None:
     capacity = open_capacity(cluster([Resources(8000, 2)] * nodes, CapacityMode.POOLED))
