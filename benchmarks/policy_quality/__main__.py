@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.policy_quality.markdown import check_page, write_page
-from benchmarks.policy_quality.measure import measured_points_file
+from benchmarks.policy_quality.measure import check_policy, measured_points_file
 from benchmarks.policy_quality.plan import DEFAULT, FULL, QUICK, cells_of
 from benchmarks.policy_quality.policies import default_policies, missing_references
 from benchmarks.policy_quality.report import build_report
@@ -70,8 +70,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.markdown is not None:
         check_page(options.markdown)
     grid = QUICK if options.quick else FULL if options.full else DEFAULT
-    clusters = _clusters(options.data)
     policies = _policies(options.policies, options.data)
+    clusters = [] if options.data is None else _clusters(options.data)
+    if options.data is None:
+        print(f"{PROGRAM}: no --data: only made-up workloads are compared, no recorded ones", file=sys.stderr)
     tasks = tasks_of(cells_of(grid, clusters), policies)
     with ExitStack() as stack:
         folder = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedl2-policy-quality-")))
@@ -89,10 +91,7 @@ def _run(options: argparse.Namespace) -> int:
     return FAILED if result.failures else DONE
 
 
-def _clusters(data: Path | None) -> list[Cluster]:
-    if data is None:
-        print(f"{PROGRAM}: no --data: only made-up workloads are compared, no recorded ones", file=sys.stderr)
-        return []
+def _clusters(data: Path) -> list[Cluster]:
     clusters = clusters_in(data)
     if not clusters:
         raise BadInput(f"{data}: has no workloads/*.csv; name the folder above `workloads`, or leave --data out")
@@ -103,7 +102,7 @@ def _policies(text: str, data: Path | None) -> list[str]:
     """The policies to compare, the references among them.
 
     Raises:
-        BadInput: one is neither registered nor a file, or two have the same name.
+        BadInput: one is neither registered nor a file, cannot be used, or has the name of another.
     """
     names: list[str] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -116,6 +115,8 @@ def _policies(text: str, data: Path | None) -> list[str]:
     if not names:
         raise BadInput("--policies names none: leave it out for all, or name some by comma")
     names = list(dict.fromkeys([*missing_references(names), *names]))
+    for name in names:
+        check_policy(name, data)
     labels = [Path(name).name for name in names]
     for label in labels:
         if labels.count(label) > 1:

@@ -11,12 +11,13 @@ from pathlib import Path
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from benchmarks.policy_quality.store import Figures, Task
 from benchmarks.policy_quality.worlds import build_world
-from policy_net.domain import PolicyContext
+from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import PolicyNetError
 from policy_net.learned import load_policy
 from policy_net.simulation.job_metrics import TAIL_SHARE, JobResult, mean_jct_seconds
 from policy_net.simulation.measured_points import read_measured_points
 from policy_net.simulation.replay import replay
+from policy_net.simulation.speed import default_speeds
 from policy_net.throughput.measured import MeasuredFit
 
 KEPT = (
@@ -59,12 +60,7 @@ def measure(measurement: Measurement) -> Figures:
     task, data = measurement.task, measurement.data
     began = time.process_time()
     world = build_world(task.cell, data)
-    context = PolicyContext(
-        seed=task.cell.noise_seed,
-        true_speeds=world.speeds,
-        measured_speeds=None if data is None else _measured(measured_points_file(data)),
-    )
-    policy = load_policy(task.policy, context)
+    policy = load_policy(task.policy, _context(task.cell.noise_seed, world.speeds, data))
     result = replay(world.workload, world.environment, policy, world.speeds, placement_effect=world.placement_effect)
     figures = result.to_json()
     if figures["completed"] != figures["jobs"]:
@@ -80,6 +76,20 @@ def measure(measurement: Measurement) -> Figures:
         "trimmed_tasks": counters.trimmed_tasks,
         "cpu_seconds": round(time.process_time() - began, 3),
     }
+
+
+def check_policy(policy: str, data: Path | None) -> None:
+    """Whether a policy can be built, before hours are spent on the others.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    load_policy(policy, _context(0, default_speeds(), data))
+
+
+def _context(seed: int, speeds: SpeedModel, data: Path | None) -> PolicyContext:
+    measured = None if data is None else _measured(measured_points_file(data))
+    return PolicyContext(seed=seed, true_speeds=speeds, measured_speeds=measured)
 
 
 def longest_alone(results: tuple[JobResult, ...]) -> frozenset[str]:

@@ -93,7 +93,7 @@ def clusters_in(data: Path) -> list[Cluster]:
         BadInput: one of them cannot be used.
     """
     return [
-        Cluster(path.stem, hashlib.sha256(path.read_bytes()).hexdigest()[:16], len(_recording(path).records))
+        Cluster(path.stem, hashlib.sha256(path.read_bytes()).hexdigest()[:16], len(read_csv(path).records))
         for path in sorted((data / "workloads").glob("*.csv"))
     ]
 
