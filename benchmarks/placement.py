@@ -27,7 +27,7 @@ from policy_net.simulation.replay import replay
 from policy_net.simulation.speed import default_speeds
 from policy_net.simulation.workload import Workload
 
-POLICIES = ("drf", "optimus-true-table", "oracle")
+POLICIES = ("drf", "optimus", "oracle")
 NODES = (16, 24, 32, 96)
 JOBS = 60
 FIRST_SEED = 9000

@@ -15,5 +15,5 @@ def test_placing_costs_nothing_against_pooled_capacity_where_nothing_forces_it_t
 @pytest.mark.parametrize("words", [["--seeds", "0"], ["--policy", "best"], ["--nodes", "0"]])
 def test_an_option_that_cannot_be_used_is_one_line_and_exit_code_two(words: list[str], capsys) -> None:
     assert main([*words, "--jobs", "3"]) == 2
-    out, err = capsys.readouterr()
+    _, err = capsys.readouterr()
     assert len(err.splitlines()) == 1
