@@ -44,6 +44,11 @@ class Room:
         self._held[index] = target
         return True
 
+    def grow(self, index: int, candidates: Sequence[Allocation]) -> None:
+        """Add what the index-th job lacks to the first candidate that contains what it holds, and fits."""
+        held = self._held[index]
+        self.settle(index, [one for one in candidates if one.workers >= held.workers and one.ps >= held.ps])
+
     def settle(self, index: int, candidates: Sequence[Allocation]) -> None:
         """Give the index-th job the first candidate that fits in place of what it holds, or that comes to the same."""
         job = self._state.jobs[index]

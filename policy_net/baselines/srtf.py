@@ -45,7 +45,7 @@ class SrtfPolicy:
         room = Room(state)
         serve(room, order, sizes)
         for index in order:
-            room.settle(index, self._hulls.of(state.jobs[index]).splits)
+            room.grow(index, self._hulls.of(state.jobs[index]).splits)
         return room.decision()
 
     def observe(self, progress: Sequence[Progress]) -> None:
