@@ -7,6 +7,7 @@ import sys
 import typer
 
 from policy_net.cli_errors import run
+from policy_net.commands.fit_speed import fit_speed
 from policy_net.commands.inspect import inspect
 from policy_net.commands.replay import replay_command
 from policy_net.learning.command import train
@@ -14,11 +15,12 @@ from policy_net.learning.command import train
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Replay workloads under scheduling policies, train a policy, look into a policy file.",
+    help="Replay workloads under scheduling policies, train a policy, look into a policy file, fit speeds.",
 )
 app.command("replay")(replay_command)
 app.command("train")(train)
 app.command("inspect")(inspect)
+app.command("fit-speed")(fit_speed)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Reads speeds that somebody measured, for a policy that is given them beforehand.
+"""Reads speeds that somebody measured, for a policy that is given them beforehand or for a fit.
 
 Unlike a speed table (`speed.read_speed_table`), which is the truth and has no gaps, the points may be few, and one
 allocation may have been measured several times.
@@ -16,10 +16,19 @@ from policy_net.throughput.measured import MeasuredFit, SpeedPoint
 
 
 def read_measured_points(path: str | Path) -> MeasuredFit:
-    """Fit the points of a csv with the columns model, num_ps (0 for all-reduce), num_workers, samples_per_s.
+    """Fit the points of a csv; see `read_points`.
 
     Raises:
         BadInput: the file cannot be read, a row cannot be used, or a model has too few points.
+    """
+    return MeasuredFit(read_points(path), str(path))
+
+
+def read_points(path: str | Path) -> dict[str, list[SpeedPoint]]:
+    """The points by model of a csv with the columns model, num_ps (0 for all-reduce), num_workers, samples_per_s.
+
+    Raises:
+        BadInput: the file cannot be read, or a row cannot be used.
     """
     path = Path(path)
     points: dict[str, list[SpeedPoint]] = {}
@@ -39,4 +48,4 @@ def read_measured_points(path: str | Path) -> MeasuredFit:
         of_model.append(SpeedPoint(ps, workers, speed))
     if not points:
         raise BadInput(f"{path}: no row has at most {MAX_TASKS_PER_ROLE} PSs and {MAX_TASKS_PER_ROLE} workers")
-    return MeasuredFit(points, str(path))
+    return points

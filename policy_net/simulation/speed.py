@@ -5,6 +5,7 @@ Both are injected as a `SpeedModel`, so that no scheduler can tell truth from be
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -113,8 +114,8 @@ def default_speeds() -> SpeedModel:
 def read_speed_table(path: str | Path) -> TableSpeedModel:
     """Read a csv with the columns model, num_ps, num_workers, samples_per_s.
 
-    Every model that is named needs all 256 combinations of 1–16 PSs and 1–16 workers; zero is a valid speed (a
-    combination that cannot train).
+    Every model that is named needs all 256 combinations of 1–16 PSs and 1–16 workers, or, if it trains by all-reduce,
+    1–16 workers with 0 PSs; zero is a valid speed (a combination that cannot train).
 
     Raises:
         BadInput: the file cannot be read, or a row or a model in it cannot be used.
@@ -124,26 +125,49 @@ def read_speed_table(path: str | Path) -> TableSpeedModel:
     for row in read_rows(path, SPEED_TABLE_COLUMNS):
         _enter(grids, row)
     if not grids:
-        raise BadInput(f"{path}: no row has 1–{MAX_TASKS_PER_ROLE} PSs and 1–{MAX_TASKS_PER_ROLE} workers")
+        raise BadInput(f"{path}: no row has at most {MAX_TASKS_PER_ROLE} PSs and {MAX_TASKS_PER_ROLE} workers")
     for model, grid in grids.items():
+        trains_with_ps = bool(np.isnan(grid[0, 1:]).all())
+        grid[slice(0, 1) if trains_with_ps else slice(1, None), 1:] = 0.0
         holes = np.argwhere(np.isnan(grid))
         if len(holes):
             ps, workers = holes[0]
-            raise BadInput(f"{path}: model {model!r} has no speed for {ps} PSs and {workers} workers (1–16 of each)")
+            needs = "1–16 of each" if ps else "0 PSs and 1–16 workers, as it trains without PSs"
+            raise BadInput(
+                f"{path}: model {model!r} has no speed for {ps} PSs and {workers} workers; it needs {needs}"
+                " (`policy-net fit-speed` fills gaps)"
+            )
     return TableSpeedModel(grids, str(path))
+
+
+def write_speed_table(speeds: TableSpeedModel, path: Path) -> None:
+    """Write a csv that `read_speed_table` reads. Raises OSError if it cannot be written."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(SPEED_TABLE_COLUMNS)
+        for model in speeds.model_names:
+            grid = speeds.grid(model)
+            for ps in range(1, GRID_SIDE) if grid[1:].any() else (0,):
+                writer.writerows((model, ps, workers, f"{grid[ps, workers]:.6g}") for workers in range(1, GRID_SIDE))
 
 
 def _enter(grids: dict[str, NDArray[np.float64]], row: Row) -> None:
     """Put one row of the table into its model's grid."""
     model = row.text("model")
-    ps, workers = row.whole("num_ps", at_least=1), row.whole("num_workers", at_least=1)
+    ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)
     speed = row.number_from_zero("samples_per_s")
     if not (ps <= MAX_TASKS_PER_ROLE and workers <= MAX_TASKS_PER_ROLE):
         return  # measured, but beyond what a job may hold
     grid = grids.get(model)
     if grid is None:
         grid = grids[model] = np.zeros((GRID_SIDE, GRID_SIDE))
-        grid[1:, 1:] = np.nan
+        grid[:, 1:] = np.nan
+    if not np.isnan(grid[1:, 1:] if ps == 0 else grid[0, 1:]).all():
+        raise row.bad(
+            "num_ps",
+            f"is {ps}, but {model!r} has speeds {'without' if ps else 'with'} parameter servers above",
+            "give the two ways of training different names",
+        )
     if not np.isnan(grid[ps, workers]):
         raise row.bad("model", f"{model!r} with {ps} PSs and {workers} workers is given twice", "keep one of the rows")
     grid[ps, workers] = speed

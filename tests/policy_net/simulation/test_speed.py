@@ -6,7 +6,13 @@ import pytest
 
 from policy_net.errors import BadInput
 from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.speed import FittedSpeedModel, TableSpeedModel, default_speeds, read_speed_table
+from policy_net.simulation.speed import (
+    FittedSpeedModel,
+    TableSpeedModel,
+    default_speeds,
+    read_speed_table,
+    write_speed_table,
+)
 
 HEADER = "model,num_ps,num_workers,samples_per_s"
 
@@ -81,6 +87,37 @@ def test_a_table_is_read_by_server_then_worker(table_file) -> None:
     assert speeds.model_names == ("wlm",)
 
 
+def test_a_model_that_trains_by_all_reduce_has_speeds_without_servers(table_file) -> None:
+    speeds = read_speed_table(table_file(lambda lines: lines.extend(f"ring,0,{w},{50 * w}" for w in range(1, 17))))
+    assert speeds.grid("ring")[0].tolist() == [50.0 * w for w in range(17)]
+    assert not speeds.grid("ring")[1:].any()
+    assert speeds.samples_per_second("wlm", 3, 5) == 305
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda lines: lines.append("wlm,0,1,5"), "line 258: num_ps is 0, but 'wlm' has speeds with parameter servers"),
+        (
+            lambda lines: lines.append("ring,0,1,5"),
+            "'ring' has no speed for 0 PSs and 2 workers; it needs 0 PSs and 1–16",
+        ),
+    ],
+)
+def test_an_all_reduce_model_that_is_mixed_up_or_incomplete_is_named(table_file, change, expected: str) -> None:
+    with pytest.raises(BadInput, match=expected):
+        read_speed_table(table_file(change))
+
+
+def test_a_written_table_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    write_speed_table(FittedSpeedModel(), path)
+    back = read_speed_table(path)
+    assert back.model_names == FittedSpeedModel().model_names
+    for model in back.model_names:
+        assert back.grid(model) == pytest.approx(FittedSpeedModel().grid(model), rel=1e-5)
+
+
 def test_a_speed_of_zero_is_kept_and_counts_beyond_16_are_left_out(table_file) -> None:
     def change(lines: list[str]) -> None:
         lines[0] = "wlm,1,1,0"
@@ -97,7 +134,8 @@ def test_a_speed_of_zero_is_kept_and_counts_beyond_16_are_left_out(table_file) -
         ("wlm,1,1,nan", r"line 2: samples_per_s is 'nan'"),
         ("wlm,1,1,fast", r"line 2: samples_per_s is 'fast'"),
         ("wlm,1.5,1,3", r"line 2: num_ps is '1.5'"),
-        ("wlm,0,1,3", r"line 2: num_ps is '0'"),
+        ("wlm,-1,1,3", r"line 2: num_ps is '-1'"),
+        ("wlm,0,1,3", r"line 3: num_ps is 1, but 'wlm' has speeds without parameter servers above"),
         ("wlm,1,,3", r"line 2: num_workers is empty"),
         (",1,1,3", r"line 2: model is empty"),
         ("wlm,1,2,3", r"line 3: model 'wlm' with 1 PSs and 2 workers is given twice"),
