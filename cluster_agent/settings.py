@@ -39,7 +39,9 @@ class EpisodeSettings(_Section):
     """One workload and how it is read."""
 
     source: str
-    """What to run: a csv, `reference:TRACE@FILE`, or a generator such as `dl2:jobs=60,arrivals=google`."""
+    """What to run: a csv, a recording (`sacct:FILE`), `reference:TRACE@FILE`, or `dl2:jobs=60,arrivals=google`."""
+    strict: bool = False
+    """Whether a malformed row of a recording is refused; else it is skipped, and a warning says so."""
     seed: int = Field(0, ge=0)
     """Draws what the source leaves open (generated jobs, models of a csv's jobs); one more in each further round."""
     window: int = Field(0, ge=0)

@@ -8,6 +8,7 @@ from cluster_agent.errors import BadConfig
 from cluster_agent.settings import AgentSettings
 from policy_net.errors import BadInput
 from policy_net.settings import read_settings_file
+from policy_net.simulation.loaders.formats import FORMATS, is_file
 
 
 def read_settings(path: Path) -> AgentSettings:
@@ -47,6 +48,16 @@ def _resolved(settings: AgentSettings, folder: Path) -> AgentSettings:
 
 
 def _resolved_source(source: str, folder: Path) -> str:
-    """A workload's source with the path in it, if one is, taken from the folder."""
-    begin, at, file = source.rpartition("@")
-    return f"{begin}{at}{folder / file}" if (folder / file).is_file() else source
+    """A workload's source with the paths in it, if any are, taken from the folder."""
+    name, colon, text = source.partition(":")
+    begin = f"{name}:" if colon and name in FORMATS else ""
+    text = text if begin else source
+    whole = _resolved_path(text, folder)
+    if whole != text:
+        return f"{begin}{whole}"
+    # TRACE@FILE of reference traces, FILE@VC of recordings, TASKS@JOBS of two tables
+    return begin + "@".join(_resolved_path(part, folder) for part in text.rsplit("@", 1))
+
+
+def _resolved_path(text: str, folder: Path) -> str:
+    return str(folder / text) if text and is_file(folder / text) else text

@@ -6,15 +6,20 @@ import json
 from dataclasses import dataclass
 from hashlib import sha256
 
+import structlog
+
 from cluster_agent.errors import BadConfig
 from cluster_agent.settings import EpisodeSettings, SimulatedBackendSettings
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.simulation.environment import DecideOn, Environment
 from policy_net.simulation.estimates import parse_durations, with_estimates
+from policy_net.simulation.loaders.intake import MALFORMED
 from policy_net.simulation.locality import default_placement_effect
 from policy_net.simulation.sources import WorkloadOptions, load_workload
 from policy_net.simulation.speed import default_speeds, read_speed_table
 from policy_net.simulation.workload import Workload
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +88,14 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         gpus_per_node=machines.gpus_per_node,
         cpus_per_node=machines.cpus_per_node,
         arrival_scale=chosen.arrival_scale,
+        strict=chosen.strict,
         speeds=speeds,
     )
     estimates = parse_durations(chosen.durations, chosen.epoch_error)
     workload = with_estimates(load_workload(chosen.source, options), estimates, options.seed)
+    for note in workload.notes:
+        if note.startswith(MALFORMED):
+            _log.warning("rows-skipped", workload=workload.name, note=note)
     nodes = machines.nodes or workload.suggested_nodes
     if nodes is None:
         raise BadConfig(f"setting backend.environment.nodes is missing, and {chosen.source!r} suggests no number")

@@ -44,6 +44,26 @@ def test_paths_are_taken_from_the_configurations_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "resolved"),
+    [
+        ("sacct:jobs.csv", "sacct:{0}/jobs.csv"),
+        ("philly:jobs.csv@blue", "philly:{0}/jobs.csv@blue"),
+        ("pai:jobs.csv@jobs.csv", "pai:{0}/jobs.csv@{0}/jobs.csv"),
+        ("k8s:a@b", "k8s:{0}/a@b"),
+        ("helios:nothing.csv", "helios:nothing.csv"),
+        ("sacct:", "sacct:"),
+    ],
+)
+def test_paths_of_recordings_are_taken_from_the_configurations_folder(
+    tmp_path: Path, source: str, resolved: str
+) -> None:
+    (tmp_path / "jobs.csv").touch()
+    (tmp_path / "a@b").touch()
+    text = GOOD.replace("dl2:jobs=3,seed=1", source)
+    assert read_settings(write(tmp_path, text)).backend.workloads[0].source == resolved.format(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         (("cluster: alpha", "cluster: alpha\ncolour: red"), "unknown setting colour"),

@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from cluster_agent.backends.baseline import Baseline
 from cluster_agent.backends.episodes import Episodes, load_episodes
@@ -176,6 +177,17 @@ def test_a_number_of_nodes_that_nobody_knows_is_asked_for(monkeypatch: pytest.Mo
 def test_a_source_that_cannot_be_used_is_bad_input() -> None:
     with pytest.raises(BadInput, match=r"nowhere\.csv"):
         make_episodes("nowhere.csv")
+
+
+def test_malformed_rows_are_warned_of_or_refused(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,0,long,1\n")
+    with capture_logs() as logs:
+        assert len(make_episodes(str(trace)).items[0].workload.jobs) == 1
+    [warning] = [line for line in logs if line["event"] == "rows-skipped"]
+    assert "jobs.csv, line 3: duration_s is 'long'" in warning["note"]
+    with pytest.raises(BadInput, match="line 3: duration_s is 'long'"):
+        make_episodes(workloads=[{"source": str(trace), "strict": True}])
 
 
 def test_the_baseline_is_the_fallbacks_average_over_the_same_jobs(tmp_path: Path) -> None:
