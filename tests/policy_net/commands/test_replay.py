@@ -144,3 +144,36 @@ def test_places_and_gpu_types_matter_where_they_are_asked_for(tmp_path: Path, ca
     assert jct("--gpu-types", "k80:2") > 2000
     assert jct("--locality") == pytest.approx(600 / 0.684, rel=0.01)  # VGG-16 on 2+2 GPUs
     assert jct("--locality", "--gpus-per-node", "4", "--cpus-per-node", "16") == pytest.approx(600)
+
+
+SAMPLES = Path(__file__).parents[1] / "simulation" / "loaders" / "samples"
+
+
+@pytest.mark.parametrize(
+    ("source", "jobs"),
+    [
+        ("philly:{}/cluster_job_log", 2),
+        ("philly:{}/cluster_job_log@red", 1),
+        ("helios:{}/cluster_log.csv", 2),
+        ("pai:{0}/pai_task_table.csv@{0}/pai_job_table.csv", 3),
+        ("openb:{}/openb_pod_list.csv", 3),
+        ("sacct:{}/sacct.txt", 2),
+        ("k8s:{}/pods.json", 2),
+        ("{}/jobs.csv", 2),
+    ],
+)
+def test_recordings_of_every_format_are_replayed_to_the_end(source: str, jobs: int, capsys) -> None:
+    words = ["--workload", source.format(SAMPLES), "--policy", "fifo", "--policy", "drf", "--strict", "-o", "json"]
+    assert _policy_net("replay", *words) == 0
+    out, err = capsys.readouterr()
+    assert [(row["jobs"], row["completed"]) for row in json.loads(out)] == [(jobs, jobs)] * 2
+    assert err == ""
+
+
+@pytest.mark.parametrize("node", [["--gpus-per-node", "8", "--cpus-per-node", "64"], ["--capacity", "pooled"]])
+def test_under_requested_sizes_and_room_for_all_every_recorded_job_lasts_as_recorded(node: list[str], capsys) -> None:
+    words = ["--workload", f"sacct:{SAMPLES / 'sacct.txt'}", "--policy", "fifo", "--nodes", "100", *node, "-o", "json"]
+    assert _policy_net("replay", *words) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    # two hours, and half an hour; how long each waited in the recording is not copied
+    assert row["avg_jct_seconds"] == pytest.approx((7200 + 1800) / 2)
