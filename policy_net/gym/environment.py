@@ -1,0 +1,189 @@
+"""`fedl2/ClusterScheduling-v0`: one step is one micro-action, one episode a workload until its last job has ended.
+
+Legend: J jobs a batch, L type columns, F = J·(L + 5) features, A = 3J + 1 actions.
+Source: DL2 §4.1 (state, actions, repeated inference).
+Deviation: the reward of a decision comes with the micro-action that completes it; see `rewards`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.command_options import WorldOptions
+from policy_net.encoding import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, BatchEncoder
+from policy_net.errors import BadInput
+from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
+from policy_net.gym.open_decision import OpenDecision
+from policy_net.gym.rewards import GymReward, new_reward
+from policy_net.simulation.catalogue import MODEL_NAMES
+from policy_net.simulation.engine import Simulation
+from policy_net.simulation.metrics import summarise
+
+DEFAULT_WORKLOAD = "dl2:jobs=30,arrivals=google,sizes=varied"
+DECISIONS_PER_JOB = 200
+"""Decisions after which an episode is truncated, for every job of its workload; a drained one takes 2 to 15."""
+
+Observation = NDArray[np.float32]
+
+
+class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
+    """A cluster that an agent schedules grant by grant.
+
+    The observation is what the learned policy sees of the batch of jobs that is being given to. An action of those
+    that the mask leaves gives a worker, a parameter server or one of each to a job, or (the last one, void) ends the
+    batch. Any other action is taken for void and counted in `info["invalid_actions"]`.
+
+    Args:
+        workload: as after `--workload`. One without a seed of its own is drawn anew at every reset.
+        jobs_per_batch: J.
+        job_types: types with a column of their own, at most 11; all others share the column `other`.
+        reward: `jct` or `slot-utility`, see `rewards`.
+        max_decisions: after so many, the episode is truncated; unless given, 200 for every job of the workload.
+        world: whatever else `policy-net replay` has as an option, under `WorldOptions`' names: `nodes=24`,
+            `capacity="pooled"`, `decide_on="event"`, `speed_noise=0.1`, …; but for `seed`, which is drawn at reset.
+
+    Raises:
+        BadInput: an option cannot be used; at reset, the workload cannot be read or a job can never run.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium's own annotation is not a ClassVar)
+
+    def __init__(
+        self,
+        workload: str = DEFAULT_WORKLOAD,
+        *,
+        jobs_per_batch: int = 20,
+        job_types: Sequence[str] = MODEL_NAMES,
+        reward: str = GymReward.JCT,
+        max_decisions: int | None = None,
+        render_mode: None = None,
+        **world: Any,
+    ) -> None:
+        self.render_mode = render_mode
+        if "seed" in world:
+            raise BadInput("seed is no option of the environment: give it to reset(seed=…), which draws the workload")
+        if reward not in tuple(GymReward):
+            raise BadInput(f"reward is {reward!r}; use {' or '.join(GymReward)}")
+        if max_decisions is not None and max_decisions < 1:
+            raise BadInput(f"max_decisions is {max_decisions}; use 1 or more")
+        try:
+            WorldOptions(**world)
+        except TypeError as error:
+            raise BadInput(f"{error}; the options are the fields of policy_net.command_options.WorldOptions") from error
+        self._source = workload
+        self._world = world
+        self._reward_kind = GymReward(reward)
+        self._given_max_decisions = max_decisions
+        self.spec_of_policy = PolicySpec(jobs_per_batch=jobs_per_batch, job_types=(OTHER_TYPE, *job_types))
+        self._encoder = BatchEncoder(self.spec_of_policy)
+        self.observation_space = observation_space(self.spec_of_policy)
+        self.action_space = gymnasium.spaces.Discrete(self.spec_of_policy.action_count)
+        self._void = self.spec_of_policy.action_count - 1
+        self._episode: Simulation | None = None
+        self._open: OpenDecision | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: of the draws of this and the following episodes.
+            options: `world_seed` names the episode instead of drawing it; `workload` takes another source for it.
+        """
+        super().reset(seed=seed)
+        options = options or {}
+        unknown = set(options) - {"world_seed", "workload"}
+        if unknown:
+            raise BadInput(f"reset knows no option {min(unknown)!r}; use world_seed or workload")
+        # Drawn even if it is given, so that the episodes after this one do not depend on it.
+        drawn = int(self.np_random.integers(2**31))
+        world = WorldOptions(**self._world, seed=int(options.get("world_seed", drawn)))
+        speeds = world.speeds()
+        loaded = world.workload(str(options.get("workload", self._source)), speeds)
+        self._episode = Simulation(loaded, world.environment(loaded), speeds, world.placement_effect())
+        self._max_decisions = self._given_max_decisions or DECISIONS_PER_JOB * len(loaded.jobs)
+        self._reward = new_reward(self._reward_kind)
+        self._invalid_actions = 0
+        self._open = None
+        self._go_on()
+        return self._observation(), self._info()
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Take one micro-action; the reward is 0 unless it completes a decision."""
+        if self._open is None or self._open.batch is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step(), and after an episode has ended")
+        if not self.action_space.contains(action):
+            raise gymnasium.error.InvalidAction(f"action {action!r} is not in {self.action_space}")
+        index = int(action)
+        if not self._open.batch.mask_A[index]:
+            self._invalid_actions += 1
+            index = self._void
+        self._open.act(index)
+        reward = self._go_on() if self._open.batch is None else 0.0
+        truncated = self._open is None and not self.simulation.finished
+        return self._observation(), reward, self.simulation.finished, truncated, self._info()
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """What is admissible now, shape (A,); after the episode's end, void alone. The name is sb3-contrib's."""
+        if self._open is None or self._open.batch is None:
+            mask_A = np.zeros(self._void + 1, dtype=np.bool_)
+            mask_A[self._void] = True
+            return mask_A
+        return self._open.batch.mask_A.copy()
+
+    @property
+    def simulation(self) -> Simulation:
+        """The cluster of this episode, to look into; driving it is the environment's affair."""
+        if self._episode is None:
+            raise gymnasium.error.ResetNeeded("call reset() first")
+        return self._episode
+
+    def _go_on(self) -> float:
+        """Put complete decisions into force until there is something to choose; returns what that earned."""
+        simulation, earned = self.simulation, 0.0
+        while True:
+            if self._open is not None and self._open.batch is None:
+                state = self._open.state
+                progress = simulation.apply(self._open.decision())
+                earned += self._reward(state, progress, simulation.time_seconds)
+                self._open = None
+            if simulation.finished or simulation.counters.decisions >= self._max_decisions:
+                return earned
+            if self._open is None:
+                self._open = OpenDecision(simulation.observe()[0], self._encoder)
+            if self._open.batch is not None:
+                return earned
+
+    def _observation(self) -> Observation:
+        if self._open is None or self._open.batch is None:
+            return np.zeros(self.spec_of_policy.feature_count, dtype=np.float32)
+        return self._open.batch.features_F.copy()
+
+    def _info(self) -> dict[str, Any]:
+        simulation = self.simulation
+        info: dict[str, Any] = {
+            "action_mask": self.action_masks().astype(np.int8),
+            "time_seconds": simulation.time_seconds,
+            "decisions": simulation.counters.decisions,
+            "invalid_actions": self._invalid_actions,
+        }
+        if self._open is None:
+            figures = summarise(simulation.outcomes())
+            info |= {"completed": figures.completed, "avg_jct_seconds": figures.avg_jct_seconds}
+        return info
+
+
+def observation_space(spec: PolicySpec) -> gymnasium.spaces.Space[Observation]:
+    """Bounds that hold for every job: shares, tasks and types lie in [0, 1], logarithms below those of any float."""
+    high_JR = np.ones((spec.jobs_per_batch, spec.type_columns + 5), dtype=np.float32)
+    largest_log = np.log1p(sys.float_info.max)
+    high_JR[:, spec.type_columns] = SLOTS_RUN_SCALE * largest_log
+    high_JR[:, spec.type_columns + 1] = REMAINING_EPOCHS_SCALE * largest_log
+    return gymnasium.spaces.Box(0.0, high_JR.ravel(), dtype=np.float32)
