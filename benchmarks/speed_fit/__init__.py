@@ -1,0 +1,1 @@
+"""How well the speeds that ship with the package match the measurements, and how their constants were found."""
