@@ -1,8 +1,9 @@
 """Give tasks where they add most utility: a greedy over the concave hulls of all jobs.
 
 Each job walks its type's hull (`hull.py`) from 0/0 upwards; the next step in the cluster is always the segment with
-the highest slope × remaining work^−0.25, so short jobs come first but large ones keep a share. With `OnlineFit` beliefs
-this is `marginal`, a scheduler that needs no training; given the simulator's speeds it is `oracle`, the yardstick.
+the highest slope × remaining work^−0.25, so short jobs come first but large ones keep a share. With beliefs that it
+learns online (`gaussian_process.py`) this is `marginal`, a scheduler that needs no training; given the simulator's
+speeds it is `oracle`, the yardstick.
 Source: our own, on the concave-utility view of sharing in Optimus (EuroSys 2018 §4) and DL2 §6.1's comparisons.
 """
 
@@ -17,7 +18,7 @@ from policy_net.baselines.room import Room
 from policy_net.baselines.truth import true_speeds_for
 from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, SpeedModel, Trigger
 from policy_net.throughput.beliefs import Beliefs
-from policy_net.throughput.parametric import OnlineFit
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.probing import choose_probes
 
 
@@ -78,7 +79,7 @@ def _urgency(job: Job) -> float:
 
 def build_marginal(context: PolicyContext) -> MarginalPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
     """Build the policy registered as `marginal`."""
-    beliefs = OnlineFit()
+    beliefs = GaussianProcessBeliefs()
     return MarginalPolicy("marginal", beliefs, beliefs)
 
 

@@ -11,6 +11,11 @@ from policy_net.domain import Allocation, Job, Progress, SpeedModel
 class Beliefs(SpeedModel, Protocol):
     """A `SpeedModel` that learns: deterministic, also across a snapshot, and never shown the simulator's truth."""
 
+    @property
+    def optimistic(self) -> bool:
+        """Whether speeds are raised where little is known: a planner then learns by itself, and needs no probes."""
+        ...
+
     def introduce(self, jobs: Iterable[Job]) -> None:
         """Learn of what kind the types of these jobs are; a type keeps the kind with which it was first met.
 

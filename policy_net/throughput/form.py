@@ -56,6 +56,11 @@ class SpeedForm:
         return (slice(1, SIDE) if self.kind.uses_ps else slice(0, 1)), slice(1, SIDE)
 
     @cached_property
+    def unseen_coefficients(self) -> Array:
+        """Seconds per sample of the terms for a type of which nothing is known, shape (terms,)."""
+        return np.array(self.prior.shape) / self.prior.samples_per_second
+
+    @cached_property
     def cell_features(self) -> Array:
         """The terms in every cell of `cells`, shape (PSs × workers, terms)."""
         ps, workers = (axis[self.cells].ravel().astype(np.float64) for axis in np.indices((SIDE, SIDE)))
@@ -68,6 +73,14 @@ class SpeedForm:
         features = self.features(ps, workers)
         rows = features / self.prior.times(features)[:, None] / self.prior.relative_error
         return rows, np.full(len(rows), 1 / self.prior.relative_error)
+
+
+def form_grid(form: SpeedForm, coefficients: Array) -> Array:
+    """Speeds of a fitted form, shape (17, 17) [ps, workers]; zero where the kind cannot train."""
+    grid = np.zeros((SIDE, SIDE))
+    part = grid[form.cells]
+    part[:] = (1 / (form.cell_features @ coefficients)).reshape(part.shape)
+    return grid
 
 
 def _synchronous(ps: Array, workers: Array) -> Array:

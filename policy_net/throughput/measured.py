@@ -16,8 +16,7 @@ from scipy.optimize import nnls
 
 from policy_net.domain import JobKind
 from policy_net.errors import BadInput
-from policy_net.throughput.form import FORMS, SpeedForm
-from policy_net.throughput.parametric import form_grid
+from policy_net.throughput.form import FORMS, SpeedForm, form_grid
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,11 @@ def choose_probes(state: ClusterState, beliefs: Beliefs) -> dict[int, Allocation
     """Which job (its index) should be given which allocation next, at most one job of a type; by arrival.
 
     A probe takes no more than the job's equal share of the cluster: under contention nobody pays for learning, and
-    there allocations change often enough anyway.
+    there allocations change often enough anyway. Beliefs that are optimistic by themselves need none.
     """
     probes: dict[int, Allocation] = {}
+    if beliefs.optimistic:
+        return probes
     decided: set[str] = set()
     total = state.total
     for index, job in enumerate(state.jobs):

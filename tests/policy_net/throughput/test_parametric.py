@@ -10,7 +10,8 @@ from states import make_job
 from policy_net.domain import Allocation, JobKind, Progress
 from policy_net.errors import BadInput
 from policy_net.throughput.form import FORMS
-from policy_net.throughput.parametric import DEAD_AFTER_SECONDS, OnlineFit
+from policy_net.throughput.parametric import OnlineFit
+from policy_net.throughput.type_belief import DEAD_AFTER_SECONDS
 
 
 def seen(

@@ -1,0 +1,96 @@
+"""Beliefs that are learned type by type: which type a report is about, of what kind it is, and how to keep them.
+
+How one type is fitted is the subclass's affair (`type_belief.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.domain import Allocation, Job, JobKind, Progress
+from policy_net.errors import BadInput
+from policy_net.throughput.form import FORMS, form_grid
+from policy_net.throughput.type_belief import TypeBelief, is_possible
+
+Array = NDArray[np.float64]
+Belief = TypeVar("Belief", bound=TypeBelief)
+
+
+class BeliefsByType(Generic[Belief]):
+    """`Beliefs` that start from a prior and sharpen with every progress report.
+
+    Deterministic: the same calls in the same order, also across a snapshot, give the same grids bit for bit. What kinds
+    types have is introduced anew after a restore; of those that were observed, the snapshot says it.
+    """
+
+    optimistic: ClassVar[bool]
+    """Whether speeds are raised where little is known; see `Beliefs`."""
+
+    def __init__(self, new_belief: type[Belief]) -> None:
+        """`new_belief` is the class of what is believed of one type."""
+        self._new_belief = new_belief
+        self._types: dict[str, Belief] = {}
+        self._kinds: dict[str, JobKind] = {}
+        self._unseen = {kind: form_grid(form, form.unseen_coefficients) for kind, form in FORMS.items()}
+        for grid in self._unseen.values():
+            grid.setflags(write=False)
+
+    def introduce(self, jobs: Iterable[Job]) -> None:
+        """Learn of what kind the types of these jobs are; see `Beliefs`."""
+        for job in jobs:
+            self._kinds.setdefault(job.job_type, job.kind)
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """Take in what jobs did; entries without any time, or with tasks that cannot train, say nothing about speed."""
+        for entry in progress:
+            ps, workers = entry.allocation.ps, entry.allocation.workers
+            belief = self._types.get(entry.job_type)
+            form = FORMS[self._kind_of(entry)] if belief is None else belief.form
+            if not (form.has_cell(ps, workers) and is_possible(entry.samples, entry.seconds)):
+                continue
+            if belief is None:
+                belief = self._types[entry.job_type] = self._new_belief(form)
+            belief.observe((ps, workers), entry.samples, entry.seconds)
+
+    def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
+        """Believed speed in samples/s; 0 for allocations that cannot train and dead cells."""
+        return float(self.grid(job_type)[ps, workers])
+
+    def grid(self, job_type: str) -> Array:
+        """Believed speeds in samples/s, shape (17, 17), [ps, workers]; the same array until the belief changes."""
+        belief = self._types.get(job_type)
+        return self._unseen[self._kinds.get(job_type, JobKind.PS)] if belief is None else belief.grid()
+
+    def allocations_seen(self, job_type: str) -> frozenset[Allocation]:
+        """The allocations in which this type was observed."""
+        belief = self._types.get(job_type)
+        return frozenset() if belief is None else frozenset(Allocation(workers, ps) for ps, workers in belief.cells)
+
+    def snapshot(self) -> dict[str, object]:
+        """Everything observed and fitted, as JSON-able values; `restore` is its inverse."""
+        return {job_type: belief.snapshot() for job_type, belief in sorted(self._types.items())}
+
+    def restore(self, snapshot: Mapping[str, object]) -> None:
+        """Replace what is believed by a snapshot.
+
+        Raises:
+            BadInput: the snapshot was not written by `snapshot`; nothing is changed.
+        """
+        try:
+            self._types = {
+                job_type: self._new_belief.restored(entry)  # type: ignore[arg-type]  # anything may have been read
+                for job_type, entry in snapshot.items()
+            }
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"not a snapshot of speed beliefs: {error!r}; delete it to start from the prior") from error
+
+    def _kind_of(self, entry: Progress) -> JobKind:
+        """The kind of a type that was never observed; one that trains without servers needs no introduction."""
+        known = self._kinds.get(entry.job_type)
+        if known is None:
+            return JobKind.ALLREDUCE if entry.allocation.ps == 0 and entry.samples > 0 else JobKind.PS
+        return known

@@ -1,0 +1,145 @@
+"""What is believed of one job type: the observations, and when they call for another fit.
+
+Reports are added up per allocation ("cell"). A fit is not made for every report but when the observations have grown by
+some share since the last one, so that the work per report falls with their number; a first look at a cell, and its
+death or return to life, call for a fit at once.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.domain import JobKind
+from policy_net.throughput.form import FORMS, SpeedForm
+
+Array = NDArray[np.float64]
+
+NOISE = 0.27
+"""Relative deviation of one observation: the run-to-run variation that DL2 §6 reports from production, 27.3%."""
+DEAD_AFTER_SECONDS = 600.0
+"""A cell in which a type did nothing for this long is believed to be unable to train, until a sample is seen in it."""
+FARTHEST = 100.0
+"""A cell counts as at most this many times faster or slower than the type's mean at the prior's shape: beyond that it
+is a fault in the report or the cluster, and would drown all others."""
+
+
+def is_possible(samples: float, seconds: float) -> bool:
+    """Whether a job can have trained so many samples in so much time."""
+    return 0 <= samples < math.inf and 0 < seconds < math.inf
+
+
+@dataclass(slots=True)
+class Cell:
+    """What was seen of a type in one allocation."""
+
+    samples: float = 0.0
+    seconds: float = 0.0
+    count: int = 0
+
+    @property
+    def dead(self) -> bool:
+        """Whether the type is believed to be unable to train there."""
+        return self.samples <= 0 and self.seconds >= DEAD_AFTER_SECONDS
+
+
+Cells = dict[tuple[int, int], Cell]
+"""By (PSs, workers)."""
+
+
+class TypeBelief(ABC):
+    """All cells of one type, and a fit to them; `refit_at` is the number of observations that calls for the next."""
+
+    refit_growth: ClassVar[float]
+
+    def __init__(self, form: SpeedForm) -> None:
+        self.form = form
+        self.cells: Cells = {}
+        self.count = 0
+        self.refit_at = 0
+        self._grid: Array | None = None
+
+    @abstractmethod
+    def _fit(self) -> None:
+        """Fit to the cells as they are now."""
+
+    @abstractmethod
+    def _fitted_speeds(self) -> Array:
+        """Speeds of the last fit, shape (17, 17), zero where the kind cannot train; dead cells need not be."""
+
+    @abstractmethod
+    def _fit_snapshot(self) -> dict[str, object]:
+        """The last fit as JSON-able values."""
+
+    @abstractmethod
+    def _restore_fit(self, entry: Any) -> None:
+        """Take up the last fit; raises KeyError, TypeError or ValueError if `entry` does not hold one."""
+
+    def observe(self, index: tuple[int, int], samples: float, seconds: float) -> None:
+        """Add one report."""
+        cell = self.cells.get(index)
+        if cell is None:
+            cell = self.cells[index] = Cell()
+            self.refit_at = 0
+        was_dead = cell.dead
+        cell.samples += samples
+        cell.seconds += seconds
+        cell.count += 1
+        self.count += 1
+        if cell.dead != was_dead:
+            self.refit_at = 0
+
+    def grid(self) -> Array:
+        """Believed speeds, shape (17, 17), read-only, fitted anew if enough was seen since the last fit."""
+        if self.count >= self.refit_at:
+            self._fit()
+            self.refit_at = self.count + max(1, int(self.refit_growth * self.count))
+            self._grid = None
+        if self._grid is None:
+            self._grid = self._fitted_speeds()
+            for index, cell in self.cells.items():
+                if cell.dead:
+                    self._grid[index] = 0.0
+            self._grid.setflags(write=False)
+        return self._grid
+
+    def snapshot(self) -> dict[str, object]:
+        """Observations and fit as JSON-able values."""
+        return {
+            "kind": self.form.kind.value,
+            "cells": cell_rows(self.cells),
+            "refit_at": self.refit_at,
+            **self._fit_snapshot(),
+        }
+
+    @classmethod
+    def restored(cls, entry: Mapping[str, Any]) -> Self:
+        """Rebuild from `snapshot`'s value; raises KeyError, TypeError or ValueError if it is something else."""
+        # Snapshots from before there were other kinds do not name it.
+        belief = cls(FORMS[JobKind(entry.get("kind", JobKind.PS))])
+        belief.refit_at = int(entry["refit_at"])
+        belief.cells = read_cells(belief.form, entry["cells"])
+        belief.count = sum(cell.count for cell in belief.cells.values())
+        belief._restore_fit(entry)
+        return belief
+
+
+def cell_rows(cells: Mapping[tuple[int, int], Cell]) -> list[list[float]]:
+    """Cells as JSON-able values, in their order."""
+    return [[ps, workers, cell.samples, cell.seconds, cell.count] for (ps, workers), cell in cells.items()]
+
+
+def read_cells(form: SpeedForm, rows: Sequence[Any]) -> Cells:
+    """The inverse of `cell_rows`; raises TypeError or ValueError for rows that cannot have been observed."""
+    cells: Cells = {}
+    for ps, workers, samples, seconds, count in rows:
+        if not (form.has_cell(ps, workers) and is_possible(samples, seconds) and count > 0):
+            raise ValueError(f"impossible observation {[ps, workers, samples, seconds, count]}")
+        cells[int(ps), int(workers)] = Cell(float(samples), float(seconds), int(count))
+    return cells
