@@ -89,7 +89,7 @@ class Workload:
     jobs: tuple[JobSpec, ...]
     notes: tuple[str, ...] = ()
     suggested_nodes: int | None = None
-    slotted: bool = True
+    slotted: bool = False
 
     def __post_init__(self) -> None:
         if not self.jobs:

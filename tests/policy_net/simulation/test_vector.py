@@ -49,12 +49,25 @@ def assert_same_progress(
             assert close(step.remaining_BJ[b, j], entry.remaining_epochs, noise)
 
 
-@given(st.lists(workloads(), min_size=1, max_size=3), st.integers(2, 4), st.sampled_from([0.0, 0.3]), st.integers(0, 9))
+@given(
+    st.lists(workloads(), min_size=1, max_size=3),
+    st.integers(2, 4),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from([0.0, 0.3]),
+    st.integers(0, 9),
+    st.integers(1, 2),
+)
 @settings(max_examples=50)
 def test_the_dynamics_are_those_of_the_scalar_engine(
-    batch: list[Workload], nodes: int, noise: float, seed: int
+    batch: list[Workload], nodes: int, noise: float, job_noise: float, seed: int, least: int
 ) -> None:
-    environment = Environment(nodes, capacity_mode=CapacityMode.POOLED, speed_noise=noise, seed=seed)
+    batch = [
+        changed(drawn, jobs=tuple(changed(job, min_ps=least if number else 1) for number, job in enumerate(drawn.jobs)))
+        for drawn in batch
+    ]
+    environment = Environment(
+        nodes, capacity_mode=CapacityMode.POOLED, speed_noise=noise, job_noise=job_noise, seed=seed
+    )
     vector = started(environment, *batch)
     scalars = [Simulation(workload, environment, PairSpeeds()) for workload in batch]
     policy = RandomPolicy(seed)
@@ -128,6 +141,14 @@ def test_an_impossible_allocation_is_refused_and_changes_nothing(allocation: obj
 def test_only_pooled_slots_are_offered(environment: Environment) -> None:
     with pytest.raises(BadInput, match="slot decisions and pooled capacity"):
         VectorSimulation(environment, PairSpeeds())
+
+
+@pytest.mark.parametrize("disturbance", [{"resize_seconds": 1.0}, {"resume_seconds": 1.0}, {"node_mtbf_seconds": 1e6}])
+def test_what_is_not_offered_is_refused_by_name(disturbance: dict[str, float]) -> None:
+    with pytest.raises(BadInput, match=r"without pauses and changes of nodes, but .* use Simulation instead"):
+        VectorSimulation(changed(POOLED, **disturbance), PairSpeeds())  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="jobs of unknown work: use Simulation instead"):
+        started(POOLED, make_workload(make_spec(work_known=False)))
 
 
 def test_a_job_that_never_fits_is_refused() -> None:
