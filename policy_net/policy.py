@@ -31,6 +31,9 @@ class SchedulerPolicy(Protocol):
         ...
 
 
+DEFAULT_POLICY = "marginal"
+"""The policy that fedl2 proposes where nobody names one: the strongest that needs no training."""
+
 PolicyFactory = Callable[[PolicyContext], SchedulerPolicy]
 
 _factories: dict[str, PolicyFactory] = {}

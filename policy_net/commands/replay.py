@@ -16,8 +16,11 @@ from rich.table import Table
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows, with_world_options
 from policy_net.commands.output import Output, OutputFormat
+from policy_net.commands.replay_report import chosen_policies, write
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.learned import load_policy
+from policy_net.policy import DEFAULT_POLICY
+from policy_net.report import prepare_folder
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.measured_points import read_measured_points
 from policy_net.simulation.replay import ReplayResult, replay
@@ -52,10 +55,23 @@ def replay_command(
             help="csv file, sacct:FILE (or philly: helios: pai: openb: k8s:), dl2:jobs=60,… (repeatable).",
         ),
     ],
-    policy: Annotated[
-        list[str], typer.Option("--policy", metavar="NAME|FILE", help="Scheduler or policy file (repeatable).")
-    ],
     world: WorldOptions,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME|FILE",
+            help="Scheduler or policy file (repeatable); with --report, unless given, what a report compares.",
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FOLDER",
+            help=f"Write what {DEFAULT_POLICY} would have saved, as a page (index.html) and a picture (report.png).",
+        ),
+    ] = None,
     fit_points: Annotated[
         Path | None,
         typer.Option("--fit-points", help="Measured speeds (csv) to which optimus-fitted fits its speed model."),
@@ -65,22 +81,25 @@ def replay_command(
 ) -> None:
     """Replay workloads under policies, each pair from a fresh policy."""
     del debug  # The error boundary looks for the flag itself.
+    policies = chosen_policies(policy, report)
     truth, effect = world.speeds(), world.placement_effect()
     measured = None if fit_points is None else read_measured_points(fit_points)
     context = PolicyContext(seed=world.seed, true_speeds=truth, measured_speeds=measured)
     # Whatever cannot be used is found before the first minute is spent on what can.
     worlds = [(item, world.environment(item)) for item in (world.workload(source, truth) for source in workload)]
-    for name in policy:
+    for name in policies:
         load_policy(name, context)
     if measured is not None:
         for item, _ in worlds:
             measured.require(spec.job_type for spec in item.jobs)
+    if report is not None:
+        prepare_folder(report, len(worlds))
     if output is OutputFormat.TABLE:
         _print_assumptions(worlds, world)
     else:
         for item, _ in worlds:
             warn_of_malformed_rows(item)
-    results = _run(worlds, policy, truth, effect, context)
+    results = _run(worlds, policies, truth, effect, context, record_timeline=report is not None)
     if output is OutputFormat.JSON:
         print(json.dumps([result.to_json() for result in results], indent=2))
     else:
@@ -88,6 +107,8 @@ def replay_command(
         for item, _ in worlds:
             rows = [result.to_json() for result in results if result.workload == item.name]
             console.print(_table(item.name, rows))
+    if report is not None:
+        write(worlds, results, report, world)
 
 
 def _run(
@@ -96,6 +117,8 @@ def _run(
     truth: SpeedModel,
     effect: PlacementEffect | None,
     context: PolicyContext,
+    *,
+    record_timeline: bool,
 ) -> list[ReplayResult]:
     """Every workload under every policy; a progress bar on a terminal."""
     console = Console(stderr=True)
@@ -115,6 +138,7 @@ def _run(
                         truth,
                         placement_effect=effect,
                         on_progress=lambda share, task=task: bar.update(task, completed=share),  # type: ignore[misc]
+                        record_timeline=record_timeline,
                     )
                 )
                 bar.remove_task(task)

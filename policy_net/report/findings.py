@@ -1,0 +1,149 @@
+"""What the figures say, in sentences: the headline and what a reader would ask next, good or bad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from policy_net.policy import DEFAULT_POLICY
+from policy_net.report.comparison import TODAY, Comparison, PairedJobs, best_of
+from policy_net.report.gpu_use import gpu_use
+from policy_net.report.policies import label
+from policy_net.report.words import counted, duration, hours, percent, shown, unit_for
+from policy_net.simulation.replay import ReplayResult
+
+SAME = 0.01
+"""Averages closer than this are called the same: another draw of the models would move them further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence of the report, and the words that stand in front of it."""
+
+    topic: str
+    text: str
+
+
+def headline(comparison: Comparison) -> str:
+    """The answer in one sentence."""
+    jobs = "Your job" if len(comparison.workload.jobs) == 1 else f"Your {len(comparison.workload.jobs):,} jobs"
+    gpus = f"{comparison.gpus:,} GPUs"
+    after = comparison.avg_jct_seconds(comparison.proposed)
+    if not comparison.compares:
+        return f"{jobs} would have been done in {duration(after)} on average, on {gpus}."
+    before = comparison.avg_jct_seconds(comparison.today)
+    if abs(after / before - 1) < SAME:
+        return f"{jobs} would have been done in {duration(after)} on average either way: no gain on these {gpus}."
+    unit = unit_for(before, after)
+    return (
+        f"{jobs} would have been done in {unit.text(after)} instead of {unit.text(before)} on average:"
+        f" {change(after, before)}, on the same {gpus}."
+    )
+
+
+def subline(comparison: Comparison) -> str:
+    """What was compared with what."""
+    proposed, today = label(comparison.proposed.policy), label(comparison.today.policy)
+    if not comparison.compares:
+        return f"From submission to end, waiting included, under {proposed}; simulated."
+    default = ", the default policy," if comparison.proposed.policy == DEFAULT_POLICY else ""
+    what = " (first come, first served, at the requested size)" if comparison.today.policy == TODAY else ""
+    return (
+        f"From submission to end, waiting included: {proposed}{default} against {today}{what}. Both are simulated with"
+        " the same jobs and machines."
+    )
+
+
+def change(after: float, before: float) -> str:
+    """A change in words: 74% less, 3% more, the same."""
+    share = after / before - 1
+    if abs(share) < SAME:
+        return "the same"
+    return f"{percent(abs(share))} {'less' if share < 0 else 'more'}"
+
+
+def findings(comparison: Comparison) -> tuple[Finding, ...]:
+    """What a reader would ask next; empty if there is nothing to compare."""
+    return tuple(_findings(comparison)) if comparison.compares else ()
+
+
+def _findings(comparison: Comparison) -> Iterator[Finding]:
+    every = comparison.all_jobs
+    yield Finding("Time", _time_in_all(every))
+    yield Finding("Who gains, who loses", _gains_and_losses(every, label(comparison.today.policy)))
+    tail = comparison.without_tail
+    if tail is not None:
+        unit = unit_for(tail.before_seconds, tail.after_seconds)
+        yield Finding(
+            "Not only the longest jobs",
+            f"Without the {counted(len(every.pairs) - len(tail.pairs), 'job')} that take longest under either policy"
+            f" (1% of each), the average is {unit.text(tail.after_seconds)} instead of"
+            f" {unit.text(tail.before_seconds)}: {change(tail.after_seconds, tail.before_seconds)}.",
+        )
+    yield Finding("Starved jobs", _starved(comparison))
+    if comparison.today.counters.gpu_seconds:
+        yield Finding("GPU time", _gpu_time(comparison))
+    yield from _best(comparison)
+
+
+def _time_in_all(every: PairedJobs) -> str:
+    total = sum(pair.delay_seconds for pair in every.pairs)
+    word = "less" if total < 0 else "more"
+    return (
+        f"All {counted(len(every.pairs), 'job')} together spend {hours(abs(total))} job-hours {word} between"
+        " submission and end."
+    )
+
+
+def _gains_and_losses(every: PairedJobs, today: str) -> str:
+    text = (
+        f"{percent(every.earlier_share)} of the jobs are done earlier than under {today}, {percent(every.later_share)}"
+        " later, by more than a minute."
+    )
+    worst = every.worst
+    if not every.later_share:
+        return text
+    workers = counted(worst.job.workers, "GPU")
+    alone = "" if worst.job.alone_seconds is None else f", {duration(worst.job.alone_seconds)} alone"
+    unit = unit_for(worst.before_seconds, worst.after_seconds)
+    return (
+        f"{text} Job {shown(worst.job.job_id)} ({workers} requested{alone}) loses most: it is done after"
+        f" {unit.text(worst.after_seconds)} instead of {unit.text(worst.before_seconds)}."
+    )
+
+
+def _starved(comparison: Comparison) -> str:
+    after, before = (
+        sum(job.starved for job in result.job_results) for result in (comparison.proposed, comparison.today)
+    )
+    return (
+        f"{counted(after, 'job').capitalize()}, instead of {before:,} under {label(comparison.today.policy)}, had to"
+        " wait at a stretch for more than ten times its duration and more than an hour."
+    )
+
+
+def _gpu_time(comparison: Comparison) -> str:
+    results = (comparison.proposed, comparison.today)
+    after, before = (result.counters.gpu_seconds for result in results)
+    idle_after, idle_before = (idle_gpu_seconds(comparison, result) for result in results)
+    return (
+        f"The same work holds GPUs for {hours(after)} GPU-hours instead of {hours(before)} ({change(after, before)})."
+        f" While jobs wait with nothing, {hours(idle_after)} GPU-hours idle instead of"
+        f" {hours(idle_before)}."
+    )
+
+
+def _best(comparison: Comparison) -> Iterator[Finding]:
+    """What else would have done better, if anything."""
+    best = best_of(comparison, comparison.results)
+    if comparison.avg_jct_seconds(best) < (1 - SAME) * comparison.avg_jct_seconds(comparison.proposed):
+        yield Finding(
+            "Better still",
+            f"{label(best.policy)} would have been better here:"
+            f" {duration(comparison.avg_jct_seconds(best))} on average.",
+        )
+
+
+def idle_gpu_seconds(comparison: Comparison, result: ReplayResult) -> float:
+    """GPU-seconds that nobody held while at least one job waited with nothing."""
+    return gpu_use(comparison.workload, result).idle_while_waiting_gpu_seconds(comparison.gpus)

@@ -1,0 +1,66 @@
+"""The page: what a cluster operator sees. One file, no scripts, nothing loaded from anywhere; all text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment as Templates
+from jinja2 import StrictUndefined
+
+from policy_net.report.assumptions import LIMITS, assumptions
+from policy_net.report.charts import charts_of
+from policy_net.report.comparison import Comparison
+from policy_net.report.findings import findings, headline, subline
+from policy_net.report.pictures import CHART_INCHES, as_data_url
+from policy_net.report.policies import describe, label
+from policy_net.report.tables import policy_table, size_table
+from policy_net.report.words import counted, shown
+
+_PIXELS_PER_INCH = 96
+
+
+def page_html(comparisons: Sequence[Comparison]) -> str:
+    """The whole page, for one or more workloads; the same comparisons give the same bytes."""
+    templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = templates.from_string((files("policy_net.report") / "page.html").read_text(encoding="utf-8"))
+    names = ", ".join(shown(comparison.workload.name) for comparison in comparisons)
+    return template.render(
+        title=f"What would fedl2 have saved? {names}",
+        sections=[_section(comparison) for comparison in comparisons],
+        limits=LIMITS,
+    )
+
+
+def _section(comparison: Comparison) -> dict[str, Any]:
+    workload = comparison.workload
+    return {
+        "source": (
+            f"{shown(workload.name)} · {counted(len(workload.jobs), 'job')} · {counted(comparison.gpus, 'GPU')}"
+        ),
+        "headline": headline(comparison),
+        "subline": subline(comparison),
+        "caution": None if comparison.nodes_given else _CAUTION,
+        "table": policy_table(comparison),
+        "findings": findings(comparison),
+        "pictures": [
+            {
+                "url": as_data_url(chart),
+                "alt": chart.alt,
+                "width": round(CHART_INCHES[0] * _PIXELS_PER_INCH),
+                "height": round(CHART_INCHES[1] * _PIXELS_PER_INCH),
+            }
+            for chart in charts_of(comparison)
+        ],
+        "sizes": size_table(comparison),
+        "assumptions": assumptions(comparison),
+        "policies": [{"name": label(result.policy), "text": describe(result.policy)} for result in comparison.results],
+        "notes": [shown(note) for note in workload.notes],
+    }
+
+
+_CAUTION = (
+    "The number of machines was chosen to suit the jobs, because none was given. It decides how long jobs wait, and so"
+    " what there is to save: repeat this with the machines that you have."
+)

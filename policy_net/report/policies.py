@@ -1,0 +1,64 @@
+"""What the policies are called in a report, and what each does and knows, in plain words."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from policy_net.policy import DEFAULT_POLICY
+from policy_net.report.words import shown
+
+_LABELS = {
+    "fifo": "FIFO",
+    "fifo-backfill": "FIFO with backfill",
+    "las": "LAS",
+    "srtf": "SRTF",
+    "drf": "DRF",
+    "drf-peak": "DRF to the peak",
+    "tetris": "Tetris",
+    "optimus": "Optimus",
+    "optimus-fitted": "Optimus, fitted",
+    "optimus-true-table": "Optimus, true speeds",
+    "optimus-sr": "Optimus, shortest first",
+    "drf-authors": "DRF, authors’ code",
+    "srtf-authors": "SRTF, authors’ code",
+    "tetris-authors": "Tetris, authors’ code",
+    "optimus-authors": "Optimus, authors’ code",
+    "marginal": "Marginal",
+    "oracle": "Oracle",
+}
+
+_WORDS = {
+    "fifo": "every job waits for the GPUs it asked for, in order of submission, and keeps them to its end."
+    " Knows nothing about the jobs; never changes a running one.",
+    "fifo-backfill": "like FIFO, but jobs that fit pass those that do not. Knows nothing about the jobs.",
+    "las": "the job that has had least GPU time so far goes first. Knows no durations.",
+    "srtf": "the job with the shortest time left goes first. Is told how much work is left.",
+    "drf": "an equal share of the cluster for every job, grown task by task. Knows neither durations nor speeds.",
+    "drf-peak": "an equal share for every job, up to the size at which it is fastest. Knows no durations; learns the"
+    " speeds while the jobs run.",
+    "tetris": "packs jobs tightly and prefers short ones. Is told how much work is left.",
+    "optimus": "every further task goes to the job whose remaining time falls most. Is told how much work is left;"
+    " learns the speeds while the jobs run.",
+    "optimus-fitted": "Optimus with speeds fitted to measured points before it starts.",
+    "optimus-true-table": "Optimus, but told the true speeds, which no real scheduler knows.",
+    "optimus-sr": "like Optimus, but the job with the shortest time left is admitted first.",
+    "drf-authors": "DRF as DL2’s authors published it.",
+    "srtf-authors": "SRTF as DL2’s authors published it.",
+    "tetris-authors": "Tetris as DL2’s authors published it.",
+    "optimus-authors": "Optimus as DL2’s authors published it.",
+    "marginal": "every further task goes where it shortens the remaining times most, in proportion and on the best"
+    " attainable mix of tasks. Is told how much work is left; learns the speeds while the jobs run.",
+    "oracle": "the same with the true speeds, which no real scheduler knows: how far one could get.",
+}
+
+
+def label(policy: str) -> str:
+    """A policy's name in tables and charts; a policy file is called by its file's name."""
+    if policy == DEFAULT_POLICY:
+        return f"fedl2 ({policy})"
+    return _LABELS.get(policy) or shown(PurePath(policy).name or policy)
+
+
+def describe(policy: str) -> str:
+    """What it does and what it is told, to stand after its name."""
+    return _WORDS.get(policy, "a scheduler given by the user.")

@@ -1,0 +1,119 @@
+import io
+import re
+from html.parser import HTMLParser
+
+import pytest
+from PIL import Image
+
+import policy_net.baselines  # noqa: F401  (registers the policies' names)
+from policy_net.policy import policy_names
+from policy_net.report.charts import charts_of
+from policy_net.report.page import page_html
+from policy_net.report.pictures import PNG_DOTS_PER_INCH, overview_inches, overview_png
+from policy_net.report.policies import describe, label
+
+EVIL = "<script>alert('x')</script>"
+BETTER = {"fifo": [11.0, 13.0], "drf": [9.0, 8.0], "marginal": [2.0, 4.0]}
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags with their attributes, and all text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+
+def test_the_page_answers_in_its_first_heading(made) -> None:
+    page = Page(page_html([made(BETTER)]))
+    assert "75% less, on the same 8 GPUs." in page.text
+    assert [tag for tag, _ in page.tags].count("h1") == 1
+
+
+def test_names_from_files_are_text_and_nothing_else(made) -> None:
+    hours = {"fifo": [1.0, 2.0], "marginal": [2.0, 1.0], f"{EVIL}.pt": [1.0, 1.0]}
+    text = page_html([made(hours, ids=[EVIL, "$\\frac{$"], name=EVIL, notes=(f"{EVIL}.csv: 2 jobs",))])
+    assert "<script" not in text
+    page = Page(text)
+    assert "script" not in [tag for tag, _ in page.tags]
+    assert EVIL in page.text
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+
+
+def test_names_that_nothing_can_show_become_something_that_can(made) -> None:
+    comparison = made(BETTER, name="night\udcff\u202egnp\x00", ids=["a\nb", "日本"])
+    page_html([comparison]).encode("utf-8")
+    assert overview_png([comparison])
+
+
+def test_nothing_is_loaded_from_anywhere(made) -> None:
+    text = page_html([made(BETTER)])
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
+    sources = [attributes.get("src") or "" for tag, attributes in page.tags if tag == "img"]
+    assert len(sources) == 4
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    without_pictures = re.sub(r'src="data:[^"]*"', "", text)
+    assert "//" not in without_pictures
+    assert "url(" not in without_pictures
+
+
+def test_every_picture_has_a_text_that_says_what_it_shows(made) -> None:
+    page = Page(page_html([made(BETTER)]))
+    texts = [attributes.get("alt") or "" for tag, attributes in page.tags if tag == "img"]
+    assert all(len(text) > 30 for text in texts)
+    assert any("FIFO 12 h; DRF 8.5 h; fedl2 (marginal) 3 h" in text for text in texts)
+
+
+def test_the_same_figures_give_the_same_bytes(made) -> None:
+    assert page_html([made(BETTER)]) == page_html([made(BETTER)])
+    assert overview_png([made(BETTER)]) == overview_png([made(BETTER)])
+
+
+def test_every_workload_has_its_part_of_the_page_and_the_picture(made) -> None:
+    two = [made(BETTER, name="monday"), made({"fifo": [1.0], "marginal": [2.0]}, name="tuesday")]
+    page = Page(page_html(two))
+    assert [tag for tag, _ in page.tags].count("article") == 2
+    assert "monday" in page.text
+    assert "tuesday" in page.text
+    image = Image.open(io.BytesIO(overview_png(two)))
+    width, height = overview_inches(two)
+    assert image.size == (round(width * PNG_DOTS_PER_INCH), pytest.approx(height * PNG_DOTS_PER_INCH, abs=1))
+
+
+def test_what_cannot_be_drawn_is_left_out(made) -> None:
+    assert [chart.key for chart in charts_of(made(BETTER))] == ["average", "distribution", "gpus", "pairs"]
+    assert [chart.key for chart in charts_of(made({"drf": [1.0]}))] == ["average", "distribution", "gpus"]
+    no_gpus = made({"drf": [1.0]}, gpus_per_node=0)
+    assert [chart.key for chart in charts_of(no_gpus)] == ["average", "distribution"]
+    assert page_html([no_gpus])
+    assert overview_png([no_gpus])
+
+
+@pytest.mark.parametrize("hours", [[1e-6], [3.0], [3.0, 3.0], [1e-4, 1e5]])
+def test_any_times_can_be_drawn(made, hours: list[float]) -> None:
+    assert overview_png([made({"fifo": hours, "marginal": hours})])
+
+
+def test_a_cluster_size_that_nobody_gave_is_cautioned_against(made) -> None:
+    caution = "The number of machines was chosen to suit the jobs"
+    assert caution in Page(page_html([made(BETTER, nodes_given=False)])).text
+    assert caution not in Page(page_html([made(BETTER)])).text
+
+
+def test_every_registered_policy_has_a_name_and_a_description() -> None:
+    for name in policy_names():
+        assert label(name) != name, name
+        assert describe(name) != describe("some-file.pt"), name
