@@ -39,6 +39,7 @@ def read_helios(path: Path, strict: bool = False, vc: str | None = None) -> Reco
         f"state: {', '.join(f'{count} {state}' for state, count in sorted(ends.items()))};"
         " failed and cancelled jobs count with the time that they ran",
         ZONE_NOTE,
+        part=vc,
     )
 
 

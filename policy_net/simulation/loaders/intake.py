@@ -94,12 +94,13 @@ class Intake:
             raise LeftOut(NO_TIME)
         self._records.append(record)
 
-    def recording(self, *notes: str, hint: str = "") -> Recording:
+    def recording(self, *notes: str, hint: str = "", part: str | None = None) -> Recording:
         """What was gathered, with the format's own notes and the counts.
 
         Args:
             notes: what the format leaves to be assumed.
             hint: what may be wrong with a file that has no usable job.
+            part: which part of the file was taken; None for all of it.
 
         Raises:
             BadInput: not one job is usable.
@@ -109,7 +110,7 @@ class Intake:
             found = "; ".join(counts) or f"there is no {self._unit}"
             raise BadInput(f"{self.path}: no usable job: {found}" + (f"; {hint}" if hint else ""))
         self._records.sort(key=lambda record: record.submit_seconds)
-        return Recording(self.path, self._records, (*notes, *counts), self._unit)
+        return Recording(self.path, self._records, (*notes, *counts), self._unit, part or "")
 
     def _counts(self) -> list[str]:
         lines = [f"left out: {count} × {reason}" for reason, count in self._left_out.most_common(MOST_REASONS)]

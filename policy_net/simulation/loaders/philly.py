@@ -55,7 +55,7 @@ def read_philly(path: Path, strict: bool = False, vc: str | None = None) -> Reco
     ]
     if untimed:
         notes.append(f"{untimed} attempts without a start or an end count no time")
-    return intake.recording(*notes)
+    return intake.recording(*notes, part=vc)
 
 
 def _record(job: Item) -> tuple[RecordedJob, int]:

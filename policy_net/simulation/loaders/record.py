@@ -37,17 +37,20 @@ class Recording:
         records: at least one, by submit time; jobs of the same time stand as in the file.
         notes: what was left out and why, and what the format leaves to be assumed.
         unit: what `RecordedJob.number` counts.
+        part: which part of the file was taken, such as a virtual cluster; empty for all of it.
     """
 
     path: Path
     records: Sequence[RecordedJob]
     notes: tuple[str, ...] = ()
     unit: str = "line"
+    part: str = ""
 
     @property
     def name(self) -> str:
-        """The file's name without its endings, which becomes the workload's."""
-        return Path(self.path.name.removesuffix(".gz")).stem
+        """The file's name without its endings, and the part, which becomes the workload's."""
+        stem = Path(self.path.name.removesuffix(".gz")).stem
+        return f"{stem}@{self.part}" if self.part else stem
 
     def bad(self, record: RecordedJob, what: str, remedy: str) -> BadInput:
         """The error that says why a well-formed record still cannot be used."""

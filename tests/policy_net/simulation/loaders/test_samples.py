@@ -55,6 +55,7 @@ def test_a_virtual_cluster_of_philly_is_read_alone_and_an_unknown_one_is_answere
     recording = read("philly:cluster_job_log@blue")
     assert [job.job_id for job in recording.records] == ["application_2"]
     assert "only vc blue" in recording.notes
+    assert (recording.name, read("philly:cluster_job_log").name) == ("cluster_job_log@blue", "cluster_job_log")
     with pytest.raises(BadInput, match="no row with vc 'green'; it has 'blue', 'red'"):
         read("philly:cluster_job_log@green")
 
