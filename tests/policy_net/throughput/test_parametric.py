@@ -1,24 +1,14 @@
 import json
-import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from beliefs_reports import seen
 from states import make_job
 
-from policy_net.domain import Allocation, JobKind, Progress
+from policy_net.domain import Allocation, JobKind
 from policy_net.errors import BadInput
 from policy_net.throughput.form import FORMS
 from policy_net.throughput.parametric import OnlineFit
-from policy_net.throughput.type_belief import DEAD_AFTER_SECONDS
-
-
-def seen(
-    ps: int, workers: int, speed: float, seconds: float = 1200.0, job_type: str = "a", finished: bool = False
-) -> Progress:
-    samples = speed * seconds
-    return Progress("job", job_type, Allocation(workers, ps), seconds, samples, samples / 100, 1e6, finished)
 
 
 def true_speed(ps: int, workers: int) -> float:
@@ -27,17 +17,6 @@ def true_speed(ps: int, workers: int) -> float:
 
 
 EVERYWHERE = [(ps, workers) for ps in range(1, 17) for workers in range(1, 17)]
-
-reports = st.builds(
-    lambda ps, workers, samples, seconds, job_type: Progress(
-        "job", job_type, Allocation(workers, ps), seconds, samples, 1.0, 1.0
-    ),
-    st.integers(0, 16),
-    st.integers(0, 16),
-    st.just(0.0) | st.floats(1e-6, 1e9),
-    st.just(0.0) | st.floats(1e-3, 1e6),
-    st.sampled_from("ab"),
-)
 
 
 def test_an_unseen_type_is_believed_to_gain_from_both_roles_with_diminishing_returns() -> None:
@@ -85,88 +64,6 @@ def test_coefficients_are_never_negative() -> None:
     assert min(beliefs.coefficients("a")) >= 0
 
 
-def test_types_are_learned_apart() -> None:
-    beliefs = OnlineFit()
-    untouched = beliefs.grid("b").copy()
-    beliefs.observe([seen(1, 1, 7.0)])
-    assert (beliefs.grid("b") == untouched).all()
-
-
-def test_a_cell_without_any_sample_is_dead_after_ten_minutes_and_alive_again_with_the_first() -> None:
-    beliefs = OnlineFit()
-    beliefs.observe([seen(2, 2, 50.0), seen(3, 3, 0.0, seconds=DEAD_AFTER_SECONDS / 2)])
-    assert beliefs.samples_per_second("a", 3, 3) > 0
-    beliefs.observe([seen(3, 3, 0.0, seconds=DEAD_AFTER_SECONDS / 2)])
-    assert beliefs.samples_per_second("a", 3, 3) == 0
-    assert beliefs.samples_per_second("a", 3, 4) > 0
-    beliefs.observe([seen(3, 3, 50.0)])
-    assert beliefs.samples_per_second("a", 3, 3) > 0
-
-
-def test_a_type_that_only_failed_keeps_the_prior_elsewhere() -> None:
-    beliefs = OnlineFit()
-    beliefs.observe([seen(1, 1, 0.0)])
-    expected = OnlineFit().grid("a").copy()
-    expected[1, 1] = 0
-    assert beliefs.grid("a") == pytest.approx(expected)
-
-
-def test_reports_that_say_nothing_about_speed_change_nothing() -> None:
-    beliefs = OnlineFit()
-    beliefs.observe(
-        [seen(0, 3, 0.0), seen(3, 0, 0.0), seen(0, 0, 0.0), seen(2, 2, 5.0, seconds=0.0), seen(2, 2, math.inf)]
-    )
-    assert beliefs.snapshot() == {}
-    assert beliefs.allocations_seen("a") == frozenset()
-
-
-def test_asking_does_not_change_what_is_known() -> None:
-    beliefs = OnlineFit()
-    beliefs.grid("a")
-    assert beliefs.snapshot() == {}
-
-
-def test_the_grid_is_one_array_until_the_belief_changes_and_cannot_be_written_to() -> None:
-    beliefs = OnlineFit()
-    beliefs.observe([seen(1, 1, 10.0)])
-    grid = beliefs.grid("a")
-    assert beliefs.grid("a") is grid
-    with pytest.raises(ValueError, match="read-only"):
-        grid[1, 1] = 3
-    beliefs.observe([seen(2, 1, 11.0)])
-    assert beliefs.grid("a") is not grid
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(reports, max_size=40))
-def test_beliefs_are_finite_and_not_negative_whatever_is_reported(progress: list[Progress]) -> None:
-    beliefs = OnlineFit()
-    for entry in progress:
-        beliefs.observe([entry])
-        grid = beliefs.grid(entry.job_type)
-        assert np.isfinite(grid).all()
-        assert (grid >= 0).all()
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(reports, max_size=30), st.lists(reports, max_size=30), st.booleans())
-def test_a_restored_snapshot_goes_on_bit_for_bit(
-    before: list[Progress], after: list[Progress], asked_in_between: bool
-) -> None:
-    beliefs, restored = OnlineFit(), OnlineFit()
-    beliefs.observe(before)
-    if asked_in_between:
-        beliefs.grid("a")
-    restored.restore(json.loads(json.dumps(beliefs.snapshot())))
-    for job_type in "ab":
-        assert (restored.grid(job_type) == beliefs.grid(job_type)).all()
-    for model in (beliefs, restored):
-        model.observe(after)
-    for job_type in "ab":
-        assert (restored.grid(job_type) == beliefs.grid(job_type)).all()
-    assert restored.snapshot() == beliefs.snapshot()
-
-
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -198,15 +95,6 @@ def allreduce_speed(workers: int) -> float:
     return 100 / (0.8 / workers + 0.18 + 0.02 * workers)
 
 
-def test_an_allreduce_type_is_believed_in_row_zero_only_as_soon_as_it_was_introduced() -> None:
-    beliefs = OnlineFit()
-    beliefs.introduce([make_job(0, "ring", kind=JobKind.ALLREDUCE)])
-    grid = beliefs.grid("ring")
-    assert not grid[1:].any()
-    assert (np.diff(grid[0, 1:9]) > 0).all()
-    assert beliefs.snapshot() == {}
-
-
 def test_an_allreduce_type_is_learned_from_a_few_allocations_introduced_or_not() -> None:
     introduced, observed = OnlineFit(), OnlineFit()
     introduced.introduce([make_job(0, "ring", kind=JobKind.ALLREDUCE)])
@@ -227,22 +115,6 @@ def test_an_asynchronous_type_has_a_form_of_its_own() -> None:
         speed = 100 / (0.6 / workers + 0.4 / ps)
         beliefs.observe([seen(ps, workers, speed, job_type="loose") for _ in range(20)])
     assert beliefs.samples_per_second("loose", 16, 16) == pytest.approx(1600, rel=0.1)
-
-
-def test_a_type_keeps_the_kind_with_which_it_was_first_met() -> None:
-    beliefs = OnlineFit()
-    beliefs.introduce([make_job(0, "a"), make_job(1, "a", kind=JobKind.ALLREDUCE)])
-    beliefs.observe([seen(0, 4, 50.0), seen(2, 2, 50.0)])
-    assert beliefs.allocations_seen("a") == {Allocation(2, 2)}
-    assert not beliefs.grid("a")[0].any()
-
-
-def test_the_kind_of_an_observed_type_survives_a_snapshot() -> None:
-    beliefs, restored = OnlineFit(), OnlineFit()
-    beliefs.observe([seen(0, 4, 50.0)])
-    restored.restore(json.loads(json.dumps(beliefs.snapshot())))
-    assert (restored.grid("a") == beliefs.grid("a")).all()
-    assert restored.grid("a")[0, 4] > 0
 
 
 def test_a_snapshot_from_before_there_were_kinds_is_of_parameter_server_types() -> None:

@@ -1,6 +1,7 @@
 from states import make_job, make_state
 
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Job, JobKind, Progress
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 from policy_net.throughput.probing import ALLREDUCE_PROBES, ENOUGH_ALLOCATIONS, PROBES, choose_probes
 
@@ -63,3 +64,7 @@ def test_an_allreduce_type_is_probed_without_servers_until_every_probe_was_seen(
 def test_a_probe_is_never_below_the_least_with_which_the_job_trains() -> None:
     jobs = [make_job(0, "a", min_workers=4, min_ps=4)]
     assert choose_probes(pooled(jobs), OnlineFit()) == {0: Allocation(workers=4, ps=4)}
+
+
+def test_optimistic_beliefs_need_no_probes() -> None:
+    assert choose_probes(pooled([make_job(0, "a")]), GaussianProcessBeliefs()) == {}

@@ -1,0 +1,135 @@
+import math
+
+import numpy as np
+import pytest
+from beliefs_reports import reports, seen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from states import make_job
+
+from policy_net.domain import JobKind, Progress
+from policy_net.errors import BadInput
+from policy_net.throughput.gaussian_process import OPTIMISM, GaussianProcessBeliefs
+from policy_net.throughput.parametric import OnlineFit
+
+CELLS = [(1, 1), (2, 1), (1, 4), (4, 4), (16, 2), (8, 12), (8, 1), (2, 8)]
+
+
+def bumpy_speed(ps: int, workers: int) -> float:
+    """Falls beyond four workers, and every fifth server costs: of no such form as the parametric fit knows."""
+    return 100 * ps**0.4 * math.exp(-((math.log(workers / 4)) ** 2) / 3) * (0.85 if ps % 5 == 0 else 1.0)
+
+
+def after(cells: list[tuple[int, int]], times: int = 1) -> GaussianProcessBeliefs:
+    beliefs = GaussianProcessBeliefs()
+    for cell in cells:
+        beliefs.observe([seen(*cell, bumpy_speed(*cell)) for _ in range(times)])
+    return beliefs
+
+
+def error(beliefs: GaussianProcessBeliefs | OnlineFit) -> float:
+    """Mean absolute log error over all cells, without the optimism."""
+    speeds = beliefs.posterior("a")[0] if isinstance(beliefs, GaussianProcessBeliefs) else beliefs.grid("a")
+    truth = np.array([[bumpy_speed(ps, workers) for workers in range(1, 17)] for ps in range(1, 17)])
+    return float(np.abs(np.log(speeds[1:, 1:] / truth)).mean())
+
+
+def test_an_unseen_type_is_believed_to_be_as_the_prior_says() -> None:
+    assert GaussianProcessBeliefs().grid("a") == pytest.approx(OnlineFit().grid("a"))
+
+
+def test_a_shape_that_the_form_does_not_have_is_learned() -> None:
+    fit = OnlineFit()
+    everywhere = [(ps, workers) for ps in range(1, 17, 2) for workers in range(1, 17, 2)]
+    for cell in everywhere:
+        fit.observe([seen(*cell, bumpy_speed(*cell)) for _ in range(10)])
+    process = after(everywhere, times=10)
+    assert error(process) < 0.06
+    assert error(process) < 0.6 * error(fit)
+
+
+def test_more_observations_bring_the_belief_closer() -> None:
+    assert error(after(CELLS, times=5)) < error(after(CELLS[:4], times=5)) < error(after(CELLS[:1], times=5))
+
+
+def test_a_belief_stands_the_optimism_above_its_median_and_comes_down_with_observations() -> None:
+    beliefs = after(CELLS)
+    median, sd = beliefs.posterior("a")
+    raised = beliefs.grid("a")
+    assert raised[1:, 1:] == pytest.approx(median[1:, 1:] * np.exp(OPTIMISM * sd[1:, 1:]))
+    certain = after(CELLS, times=100)
+    assert certain.posterior("a")[1][4, 4] < sd[4, 4] / 2
+    assert certain.grid("a")[4, 4] == pytest.approx(bumpy_speed(4, 4), rel=0.05)
+
+
+def test_what_is_far_from_every_observation_is_least_certain() -> None:
+    _, sd = after([(1, 1), (2, 1), (1, 2)], times=20).posterior("a")
+    assert sd[1, 1] < sd[2, 2] < sd[4, 4] < sd[16, 16]
+
+
+def test_an_odd_cell_is_believed_to_be_odd_and_hardly_its_neighbours() -> None:
+    cells = [(ps, 2) for ps in range(1, 17) if ps != 5]
+    plain, odd = GaussianProcessBeliefs(), GaussianProcessBeliefs()
+    for beliefs in (plain, odd):
+        beliefs.observe([seen(ps, 2, 100.0) for ps, _ in cells for _ in range(50)])
+    plain.observe([seen(5, 2, 100.0)] * 50)
+    odd.observe([seen(5, 2, 80.0)] * 50)
+    changed = odd.posterior("a")[0][:, 2] / np.maximum(plain.posterior("a")[0][:, 2], 1e-9)
+    assert changed[5] < 0.85
+    assert (changed[[3, 4, 6, 7]] > 0.93).all()
+
+
+def test_an_allreduce_type_has_a_posterior_in_row_zero_only() -> None:
+    beliefs = GaussianProcessBeliefs()
+    beliefs.introduce([make_job(0, "ring", kind=JobKind.ALLREDUCE)])
+    beliefs.observe([seen(0, 4, 300.0, job_type="ring")])
+    median, sd = beliefs.posterior("ring")
+    assert median[0, 4] == pytest.approx(300.0, rel=0.05)
+    assert (sd[0, 1:] > 0).all()
+    assert not median[1:].any()
+    assert not sd[1:].any()
+
+
+def test_a_dead_cell_has_no_speed() -> None:
+    beliefs = after([(1, 1)])
+    beliefs.observe([seen(3, 3, 0.0)])
+    assert beliefs.posterior("a")[0][3, 3] == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(reports, max_size=60))
+def test_the_posterior_is_finite_whatever_is_reported(progress: list[Progress]) -> None:
+    beliefs = GaussianProcessBeliefs()
+    beliefs.observe(progress)
+    for job_type in "ab":
+        median, sd = beliefs.posterior(job_type)
+        assert np.isfinite(median).all()
+        assert np.isfinite(sd).all()
+        assert (sd >= 0).all()
+
+
+ENTRY = {"kind": "ps", "cells": [[1, 1, 10.0, 5.0, 1]], "refit_at": 2, "conditioned_on": [[1, 1, 10.0, 5.0, 1]]}
+OF_THE_OTHER_MODEL = {"a": {"kind": "ps", "cells": [], "coefficients": [1.0] * 5, "refit_at": 0}}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"kind": "ring"},
+        {"cells": [[1, 17, 1.0, 1.0, 1]]},
+        {"cells": [[1, 1, "fast", 1.0, 1]]},
+        {"conditioned_on": [[1, 1, 0.0, 5.0, 1]]},
+        {"conditioned_on": [[0, 1, 1.0, 5.0, 1]]},
+        {"conditioned_on": 3},
+        {"refit_at": None},
+    ],
+)
+def test_a_damaged_snapshot_is_refused_and_changes_nothing(damage: dict[str, object]) -> None:
+    beliefs = after(CELLS)
+    before = beliefs.snapshot()
+    GaussianProcessBeliefs().restore({"a": ENTRY})
+    with pytest.raises(BadInput, match="not a snapshot of speed beliefs"):
+        beliefs.restore({"a": {**ENTRY, **damage}})
+    with pytest.raises(BadInput, match="not a snapshot of speed beliefs"):
+        beliefs.restore(OF_THE_OTHER_MODEL)
+    assert beliefs.snapshot() == before
