@@ -68,13 +68,11 @@ def _conditions(
     durations: Sequence[Durations] = (Durations.KNOWN,),
     capacity: CapacityMode = CapacityMode.POOLED,
     *,
+    kinds: Sequence[str] = ("allreduce", "mix"),
     locality: bool = False,
 ) -> tuple[RealConditions, ...]:
     return tuple(
-        RealConditions(kind, load, known, capacity, locality)
-        for load in loads
-        for known in durations
-        for kind in ("allreduce", "mix")
+        RealConditions(kind, load, known, capacity, locality) for load in loads for known in durations for kind in kinds
     )
 
 
@@ -93,9 +91,9 @@ DEFAULT = Grid(
     "default",
     sizings=(*SMALL, *LARGE),
     sizes=("fixed", "varied"),
-    seeds_by_jobs={60: 6, 200: 2},
+    seeds_by_jobs={60: 10, 200: 4},
     disturbed=((24, 60),),
-    conditions=_conditions(),
+    conditions=(*_conditions(), *_conditions(capacity=CapacityMode.NODES, kinds=("mix",))),
 )
 FULL = Grid(
     "full",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from policy_net.simulation.trace_csv import workload_of
 from policy_net.simulation.workload import Workload
 
 ARRIVALS_BY_JOBS = MappingProxyType({60: 3, 200: 10})
-"""Most arrivals a slot in the made-up workloads of so many jobs. Source: DL2 §6.1's testbed and simulations."""
+"""Most arrivals a slot in the made-up workloads of so many jobs: the rates for which the generator suggests clusters."""
 
 GPUS_PER_NODE = 2
 CPUS_PER_NODE = 8
@@ -35,10 +36,17 @@ CPUS_PER_NODE = 8
 LOCALITY_SCALE = 4
 """Where lying apart costs speed, nodes are this many times as large: 8 GPUs, as in the clusters of today."""
 
-DISTURBANCES: MappingProxyType[Disturbance, dict[str, Any]] = MappingProxyType(
+RUN_VARIATION = 0.273
+"""Standard deviation over the mean, as papers report it of production jobs; docs/semantics.md on its two readings."""
+
+MEASUREMENT_NOISE = RUN_VARIATION
+"""Of a job's speed from one decision to the next in recorded workloads, so that nobody reads speeds off exactly. It
+averages out over a job, and means the same for every policy."""
+
+DISTURBANCES: Mapping[Disturbance, dict[str, Any]] = MappingProxyType(
     {
-        Disturbance.JOB_NOISE: {"job_noise": 0.27},
-        Disturbance.SLOT_NOISE: {"speed_noise": 0.27},
+        Disturbance.JOB_NOISE: {"job_noise": RUN_VARIATION},
+        Disturbance.SLOT_NOISE: {"speed_noise": RUN_VARIATION},
         # 2% of a slot for an elastic resize, 10% for a start from a checkpoint.
         Disturbance.RESIZE_PAUSE: {"resize_seconds": 24.0, "resume_seconds": 120.0},
         # On 24 nodes about one loss in two hours, each for two hours.
@@ -152,6 +160,7 @@ def _real(cell: RealCell, data: Path) -> World:
         cpus_per_node=cpus_per_node,
         decide_on=DecideOn.EVENT,
         capacity_mode=cell.capacity,
+        speed_noise=MEASUREMENT_NOISE,
         placement=PlacementStrategy.PACK if cell.locality else PlacementStrategy.SPREAD,
         seed=cell.noise_seed,
     )
