@@ -13,14 +13,13 @@ growth even where two tasks together would pay: that is the published greedy, an
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.baselines.first_grant import demands_of, first_grant
-from policy_net.baselines.remaining import remaining_samples, remaining_seconds
+from policy_net.baselines.remaining import remaining_samples
 from policy_net.baselines.truth import true_speeds_for
 from policy_net.domain import (
     MAX_TASKS_PER_ROLE,
@@ -39,20 +38,18 @@ from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 from policy_net.throughput.probing import choose_probes
 
+Array = NDArray[np.float64]
 Rows = list[list[float]]
 
 
 class OptimusPolicy:
     """Greedy on marginal gain over any speed model; feeds the progress it is shown to `beliefs`, if it has any."""
 
-    def __init__(
-        self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None, *, shortest_first: bool = False
-    ) -> None:
+    def __init__(self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None) -> None:
         self._name = name
-        self._shortest_first = shortest_first
-        self._speeds = speeds
+        self.speeds = speeds
         self._beliefs = beliefs
-        self._savings: dict[str, tuple[NDArray[np.float64], Rows, Rows]] = {}
+        self._known_savings: dict[str, tuple[Array, Rows, Rows]] = {}
 
     @property
     def name(self) -> str:
@@ -67,7 +64,7 @@ class OptimusPolicy:
         probes = {} if self._beliefs is None else choose_probes(state, self._beliefs)
         allocation: dict[str, Allocation] = {}
         growths: dict[int, _Growth] = {}
-        for index in self._admission_order(state):
+        for index in self.admission_order(state):
             job = state.jobs[index]
             probe = probes.get(index)
             if probe is not None:
@@ -79,7 +76,7 @@ class OptimusPolicy:
             first = first_grant(job)
             if first is not None and capacity.fits(*(demands := demands_of(job, first))):
                 capacity.take(*demands)
-                growths[index] = _Growth(job, first, *self._savings_of(job.job_type))
+                growths[index] = _Growth(job, first, self.weigh(job), *self._savings_of(job.job_type))
         queue = [(-saving, index) for index, growth in growths.items() if (saving := growth.best_saving()) > 0]
         heapq.heapify(queue)
         while queue:
@@ -103,35 +100,41 @@ class OptimusPolicy:
         if self._beliefs is not None:
             self._beliefs.observe(progress)
 
-    def _admission_order(self, state: ClusterState) -> Sequence[int]:
-        """In which order jobs get their first grants: by arrival, or the shortest first (ties by arrival)."""
-        jobs = range(len(state.jobs))
-        if not self._shortest_first:
-            return jobs
-        return sorted(jobs, key=lambda index: self._seconds_left(state.jobs[index]))
+    def admission_order(self, state: ClusterState) -> Sequence[int]:
+        """In which order jobs get their first grants: by arrival."""
+        return range(len(state.jobs))
 
-    def _seconds_left(self, job: Job) -> float:
-        """Believed time to the job's end with its first grant."""
-        first = first_grant(job)
-        return math.inf if first is None else remaining_seconds(job, self._speeds.grid(job.job_type), first)
+    def weigh(self, job: Job) -> float:
+        """By how much a saving per sample counts: by the samples that are left to train."""
+        return remaining_samples(job)
+
+    def savings(self, grid: Array) -> tuple[Array, Array]:
+        """What one more worker, and one more server, saves: seconds per sample; shapes (17, 16) and (16, 17)."""
+        times = seconds_per_sample(grid)
+        return _difference(times[:, :-1], times[:, 1:]), _difference(times[:-1], times[1:])
 
     def _savings_of(self, job_type: str) -> tuple[Rows, Rows]:
-        """Seconds per sample that one more worker, or one more server, saves, by [ps][workers]; until speeds change."""
-        grid = self._speeds.grid(job_type)
-        known = self._savings.get(job_type)
+        """`savings` as lists, by [ps][workers]; kept until the type's speeds change."""
+        grid = self.speeds.grid(job_type)
+        known = self._known_savings.get(job_type)
         if known is None or known[0] is not grid:
-            known = self._savings[job_type] = (grid, *_savings(grid))
+            by_worker, by_ps = self.savings(grid)
+            known = self._known_savings[job_type] = (grid, by_worker.tolist(), by_ps.tolist())
         return known[1], known[2]
 
 
-def _savings(grid: NDArray[np.float64]) -> tuple[Rows, Rows]:
-    """Differences of seconds per sample along both axes; from one dead cell to another nothing is saved."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        times = 1 / grid
-        by_worker, by_ps = times[:, :-1] - times[:, 1:], times[:-1] - times[1:]
-    by_worker[np.isnan(by_worker)] = 0
-    by_ps[np.isnan(by_ps)] = 0
-    return by_worker.tolist(), by_ps.tolist()
+def seconds_per_sample(grid: Array) -> Array:
+    """The inverse of a grid of speeds; infinite where a job cannot train."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(1 / grid)
+
+
+def _difference(before: Array, after: Array) -> Array:
+    """What is saved; from one dead cell to another, nothing."""
+    with np.errstate(invalid="ignore"):
+        saved = before - after
+    saved[np.isnan(saved)] = 0
+    return saved
 
 
 class _Growth:
@@ -143,19 +146,19 @@ class _Growth:
         "_most_ps",
         "_most_workers",
         "_next_is_worker",
-        "_samples",
+        "_weight",
         "job",
         "ps",
         "workers",
     )
 
-    def __init__(self, job: Job, first: Allocation, by_worker: Rows, by_ps: Rows) -> None:
+    def __init__(self, job: Job, first: Allocation, weight: float, by_worker: Rows, by_ps: Rows) -> None:
         self.job = job
         self.workers, self.ps = first.workers, first.ps
         self._by_worker, self._by_ps = by_worker, by_ps
         self._most_workers = min(job.max_workers, MAX_TASKS_PER_ROLE)
         self._most_ps = min(job.max_ps, MAX_TASKS_PER_ROLE)
-        self._samples = remaining_samples(job)
+        self._weight = weight
         self._next_is_worker = True
 
     @property
@@ -164,11 +167,11 @@ class _Growth:
         return self.job.worker_demand if self._next_is_worker else self.job.ps_demand
 
     def best_saving(self) -> float:
-        """Choose the next task; returns the remaining seconds that it saves, 0 or less if none is worth taking."""
+        """Choose the next task; returns its weighted saving, 0 or less if none is worth taking."""
         by_worker = self._by_worker[self.ps][self.workers] if self.workers < self._most_workers else 0.0
         by_ps = self._by_ps[self.ps][self.workers] if self.ps < self._most_ps else 0.0
         self._next_is_worker = by_worker > by_ps
-        return max(by_worker, by_ps) * self._samples
+        return max(by_worker, by_ps) * self._weight
 
     def grow(self) -> None:
         """Take the chosen task."""
