@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from math import log, log2
 from types import MappingProxyType
 
@@ -90,12 +90,15 @@ def spread_constants(profile: ModelProfile) -> SpreadConstants:
     return FITTED_SPREADS[min(alike, key=lambda name: abs(log(sizes[name] / profile.size_megabytes)))]
 
 
+@dataclass(frozen=True, slots=True)
 class FittedPlacementEffect:
-    """The effect of the catalogue's types; types that it does not have run at their full speed anywhere."""
+    """The effect of the catalogue's types; types that it does not have run at their full speed anywhere.
 
-    def __init__(self, apart: bool = True) -> None:
-        """Heed GPU types, and, if `apart`, over how many nodes workers lie."""
-        self._of_shape = lru_cache(maxsize=_KEPT_SHAPES)(partial(relative_speed_of_shape, apart=apart))
+    Attributes:
+        apart: whether it matters over how many nodes workers lie; GPU types always do.
+    """
+
+    apart: bool = True
 
     def relative_speed(self, job_type: str, workers_by_node: Sequence[tuple[str, int]]) -> float:
         """Speed there over the speed model's, above 0; above 1 on faster GPUs than the model's.
@@ -103,11 +106,12 @@ class FittedPlacementEffect:
         Raises:
             BadInput: the type of a GPU is not known.
         """
-        return self._of_shape(job_type, tuple(workers_by_node))
+        return _of_shape(job_type, tuple(workers_by_node), self.apart)
 
 
-def relative_speed_of_shape(job_type: str, shape: tuple[tuple[str, int], ...], apart: bool = True) -> float:
-    """The effect without its memory."""
+@lru_cache(maxsize=_KEPT_SHAPES)
+def _of_shape(job_type: str, shape: tuple[tuple[str, int], ...], apart: bool) -> float:
+    """The effect on workers that lie like this."""
     profile = CATALOGUE.get(job_type)
     workers = sum(count for _, count in shape)
     if profile is None or workers == 0:
@@ -145,7 +149,6 @@ def _computing_share(profile: ModelProfile, workers: int) -> float:
     return computing / (computing + queue.server + workers * queue.shared)
 
 
-@cache
 def default_placement_effect() -> PlacementEffect:
-    """The fitted effect, built once; its memory is shared."""
+    """The fitted effect of places and GPU types."""
     return FittedPlacementEffect()
