@@ -37,6 +37,7 @@ class SimulatedJob:
         "_shown_at_least",
         "_speed",
         "_trained_since_checkpoint_seconds",
+        "_view",
         "allocation",
         "can_train",
         "checkpoint_epochs",
@@ -75,9 +76,15 @@ class SimulatedJob:
         self.pause_seconds = 0.0
         self.checkpoint_epochs = 0.0
         self._trained_since_checkpoint_seconds = 0.0
+        self._view: Job | None = None
 
     def view(self) -> Job:
-        """The job as schedulers see it."""
+        """The job as schedulers see it; the same object as long as nothing happens to it."""
+        if self._view is None:
+            self._view = self._build_view()
+        return self._view
+
+    def _build_view(self) -> Job:
         spec = self.spec
         remaining = self.shown_remaining()
         # By position: this is built for every job at every decision, and keywords cost half as much again.
@@ -118,6 +125,7 @@ class SimulatedJob:
         # A job that lost a task holds enough, and yet does not train: it has to start again.
         if can_train == could_train and allocation == self.allocation:
             return
+        self._view = None
         self.can_train = can_train
         self.allocation = allocation
         if not self.can_train:
@@ -153,6 +161,7 @@ class SimulatedJob:
         shown_remaining = self.shown_remaining()
         if not self.can_train:
             return Progress(spec.job_id, spec.job_type, allocation, 0.0, 0.0, 0.0, shown_remaining)
+        self._view = None
         paused = 0.0
         if self.pause_seconds:
             paused = min(self.pause_seconds, until - now)
@@ -182,6 +191,7 @@ class SimulatedJob:
 
     def lose(self, lost: Allocation, counters: RunCounters) -> None:
         """Lose tasks with their node: stop until the next decision, and go back to the last checkpoint."""
+        self._view = None
         self.allocation = Allocation(self.allocation.workers - lost.workers, self.allocation.ps - lost.ps)
         if self.can_train and self._environment.checkpoint_seconds:
             counters.lost_training_seconds += self._trained_since_checkpoint_seconds
@@ -217,6 +227,7 @@ class SimulatedJob:
 
     def restore(self, row: Mapping[str, Any]) -> None:
         """Continue from `to_snapshot`."""
+        self._view = None
         self.done_epochs, self.run_seconds, self.start = row["done_epochs"], row["run_seconds"], row["start_seconds"]
         self.allocation = Allocation(row["workers"], row["ps"])
         self.can_train, self.pause_seconds = row["can_train"], row["pause_seconds"]
