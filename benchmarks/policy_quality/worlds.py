@@ -27,7 +27,7 @@ from policy_net.simulation.trace_csv import workload_of
 from policy_net.simulation.workload import Workload
 
 ARRIVALS_BY_JOBS = MappingProxyType({60: 3, 200: 10})
-"""Most arrivals a slot in the made-up workloads of so many jobs: the rates for which the generator suggests clusters."""
+"""Most arrivals a slot in made-up workloads of so many jobs: the rates for which the generator suggests clusters."""
 
 GPUS_PER_NODE = 2
 CPUS_PER_NODE = 8

@@ -15,7 +15,12 @@ COMMANDS = dict(all_commands())
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 VARIABLES = set(re.findall(r"\$\(([A-Z_]+)\)", (ROOT / "Makefile").read_text(encoding="utf-8")))
 PARAMETERS = [parameter for command in COMMANDS.values() for parameter in command.params]
+BENCHMARK_SOURCES = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
+BENCHMARK_OPTIONS = {
+    name for text in BENCHMARK_SOURCES for name in re.findall(r"add_argument\([^)]*?\"(--[a-z-]+)\"", text)
+}
 OPTIONS = {"--help"} | {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
+OPTIONS |= BENCHMARK_OPTIONS
 FOREIGN = ("rm", "sacct", "kubectl")
 """Programs that are not ours, and may stand in a shell block."""
 METRIC = re.compile(r"\bfedl2_(?:learner|agent)_[a-z_]+\b")
