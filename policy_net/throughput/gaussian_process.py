@@ -15,8 +15,10 @@ Source: Gaussian-process regression (Rasmussen & Williams 2006, algorithm 2.1); 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,14 +36,35 @@ OPTIMISM = 1.0
 """Standard deviations by which a belief is raised; 0.75 and 1.25 were worse."""
 SCALE_SD = 3.0
 """Of the log of a type's scale: nothing is known of it before the first observation."""
-TREND_SD = 0.5
-"""Of the slope of log speed in log p, and in log w, beyond the prior's."""
-SMOOTH_SD = 0.6
-"""Of the smooth deviation."""
 SMOOTH_LENGTH = 1.5
 """Over which the smooth deviation changes, in log p and log w: a factor of 4.5 in the number of tasks."""
-CELL_SD = 0.1
-"""Of the effect of a single cell; 0.2 makes a planner try too many cells, 0 makes it miss the good ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far a type's log speed may be from the prior's shape, as standard deviations.
+
+    Attributes:
+        trend: of the slope in log p, and in log w.
+        smooth: of the smooth deviation.
+        cell: of the effect of a single cell.
+    """
+
+    trend: float
+    smooth: float
+    cell: float
+
+
+WITH_SERVERS = Spread(trend=0.5, smooth=0.6, cell=0.1)
+"""Cell effects of 0.2 make a planner try too many cells: 1% longer JCTs."""
+SPREADS: Mapping[JobKind, Spread] = MappingProxyType(
+    {
+        JobKind.PS: WITH_SERVERS,
+        JobKind.ASYNC: WITH_SERVERS,
+        JobKind.ALLREDUCE: Spread(trend=0.2, smooth=0.2, cell=0.03),
+    }
+)
+"""By kind: how an all-reduce type scales is close to its form, and nothing is divided over servers."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +72,13 @@ class _Prior:
     """The process over all n cells of a kind, before any observation.
 
     Attributes:
+        spread: of the kind.
         mean: log of the prior's speeds, shape (n,).
         smooth: covariance of all but the cells' own effects, shape (n, n).
         position: of a cell (PSs, workers) among the n.
     """
 
+    spread: Spread
     mean: Array
     smooth: Array
     position: dict[tuple[int, int], int]
@@ -61,15 +86,15 @@ class _Prior:
 
 @cache
 def _prior_of(kind: JobKind) -> _Prior:
-    form = FORMS[kind]
+    form, spread = FORMS[kind], SPREADS[kind]
     ps, workers = (axis[form.cells].ravel() for axis in np.indices((SIDE, SIDE)))
     axes = (np.log(np.maximum(ps, 1)), np.log(workers))
     distance = sum((np.subtract.outer(axis, axis) / SMOOTH_LENGTH) ** 2 for axis in axes)
-    trend = TREND_SD**2 * sum(np.outer(axis, axis) for axis in axes)
-    smooth = SCALE_SD**2 + trend + SMOOTH_SD**2 * np.exp(-0.5 * np.asarray(distance))
+    trend = spread.trend**2 * sum(np.outer(axis, axis) for axis in axes)
+    smooth = SCALE_SD**2 + trend + spread.smooth**2 * np.exp(-0.5 * np.asarray(distance))
     mean = -np.log(form.cell_features @ form.unseen_coefficients)
     position = {cell: index for index, cell in enumerate(zip(ps.tolist(), workers.tolist(), strict=True))}
-    return _Prior(mean, smooth, position)
+    return _Prior(spread, mean, smooth, position)
 
 
 class TypeProcess(TypeBelief):
@@ -91,7 +116,8 @@ class TypeProcess(TypeBelief):
     def posterior(self) -> tuple[Array, Array]:
         """Mean and standard deviation of the log speed in every cell of the form, shape (n,), as of the last fit."""
         prior = _prior_of(self.form.kind)
-        variance = prior.smooth.diagonal() + CELL_SD**2
+        spread = prior.spread
+        variance = prior.smooth.diagonal() + spread.cell**2
         if not self._conditioned_on:
             return prior.mean, np.sqrt(variance)
         seen = np.array([prior.position[index] for index in self._conditioned_on])
@@ -101,14 +127,14 @@ class TypeProcess(TypeBelief):
         noise = NOISE**2 / counts
         # The mean of the log lies below the log of the mean, by half the variance.
         residual = np.log(speeds) - noise / 2 - prior.mean[seen]
-        unit = np.average(residual, weights=1 / (SMOOTH_SD**2 + noise))
+        unit = np.average(residual, weights=1 / (spread.smooth**2 + noise))
         farthest = math.log(FARTHEST)
         residual = np.clip(residual - unit, -farthest, farthest)
         own = np.arange(len(seen))
         covariance = prior.smooth[np.ix_(seen, seen)]
-        covariance[own, own] += CELL_SD**2 + noise
+        covariance[own, own] += spread.cell**2 + noise
         cross = prior.smooth[seen]
-        cross[own, seen] += CELL_SD**2
+        cross[own, seen] += spread.cell**2
         lower = np.linalg.cholesky(covariance)
         explained = solve_triangular(lower, cross, lower=True, check_finite=False)
         mean = explained.T @ solve_triangular(lower, residual, lower=True, check_finite=False)
