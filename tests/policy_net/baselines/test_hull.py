@@ -40,6 +40,20 @@ def test_caps_cut_the_hull() -> None:
     assert split_hull(grid, 0, 16).segments == ()
 
 
+def test_a_minimum_takes_the_smaller_splits_away() -> None:
+    grid = table(a={(1, 1): 1, (2, 1): 16, (1, 2): 4, (2, 3): 81}).grid("a")
+    hull = split_hull(grid, 16, 16, Allocation(workers=2, ps=1))
+    assert hull.splits == (Allocation(3, 2), Allocation(2, 1))
+    assert hull.segments[0].start == Allocation(0, 0)
+    assert split_hull(grid, 16, 1, Allocation(workers=2, ps=1)).segments == ()
+
+
+def test_a_type_without_servers_has_a_hull_of_workers() -> None:
+    hull = split_hull(table(a={(0, 1): 1, (0, 2): 9, (0, 3): 8}).grid("a"), 0, 16)
+    assert hull.splits == (Allocation(2, 0), Allocation(1, 0))
+    assert [step.end for step in hull.segments] == [Allocation(1, 0), Allocation(2, 0)]
+
+
 def test_a_type_that_cannot_train_has_no_hull() -> None:
     assert split_hull(np.zeros((17, 17)), 16, 16).segments == ()
 

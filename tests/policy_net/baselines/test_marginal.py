@@ -4,7 +4,16 @@ from speed_tables import room_for, table
 from states import make_job, make_state, states
 
 from policy_net.baselines.marginal import MarginalPolicy, build_marginal, build_oracle
-from policy_net.domain import Allocation, CapacityMode, ClusterState, PolicyContext, Progress, Resources, Trigger
+from policy_net.domain import (
+    Allocation,
+    CapacityMode,
+    ClusterState,
+    JobKind,
+    PolicyContext,
+    Progress,
+    Resources,
+    Trigger,
+)
 from policy_net.errors import BadInput
 from policy_net.placement.spread import place_spread
 from policy_net.simulation.speed import default_speeds
@@ -30,6 +39,23 @@ def test_a_step_too_large_for_what_is_left_becomes_the_best_split_that_fits() ->
     for mode in CapacityMode:
         decision = MarginalPolicy("oracle", speeds).decide(room_for(4, [make_job(0, "a")], mode), Trigger.SLOT)
         assert decision.allocation == {"job-0": Allocation(workers=1, ps=2)}
+
+
+def test_a_job_gets_its_minimum_or_nothing() -> None:
+    speeds = table(a={(1, 1): 1, (1, 2): 2, (2, 2): 2.5})
+    for mode in CapacityMode:
+        for tasks, held in ((2, Allocation(0, 0)), (3, Allocation(2, 1)), (4, Allocation(2, 2))):
+            job = make_job(0, "a", min_workers=2)
+            assert (
+                MarginalPolicy("oracle", speeds).decide(room_for(tasks, [job], mode), Trigger.SLOT).of("job-0") == held
+            )
+
+
+def test_all_reduce_jobs_share_workers_by_what_they_add() -> None:
+    speeds = table(a={(0, 1): 1, (0, 2): 16}, b={(0, 1): 1, (0, 2): 1.1})
+    jobs = [make_job(n, name, kind=JobKind.ALLREDUCE, max_ps=0, min_ps=0) for n, name in enumerate("ab")]
+    decision = MarginalPolicy("oracle", speeds).decide(room_for(3, jobs), Trigger.SLOT)
+    assert decision.allocation == {"job-0": Allocation(2, 0), "job-1": Allocation(1, 0)}
 
 
 def test_one_role_is_exchanged_for_the_other_where_that_is_faster() -> None:

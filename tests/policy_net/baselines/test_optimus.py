@@ -3,7 +3,7 @@ from speed_tables import room_for, table
 from states import make_job, make_state
 
 from policy_net.baselines.optimus import OptimusPolicy, build_optimus, build_optimus_true_table
-from policy_net.domain import Allocation, Job, PolicyContext, Progress, SpeedModel, Trigger
+from policy_net.domain import Allocation, Job, JobKind, PolicyContext, Progress, SpeedModel, Trigger
 from policy_net.errors import BadInput
 from policy_net.simulation.speed import default_speeds
 
@@ -22,6 +22,18 @@ def test_the_next_task_goes_where_it_saves_most_remaining_time() -> None:
     assert decide(SPEEDS, jobs, tasks=5) == [Allocation(1, 1), Allocation(1, 2)]  # 0.2 × 200 < 0.5 × 100
     jobs = [make_job(0, "b", remaining_epochs=300), make_job(1, "a", remaining_epochs=100)]
     assert decide(SPEEDS, jobs, tasks=5) == [Allocation(1, 2), Allocation(1, 1)]  # 0.2 × 300 > 0.5 × 100
+
+
+def test_growth_starts_from_the_minimum() -> None:
+    speeds = table(a={(1, 1): 1, (1, 3): 3, (1, 4): 4})
+    assert decide(speeds, [make_job(0, "a", min_workers=3)], tasks=10) == [Allocation(4, 1)]
+    assert decide(speeds, [make_job(0, "a", min_workers=3)], tasks=3) == [Allocation(0, 0)]
+
+
+def test_all_reduce_jobs_grow_in_workers_until_they_peak() -> None:
+    speeds = table(a={(0, 1): 1, (0, 2): 1.8, (0, 3): 1.7})
+    job = make_job(0, "a", kind=JobKind.ALLREDUCE, max_ps=0, min_ps=0)
+    assert decide(speeds, [job], tasks=10) == [Allocation(2, 0)]
 
 
 def test_room_that_saves_nobody_time_is_left_empty() -> None:
