@@ -18,10 +18,11 @@ from deploy.local.charts.jct import draw_jct
 from deploy.local.charts.job import draw_job
 from deploy.local.charts.learning import draw_learning
 from deploy.local.charts.staleness import Updates, draw_staleness
-from deploy.local.charts.style import POLICY_LABELS, Draw, save, save_grid
+from deploy.local.charts.style import POLICY_LABELS, save, save_grid
 from deploy.local.comparison import Comparison
 from deploy.local.fleet import FleetResult
 from deploy.local.plan import ClusterPlan
+from policy_net.report.chart_style import Draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from policy_net.domain import CapacityMode, JobKind
-from policy_net.report.comparison import Comparison
+from policy_net.report.comparison import TODAY, Comparison
 from policy_net.report.words import counted, duration, percent, shown
 from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.simulation.workload import Workload
+
+BACKFILL = "fifo-backfill"
 
 
 def assumptions(comparison: Comparison) -> tuple[str, ...]:
@@ -92,9 +94,9 @@ def _knowledge(workload: Workload) -> str:
     wrong = sum(spec.work_known and spec.declared_epochs is not None for spec in workload.jobs)
     if unknown == jobs:
         return "No policy is told how much work a job is: those that use it guess as much again as was done."
-    told = "Policies that use durations are told exactly how much work a job has left, as users seldom can"
+    told = "Policies that use durations are told exactly how much work a job has left, which users can seldom say"
     if not unknown and not wrong:
-        return f"{told}. With estimates they gain less; with none, much less."
+        return f"{told}. With estimates they gain less, with none less again."
     inexact = [f"for {counted(wrong, 'job')} they are told another amount than is needed"] if wrong else []
     inexact += [f"for {counted(unknown, 'job')} they are told nothing"] if unknown else []
     return f"{told}, except that {' and '.join(inexact)}."
@@ -164,13 +166,25 @@ _KINDS = {
     JobKind.ALLREDUCE: "by all-reduce",
 }
 
-LIMITS = (
-    "This is a simulation of one window of jobs with one draw of what the record does not say. Another window or"
-    " another --seed moves the figures by some percent, small windows by more.",
-    "FIFO is strict: no job passes another. A cluster that lets small jobs pass (backfill, as Slurm does) waits less"
-    " today: add --policy fifo-backfill to compare with it.",
-    "Averages hang on few long jobs; read them together with the slowdown and with who loses.",
-    "“GPUs held” says how much was given out, not how much good it did: more GPUs speed a job up by less than their"
-    " number, so a good policy may hold fewer.",
-)
-"""What the report cannot tell."""
+
+def limits(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """What a report cannot tell."""
+    return tuple(_limits(comparisons))
+
+
+def _limits(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    yield (
+        "This is a simulation of one window of jobs with one draw of what the record does not say. Another window or"
+        " another --seed moves the figures by some percent, small windows by more."
+    )
+    policies = {result.policy for comparison in comparisons for result in comparison.results}
+    if TODAY in policies and BACKFILL not in policies:
+        yield (
+            "FIFO is strict: no job passes another. A cluster that lets small jobs pass (backfill, as Slurm does) waits"
+            f" less today: compare with --policy {BACKFILL}."
+        )
+    yield "Averages hang on few long jobs; read them together with the slowdown and with who loses."
+    yield (
+        "“GPUs held” says how much was given out, not how much good it did: more GPUs speed a job up by less than their"
+        " number, so a good policy may hold fewer."
+    )

@@ -8,14 +8,14 @@ from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from policy_net.report.chart_style import INK, Draw
 from policy_net.report.comparison import NOTICEABLE_SECONDS, Comparison
 from policy_net.report.findings import change
 from policy_net.report.gpu_use import gpu_use
 from policy_net.report.policies import label
-from policy_net.report.words import percent, unit_for
+from policy_net.report.words import duration, percent, unit_for
 from policy_net.simulation.replay import ReplayResult
 
 TODAY_COLOUR = "#868c94"
@@ -203,15 +203,13 @@ def _draw_pairs(axes: Axes, comparison: Comparison, title: str) -> None:
 def _mark_times(axes: Axes, which: str, times: Sequence[float]) -> None:
     """A logarithmic axis over these times, marked at times that people know."""
     low, high = max(min(times), 1e-3) / 1.3, max(times) * 1.3
-    marks = [mark for mark in MARKS_SECONDS if low <= mark <= high]
+    names = {mark: name for mark, name in MARKS_SECONDS.items() if low <= mark <= high}
+    if len(names) < 2:
+        names = {float(mark): duration(mark) for mark in np.geomspace(low * 1.1, high / 1.1, 4)}
     axis = axes.xaxis if which == "x" else axes.yaxis
     (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)
-    if len(marks) < 2:
-        axis.set_major_formatter(FuncFormatter(lambda seconds, _: unit_for(seconds).text(seconds)))
-        return
-    axis.set_major_locator(FixedLocator(marks))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda seconds, _: MARKS_SECONDS[seconds]))
+    axis.set_ticks(list(names), list(names.values()))
 
 
 def _jcts(result: ReplayResult) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -26,7 +26,11 @@ class Finding:
 
 def headline(comparison: Comparison) -> str:
     """The answer in one sentence."""
-    jobs = "Your job" if len(comparison.workload.jobs) == 1 else f"Your {len(comparison.workload.jobs):,} jobs"
+    count = len(comparison.workload.jobs)
+    if comparison.workload.slotted:  # generated or published: nobody's own
+        jobs = "This job" if count == 1 else f"These {count:,} jobs"
+    else:
+        jobs = "Your job" if count == 1 else f"Your {count:,} jobs"
     gpus = f"{comparison.gpus:,} GPUs"
     after = comparison.avg_jct_seconds(comparison.proposed)
     if not comparison.compares:
@@ -74,11 +78,12 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
     tail = comparison.without_tail
     if tail is not None:
         unit = unit_for(tail.before_seconds, tail.after_seconds)
+        left_out = len(every.pairs) - len(tail.pairs)
+        longest = "the job that takes longest" if left_out == 1 else f"the {left_out:,} jobs that take longest"
         yield Finding(
             "Not only the longest jobs",
-            f"Without the {counted(len(every.pairs) - len(tail.pairs), 'job')} that take longest under either policy"
-            f" (1% of each), the average is {unit.text(tail.after_seconds)} instead of"
-            f" {unit.text(tail.before_seconds)}: {change(tail.after_seconds, tail.before_seconds)}.",
+            f"Without {longest} under either policy (1% of each), the average is {unit.text(tail.after_seconds)}"
+            f" instead of {unit.text(tail.before_seconds)}: {change(tail.after_seconds, tail.before_seconds)}.",
         )
     yield Finding("Starved jobs", _starved(comparison))
     if comparison.today.counters.gpu_seconds:
@@ -89,10 +94,7 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
 def _time_in_all(every: PairedJobs) -> str:
     total = sum(pair.delay_seconds for pair in every.pairs)
     word = "less" if total < 0 else "more"
-    return (
-        f"All {counted(len(every.pairs), 'job')} together spend {hours(abs(total))} job-hours {word} between"
-        " submission and end."
-    )
+    return f"Together the jobs spend {hours(abs(total))} job-hours {word} between submission and end."
 
 
 def _gains_and_losses(every: PairedJobs, today: str) -> str:
@@ -116,6 +118,8 @@ def _starved(comparison: Comparison) -> str:
     after, before = (
         sum(job.starved for job in result.job_results) for result in (comparison.proposed, comparison.today)
     )
+    if not before and not after:
+        return "Under neither does a job wait at a stretch for more than ten times its duration and more than an hour."
     return (
         f"{counted(after, 'job').capitalize()}, instead of {before:,} under {label(comparison.today.policy)}, had to"
         " wait at a stretch for more than ten times its duration and more than an hour."

@@ -30,6 +30,11 @@ class GpuUse:
         idle = np.maximum(gpus - self.held[:-1], 0.0) * (self.waiting[:-1] > 0)
         return float((idle * seconds).sum())
 
+    def waiting_at(self, seconds: float) -> int:
+        """How many jobs held nothing just before this time."""
+        before = np.searchsorted(self.times_seconds, seconds) - 1
+        return int(self.waiting[before]) if before >= 0 else 0
+
     def averages(self, until_seconds: float, count: int) -> tuple[Array, Array]:
         """Middles of `count` equal spans from time zero, and the average number of GPUs held in each."""
         edges = np.linspace(0.0, until_seconds, count + 1)

@@ -9,7 +9,8 @@ from typing import Any
 from jinja2 import Environment as Templates
 from jinja2 import StrictUndefined
 
-from policy_net.report.assumptions import LIMITS, assumptions
+from policy_net.report.assumptions import assumptions, limits
+from policy_net.report.cautions import cautions
 from policy_net.report.charts import charts_of
 from policy_net.report.comparison import Comparison
 from policy_net.report.findings import findings, headline, subline
@@ -29,7 +30,7 @@ def page_html(comparisons: Sequence[Comparison]) -> str:
     return template.render(
         title=f"What would fedl2 have saved? {names}",
         sections=[_section(comparison) for comparison in comparisons],
-        limits=LIMITS,
+        limits=limits(comparisons),
     )
 
 
@@ -41,7 +42,7 @@ def _section(comparison: Comparison) -> dict[str, Any]:
         ),
         "headline": headline(comparison),
         "subline": subline(comparison),
-        "caution": None if comparison.nodes_given else _CAUTION,
+        "cautions": cautions(comparison),
         "table": policy_table(comparison),
         "findings": findings(comparison),
         "pictures": [
@@ -58,9 +59,3 @@ def _section(comparison: Comparison) -> dict[str, Any]:
         "policies": [{"name": label(result.policy), "text": describe(result.policy)} for result in comparison.results],
         "notes": [shown(note) for note in workload.notes],
     }
-
-
-_CAUTION = (
-    "The number of machines was chosen to suit the jobs, because none was given. It decides how long jobs wait, and so"
-    " what there is to save: repeat this with the machines that you have."
-)

@@ -46,8 +46,8 @@ _WORDS = {
     "srtf-authors": "SRTF as DL2’s authors published it.",
     "tetris-authors": "Tetris as DL2’s authors published it.",
     "optimus-authors": "Optimus as DL2’s authors published it.",
-    "marginal": "every further task goes where it shortens the remaining times most, in proportion and on the best"
-    " attainable mix of tasks. Is told how much work is left; learns the speeds while the jobs run.",
+    "marginal": "every further task goes to the job whose remaining time it shortens most in proportion, looking past"
+    " sizes that do not help by themselves. Is told how much work is left; learns the speeds while the jobs run.",
     "oracle": "the same with the true speeds, which no real scheduler knows: how far one could get.",
 }
 

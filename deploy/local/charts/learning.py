@@ -8,7 +8,8 @@ from itertools import cycle
 
 from matplotlib.axes import Axes
 
-from deploy.local.charts.style import CLUSTER_COLOURS, INK, POLICY_COLOURS
+from deploy.local.charts.style import CLUSTER_COLOURS, POLICY_COLOURS
+from policy_net.report.chart_style import INK
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,58 +1,18 @@
-"""One look for all pictures: a colour per policy, few lines, text that can be read at half size."""
+"""The demo's pictures: a colour per policy and per cluster, in the look that all of fedl2's pictures have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")  # No display is needed, and none is looked for.
-
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from policy_net.report.chart_style import Draw, look
 
 DOTS_PER_INCH = 150
 
 POLICY_COLOURS = {"drf": "#b3b8bf", "optimus": "#e0a458", "v1": "#9cc5e3", "learned": "#1d5f9e"}
 POLICY_LABELS = {"drf": "DRF", "optimus": "Optimus", "v1": "v1 (warm start)", "learned": "final version"}
 CLUSTER_COLOURS = ("#1d5f9e", "#d1495b", "#3c8d5a", "#8a5fa8", "#c98a1b", "#4d6a7a")
-INK = "#2b2f36"
-FAINT = "#d9dce1"
-
-_LOOK: Any = {  # matplotlib types the keys as one long Literal
-    "font.family": "DejaVu Sans",
-    "font.size": 10.0,
-    "text.color": INK,
-    "axes.edgecolor": "#8b9097",
-    "axes.labelcolor": INK,
-    "axes.titlesize": 11.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 12.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.7,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "figure.facecolor": "white",
-}
-
-Draw = Callable[[Axes], None]
-
-
-@contextmanager
-def look() -> Iterator[None]:
-    """Matplotlib with this style, and as it was afterwards."""
-    with mpl.rc_context(_LOOK):
-        yield
 
 
 def save(path: Path, draw: Draw, size_inches: tuple[float, float] = (7.2, 4.2)) -> Path:

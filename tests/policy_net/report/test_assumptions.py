@@ -52,7 +52,7 @@ def test_what_policies_are_told_about_durations_is_said(made) -> None:
         make_spec(2, declared_epochs=3.0, work_known=False),
     )
     comparison = made(HOURS)
-    assert "told exactly how much work a job has left, as users seldom can." in _with_jobs(comparison, exact)
+    assert "told exactly how much work a job has left, which users can seldom say." in _with_jobs(comparison, exact)
     assert (
         "except that for 1 job they are told another amount than is needed and for 1 job they are told nothing"
         in _with_jobs(comparison, exact, wrong, unknown)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from policy_net.report.findings import change, findings, headline, subline
@@ -23,6 +25,12 @@ def test_a_difference_below_one_percent_is_no_gain(made) -> None:
     assert headline(comparison) == (
         "Your 2 jobs would have been done in 9.9 h on average either way: no gain on these 8 GPUs."
     )
+
+
+def test_generated_jobs_are_nobodys(made) -> None:
+    comparison = made({"fifo": [2.0, 2.0], "marginal": [1.0, 1.0]})
+    generated = dataclasses.replace(comparison, workload=dataclasses.replace(comparison.workload, slotted=True))
+    assert headline(generated).startswith("These 2 jobs would have been done in 1 h instead of 2 h on average")
 
 
 def test_one_policy_is_compared_with_nothing(made) -> None:
@@ -64,7 +72,7 @@ def test_who_loses_is_said_with_the_worst_case(made) -> None:
         "50% of the jobs are done earlier than under FIFO, 25% later, by more than a minute. Job job-2 (4 GPUs"
         " requested, 60 min alone) loses most: it is done after 7 h instead of 5 h."
     )
-    assert said["Time"] == "All 4 jobs together spend 7.0 job-hours less between submission and end."
+    assert said["Time"] == "Together the jobs spend 7.0 job-hours less between submission and end."
 
 
 def test_where_nobody_loses_no_loser_is_named(made) -> None:

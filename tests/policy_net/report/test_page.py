@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import re
 from html.parser import HTMLParser
@@ -7,6 +8,7 @@ from PIL import Image
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.policy import policy_names
+from policy_net.report.cautions import cautions
 from policy_net.report.charts import charts_of
 from policy_net.report.page import page_html
 from policy_net.report.pictures import PNG_DOTS_PER_INCH, overview_inches, overview_png
@@ -93,6 +95,12 @@ def test_every_workload_has_its_part_of_the_page_and_the_picture(made) -> None:
     assert image.size == (round(width * PNG_DOTS_PER_INCH), pytest.approx(height * PNG_DOTS_PER_INCH, abs=1))
 
 
+def test_backfill_is_recommended_where_fifo_stands_without_it(made) -> None:
+    advice = "compare with --policy fifo-backfill"
+    assert advice in Page(page_html([made(BETTER)])).text
+    assert advice not in Page(page_html([made({"fifo-backfill": [2.0], "fifo": [2.0], "marginal": [1.0]})])).text
+
+
 def test_what_cannot_be_drawn_is_left_out(made) -> None:
     assert [chart.key for chart in charts_of(made(BETTER))] == ["average", "distribution", "gpus", "pairs"]
     assert [chart.key for chart in charts_of(made({"drf": [1.0]}))] == ["average", "distribution", "gpus"]
@@ -111,6 +119,30 @@ def test_a_cluster_size_that_nobody_gave_is_cautioned_against(made) -> None:
     caution = "The number of machines was chosen to suit the jobs"
     assert caution in Page(page_html([made(BETTER, nodes_given=False)])).text
     assert caution not in Page(page_html([made(BETTER)])).text
+
+
+def test_few_jobs_are_cautioned_against(made) -> None:
+    few = [1.0 + number / 7 for number in range(99)]
+    assert "With 99 jobs much is chance" in Page(page_html([made({"fifo": few, "marginal": few})])).text
+    assert cautions(made({"fifo": [*few, 1.0], "marginal": [*few, 1.0]})) == ()
+
+
+def test_a_cluster_that_cannot_keep_up_today_is_cautioned_against(made) -> None:
+    hours = [1.0 + number / 7 for number in range(100)]
+    comparison = made({"fifo": hours, "marginal": hours})
+    jobs = tuple(
+        dataclasses.replace(job, submit_time_seconds=float(number))
+        for number, job in enumerate(comparison.workload.jobs)
+    )
+    late = {job.job_id: [(1000.0, 1, 1), (2000.0, 0, 0)] for job in jobs}
+    queue = dataclasses.replace(
+        comparison,
+        workload=dataclasses.replace(comparison.workload, jobs=jobs),
+        results=(dataclasses.replace(comparison.results[0], timeline=late), comparison.results[1]),
+    )
+    assert (
+        "Under FIFO 99 of the 100 jobs were waiting with nothing when the last one was submitted" in cautions(queue)[0]
+    )
 
 
 def test_every_registered_policy_has_a_name_and_a_description() -> None:
