@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     clusters = [] if options.data is None else _clusters(options.data)
     if options.data is None:
         print(f"{PROGRAM}: no --data: only made-up workloads are compared, no recorded ones", file=sys.stderr)
-    tasks = tasks_of(cells_of(grid, clusters), policies)
+    tasks = tasks_of(cells_of(grid, clusters), policies, options.data)
     with ExitStack() as stack:
         folder = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedl2-policy-quality-")))
         store = stack.enter_context(ResultStore(folder))

@@ -55,7 +55,7 @@ class Grid:
     def describe(self) -> str:
         """What the run consists of, in a sentence."""
         parts = " and ".join(part.value for part in self.parts)
-        clusters = "all clusters" if self.every_nth_cluster == 1 else f"every {self.every_nth_cluster}th cluster"
+        clusters = "all clusters" if self.every_nth_cluster == 1 else f"one cluster in {self.every_nth_cluster}"
         seeds = ", ".join(f"{count} seeds of {jobs} jobs" for jobs, count in self.seeds_by_jobs.items())
         return (
             f"{self.name}: made-up workloads with {seeds}; {clusters}, {parts} windows of up to"

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.policy_quality.cells import Cell
-from benchmarks.policy_quality.measure import Measurement, measure
-from benchmarks.policy_quality.policies import applies, rough_cost
+from benchmarks.policy_quality.measure import Measurement, measure, measured_points_file
+from benchmarks.policy_quality.policies import PS_ONLY, applies, rough_cost
 from benchmarks.policy_quality.store import Figures, ResultStore, Task
 from benchmarks.policy_quality.version import policy_version
 from benchmarks.policy_quality.workers import Failure, run_in_processes
@@ -31,9 +31,10 @@ class RunResult:
     resumed: int
 
 
-def tasks_of(cells: Sequence[Cell], policies: Sequence[str]) -> list[Task]:
+def tasks_of(cells: Sequence[Cell], policies: Sequence[str], data: Path | None) -> list[Task]:
     """Every cell under every policy that applies to it."""
-    versions = {policy: policy_version(policy) for policy in policies}
+    measured = None if data is None else measured_points_file(data)
+    versions = {policy: policy_version(policy, measured if policy in PS_ONLY else None) for policy in policies}
     return [Task(cell, policy, versions[policy]) for cell in cells for policy in policies if applies(policy, cell)]
 
 

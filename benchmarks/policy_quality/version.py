@@ -21,16 +21,16 @@ LEARNED_MODULE = "policy_net.learned"
 OURS = ("policy_net", "benchmarks")
 
 
-def policy_version(policy: str) -> str:
-    """A digest of the code behind a registered policy's figures; for a policy file, of its content as well.
+def policy_version(policy: str, given: Path | None = None) -> str:
+    """A digest of the code behind a policy's figures, and of the file that holds the policy or that it is given.
 
     Raises:
-        OSError: the policy file cannot be read.
+        OSError: a file cannot be read.
     """
-    if policy in policy_names():
-        return code_digest((*WORLD_MODULES, policy_factory(policy).__module__))
-    content = hashlib.sha256(Path(policy).read_bytes()).hexdigest()
-    return f"{code_digest((*WORLD_MODULES, LEARNED_MODULE))}-{content[:16]}"
+    registered = policy in policy_names()
+    code = code_digest((*WORLD_MODULES, policy_factory(policy).__module__ if registered else LEARNED_MODULE))
+    files = [path for path in (None if registered else Path(policy), given) if path is not None]
+    return "-".join([code, *(hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files)])
 
 
 @cache

@@ -23,6 +23,14 @@ def test_a_policy_file_is_known_by_its_content(tmp_path: Path) -> None:
     assert one != other
 
 
+def test_what_a_policy_is_given_counts(tmp_path: Path) -> None:
+    points = tmp_path / "points.csv"
+    points.write_text("a")
+    one = version.policy_version("drf", points)
+    points.write_text("b")
+    assert len({one, version.policy_version("drf", points), version.policy_version("drf")}) == 3
+
+
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package of which `leaf` is imported by `root`, and `apart` by nobody."""
