@@ -21,7 +21,6 @@ from policy_net.domain import (
     Placement,
     PlacementEffect,
     Progress,
-    Resources,
     SpeedModel,
     Trigger,
 )
@@ -29,12 +28,13 @@ from policy_net.errors import BadInput
 from policy_net.placement.layout import layout_of
 from policy_net.simulation.admission import check_decision, check_jobs_can_run
 from policy_net.simulation.environment import Environment
+from policy_net.simulation.job_book import JobBook
 from policy_net.simulation.metrics import JobOutcome, RunCounters
 from policy_net.simulation.node_changes import NodeTimeline
 from policy_net.simulation.placing import TaskPlacing
 from policy_net.simulation.simulated_job import SimulatedJob
 from policy_net.simulation.timing import decision_on_arrival, decision_on_nodes, next_decision
-from policy_net.simulation.workload import JobSpec, Workload
+from policy_net.simulation.workload import Workload
 
 
 class Simulation:
@@ -58,26 +58,21 @@ class Simulation:
         self.workload = workload
         self.environment = environment
         self.counters = RunCounters()
-        self._grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
-        check_jobs_can_run(workload, environment, self._grids)
-        # One object per demand class: dictionaries compare by identity first.
-        self._demands: dict[Resources, Resources] = {}
-        # Only jobs that are in the cluster have more than their outcome: memory does not grow with those that ended.
-        self._present: dict[str, SimulatedJob] = {}
-        self._ended: dict[str, tuple[float, float]] = {}
-        self._arrived = 0
+        grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
+        check_jobs_can_run(workload, environment, grids)
+        self._jobs = JobBook(workload, environment, grids)
         self._placing = TaskPlacing(environment, placement_effect)
         self._nodes = NodeTimeline(environment)
         self._observed: ClusterState | None = None
-        self._time, self._trigger = decision_on_arrival(environment, self._next_arrival(), earliest=0.0)
+        self._time, self._trigger = decision_on_arrival(environment, self._jobs.next_arrival_seconds, earliest=0.0)
         self._nodes.advance(self._time)
-        self._admit()
+        self._jobs.admit(self._time)
         self._await_nodes()
 
     @property
     def finished(self) -> bool:
         """Whether every job has ended."""
-        return not self._present and not self.arrivals_pending
+        return not self._jobs.present and not self._jobs.arrivals_pending
 
     @property
     def time_seconds(self) -> float:
@@ -87,7 +82,7 @@ class Simulation:
     @property
     def arrivals_pending(self) -> bool:
         """Whether jobs are still to arrive."""
-        return self._arrived < len(self.workload.jobs)
+        return self._jobs.arrivals_pending
 
     @property
     def nodes_pending(self) -> bool:
@@ -106,7 +101,7 @@ class Simulation:
             self._observed = ClusterState(
                 self._time,
                 self._nodes.nodes,
-                tuple([job.view() for job in self._present.values()]),
+                tuple([job.view() for job in self._jobs.present.values()]),
                 self.environment.slot_seconds,
                 self.environment.capacity_mode,
             )
@@ -122,12 +117,12 @@ class Simulation:
             InvalidAllocation: it names a job that is not there, breaks a cap, or needs more than the cluster has
                 (pooled), or the placement that it brings is impossible. Nothing has changed then.
         """
-        check_decision(decision, self._present, self.environment, layout_of(self._nodes.nodes).total)
+        check_decision(decision, self._jobs.present, self.environment, layout_of(self._nodes.nodes).total)
         held = self._place(decision)
         counters, now, placing = self.counters, self._time, self._placing
         running: list[tuple[SimulatedJob, float]] = []
         completion = math.inf
-        for job_id, job in self._present.items():
+        for job_id, job in self._jobs.present.items():
             allocation = held.get(job_id, SUSPENDED)
             job.hold(allocation, counters)
             if not job.can_train:
@@ -141,7 +136,7 @@ class Simulation:
             running.append((job, speed))
             completion = min(completion, job.end_seconds(now, speed))
         until, self._trigger = next_decision(
-            self.environment, now, completion, self._next_arrival(), self._nodes.next_change_seconds
+            self.environment, now, completion, self._jobs.next_arrival_seconds, self._nodes.next_change_seconds
         )
         stops, losses = self._change_nodes(until)
         progress = []
@@ -151,8 +146,8 @@ class Simulation:
             stop = stops.get(job.spec.job_id, until) if stops else until
             progress.append(job.run(now, speed, stop, counters))
         for job_id, lost in losses.items():
-            if self._present[job_id].end is None:
-                self._present[job_id].lose(lost, counters)
+            if self._jobs.present[job_id].end is None:
+                self._jobs.present[job_id].lose(lost, counters)
         counters.decisions += 1
         counters.allocated_until_seconds = until
         counters.available_gpu_seconds = self._nodes.available_gpu_seconds(until)
@@ -166,18 +161,11 @@ class Simulation:
 
     def outcomes(self) -> list[JobOutcome]:
         """Submission, first start and end of every job of the workload, in order."""
-        return [self._outcome(spec) for spec in self.workload.jobs]
-
-    def _outcome(self, spec: JobSpec) -> JobOutcome:
-        ended = self._ended.get(spec.job_id)
-        if ended is not None:
-            return JobOutcome(spec.job_id, spec.submit_time_seconds, *ended)
-        job = self._present.get(spec.job_id)
-        return JobOutcome(spec.job_id, spec.submit_time_seconds, None if job is None else job.start, None)
+        return self._jobs.outcomes()
 
     def _place(self, decision: Decision) -> Mapping[str, Allocation]:
         """What every job really gets; what no node has room for is trimmed and counted."""
-        unplaced = self._placing.place(decision, self._present, self._nodes.nodes)
+        unplaced = self._placing.place(decision, self._jobs.present, self._nodes.nodes)
         if not unplaced:
             return decision.allocation
         held = dict(decision.allocation)
@@ -199,7 +187,7 @@ class Simulation:
         on_nodes = self._placing.on_nodes(set(first_lost)) if first_lost else {}
         for node_id, shares in on_nodes.items():
             for job_id, share in shares:
-                job, tasks = self._present[job_id], share.allocation
+                job, tasks = self._jobs.present[job_id], share.allocation
                 stops[job_id] = min(stops.get(job_id, math.inf), first_lost[node_id])
                 before = losses.get(job_id, SUSPENDED)
                 losses[job_id] = Allocation(before.workers + tasks.workers, before.ps + tasks.ps)
@@ -210,20 +198,17 @@ class Simulation:
     def _move_to(self, until: float) -> None:
         """Go to the next decision point: drop ended jobs, admit arrived ones, skip time without any job or node."""
         earliest = self._time + self.environment.debounce_seconds
-        for job_id, job in [(job_id, job) for job_id, job in self._present.items() if job.end is not None]:
-            assert job.start is not None  # noqa: S101  (it has ended, so it was started; narrows the types)
-            assert job.end is not None  # noqa: S101
-            self._ended[job_id] = (job.start, job.end)
-            del self._present[job_id]
+        self._jobs.drop_ended()
         self._time = until
-        self._admit()
-        if not self._present:
-            if not self.arrivals_pending:
-                self._time = max(end for _, end in self._ended.values())
+        self._jobs.admit(until)
+        if not self._jobs.present:
+            if not self._jobs.arrivals_pending:
+                self._time = self._jobs.last_end_seconds
                 return
-            self._time, self._trigger = decision_on_arrival(self.environment, self._next_arrival(), earliest)
+            next_arrival = self._jobs.next_arrival_seconds
+            self._time, self._trigger = decision_on_arrival(self.environment, next_arrival, earliest)
             self._nodes.advance(self._time)
-            self._admit()
+            self._jobs.admit(self._time)
         self._await_nodes()
 
     def _await_nodes(self) -> None:
@@ -231,36 +216,18 @@ class Simulation:
         while not self._nodes.nodes:
             self._time, self._trigger = decision_on_nodes(self.environment, self._nodes.next_change_seconds)
             self._nodes.advance(self._time)
-            self._admit()
-            for job in self._present.values():
+            self._jobs.admit(self._time)
+            for job in self._jobs.present.values():
                 job.hold(SUSPENDED, self.counters)
-
-    def _admit(self) -> None:
-        while self._next_arrival() <= self._time:
-            spec = self.workload.jobs[self._arrived]
-            self._present[spec.job_id] = self._simulated(spec)
-            self._arrived += 1
-
-    def _simulated(self, spec: JobSpec) -> SimulatedJob:
-        worker = self._demands.setdefault(spec.worker_demand, spec.worker_demand)
-        ps = self._demands.setdefault(spec.ps_demand, spec.ps_demand)
-        return SimulatedJob(spec, self._grids[spec.job_type], self.environment, worker, ps)
-
-    def _next_arrival(self) -> float:
-        return self.workload.jobs[self._arrived].submit_time_seconds if self.arrivals_pending else math.inf
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that has happened so far, as JSON-able values; `restore` continues exactly from it."""
         return {
-            "workload": self.workload.name,
-            "jobs_in_workload": len(self.workload.jobs),
             "environment": self.environment.as_json,
             "time_seconds": self._time,
             "trigger": self._trigger.value,
             "counters": self.counters.to_json(),
-            "arrived": self._arrived,
-            "ended": {job_id: list(times) for job_id, times in self._ended.items()},
-            "present": [job.to_snapshot() for job in self._present.values()],
+            "jobs": self._jobs.to_snapshot(),
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -269,24 +236,13 @@ class Simulation:
         Raises:
             BadInput: the snapshot is of another workload or environment; nothing has changed then.
         """
-        specs = {spec.job_id: spec for spec in self.workload.jobs[: snapshot["arrived"]]}
-        known = {*snapshot["ended"], *(row["job_id"] for row in snapshot["present"])}
-        if snapshot["jobs_in_workload"] != len(self.workload.jobs) or known != set(specs):
-            raise BadInput(
-                f"the snapshot is of workload {snapshot['workload']!r} with {snapshot['jobs_in_workload']} jobs, not of"
-                f" {self.workload.name!r} with {len(self.workload.jobs)}: start again, or use the workload that it was"
-                " taken of"
-            )
+        self._jobs.check_snapshot(snapshot["jobs"])
         if snapshot["environment"] != self.environment.as_json:
             raise BadInput(
                 f"the snapshot was taken in {snapshot['environment']}, this is {self.environment.as_json}:"
                 " start again, or use the same environment"
             )
-        self._arrived = snapshot["arrived"]
-        self._ended = {job_id: (start, end) for job_id, (start, end) in snapshot["ended"].items()}
-        self._present = {row["job_id"]: self._simulated(specs[row["job_id"]]) for row in snapshot["present"]}
-        for job, row in zip(self._present.values(), snapshot["present"], strict=True):
-            job.restore(row)
+        self._jobs.restore(snapshot["jobs"])
         self._time = snapshot["time_seconds"]
         self._trigger = Trigger(snapshot["trigger"])
         self.counters = RunCounters(**snapshot["counters"])

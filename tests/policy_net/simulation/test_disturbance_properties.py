@@ -183,5 +183,5 @@ def test_only_what_is_in_the_cluster_is_kept_of_jobs_beyond_their_outcome() -> N
     while not simulation.finished:
         assert len(simulation.observe()[0].jobs) == 1
         simulation.apply(RandomPolicy(0).decide(*simulation.observe()))
-        assert len(simulation.snapshot()["present"]) <= 1
+        assert len(simulation.snapshot()["jobs"]["present"]) <= 1
     assert len(simulation.outcomes()) == 50
