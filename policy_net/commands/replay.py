@@ -19,7 +19,7 @@ from policy_net.commands.output import Output, OutputFormat
 from policy_net.commands.replay_report import chosen_policies, write
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.learned import load_policy
-from policy_net.policy import DEFAULT_POLICY
+from policy_net.policy import DEFAULT_POLICY, policy_names
 from policy_net.report import prepare_folder
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.measured_points import read_measured_points
@@ -61,7 +61,8 @@ def replay_command(
         typer.Option(
             "--policy",
             metavar="NAME|FILE",
-            help="Scheduler or policy file (repeatable); with --report, unless given, what a report compares.",
+            help=f"Policy file, or one of {', '.join(policy_names())} (repeatable); with --report, unless given, what a"
+            " report compares.",
         ),
     ] = None,
     report: Annotated[
