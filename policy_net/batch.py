@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.action import GRANT_KINDS, Grant, void_index
-from policy_net.domain import Allocation, ClusterState, Job, Resources
+from policy_net.domain import Allocation, ClusterState, Job, JobKind, Resources
 from policy_net.encoding import TASK_SCALE, BatchEncoder
 from policy_net.placement.capacity import Capacity
 
@@ -75,7 +75,8 @@ class Batch:
         column, kind = divmod(index, GRANT_KINDS)
         grant = Grant(kind)
         job = self._jobs[column]
-        workers, ps = self._tasks(column, grant)
+        each_workers, each_ps = self._tasks(column)
+        workers, ps = grant.workers * each_workers, grant.ps * each_ps
         demands = (job.worker_demand,) * workers + (job.ps_demand,) * ps
         self._capacity.take(*demands)
         self.workers[column] += workers
@@ -108,24 +109,30 @@ class Batch:
         self.features_F[first : first + 3] += deltas
         return first, deltas
 
-    def _tasks(self, column: int, grant: Grant) -> tuple[int, int]:
-        """How many workers and parameter servers this grant gives now: one, or what the job lacks to its minimum."""
+    def _tasks(self, column: int) -> tuple[int, int]:
+        """How many workers and parameter servers a grant gives now: one, or what the job lacks to its minimum."""
         job = self._jobs[column]
-        return (
-            max(1, job.min_workers - self.workers[column]) if grant.workers else 0,
-            max(1, job.min_ps - self.ps[column]) if grant.ps else 0,
-        )
+        workers, ps = job.min_workers - self.workers[column], job.min_ps - self.ps[column]
+        return workers if workers > 1 else 1, ps if ps > 1 else 1
 
     def _open(self, column: int) -> None:
         """Admit what a job's caps allow, and remember what each of it takes."""
-        job = self._jobs[column]
-        for grant in Grant if job.kind.uses_ps else (Grant.WORKER,):
-            workers, ps = self._tasks(column, grant)
-            if self.workers[column] + workers <= job.max_workers and self.ps[column] + ps <= job.max_ps:
-                index = GRANT_KINDS * column + grant
-                self.mask_A[index] = True
-                demands = (job.worker_demand,) * workers + (job.ps_demand,) * ps
-                self._columns_of_demands.setdefault(demands, []).append(index)
+        job, first = self._jobs[column], GRANT_KINDS * column
+        workers, ps = self._tasks(column)
+        columns = self._columns_of_demands
+        worker_fits = self.workers[column] + workers <= job.max_workers
+        worker_tasks = (job.worker_demand,) * workers
+        if worker_fits:
+            self.mask_A[first] = True
+            columns.setdefault(worker_tasks, []).append(first)
+        if job.kind is JobKind.ALLREDUCE or self.ps[column] + ps > job.max_ps:
+            return
+        ps_tasks = (job.ps_demand,) * ps
+        self.mask_A[first + 1] = True
+        columns.setdefault(ps_tasks, []).append(first + 1)
+        if worker_fits:
+            self.mask_A[first + 2] = True
+            columns.setdefault(worker_tasks + ps_tasks, []).append(first + 2)
 
     def _open_anew(self, column: int) -> None:
         """Once at its minimum, a job takes one task at a time; what did not fit before fits even less on top."""
@@ -149,7 +156,7 @@ class Batch:
     def _hold_back(self) -> NDArray[np.bool_] | None:
         """Leave only what makes a job train for the first grant; returns the mask afterwards, None if nothing does."""
         starting = [
-            GRANT_KINDS * column + (Grant.BUNDLE if job.kind.uses_ps else Grant.WORKER)
+            GRANT_KINDS * column + (Grant.WORKER if job.kind is JobKind.ALLREDUCE else Grant.BUNDLE)
             for column, job in enumerate(self._jobs)
         ]
         if not self.mask_A[starting].any():
