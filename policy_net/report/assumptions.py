@@ -94,6 +94,8 @@ def _knowledge(workload: Workload) -> str:
     wrong = sum(spec.work_known and spec.declared_epochs is not None for spec in workload.jobs)
     if unknown == jobs:
         return "No policy is told how much work a job is: those that use it guess as much again as was done."
+    if wrong == jobs:
+        return "Policies that use durations are told an estimate of how much work a job has left, not the truth."
     told = "Policies that use durations are told exactly how much work a job has left, which users can seldom say"
     if not unknown and not wrong:
         return f"{told}. With estimates they gain less, with none less again."

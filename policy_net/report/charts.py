@@ -111,8 +111,8 @@ def _distribution(comparison: Comparison) -> Chart:
         for result in comparison.results:
             times = np.sort(_jcts(result))
             axes.step(
-                np.append(times, times[-1]),
-                np.append(np.arange(len(times)), len(times)) / len(times),
+                np.append(times[0], times),
+                np.arange(len(times) + 1) / len(times),
                 where="post",
                 color=colour(comparison, result),
                 linewidth=2.4 if result in (comparison.today, comparison.proposed) else 1.3,

@@ -75,6 +75,7 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
     every = comparison.all_jobs
     yield Finding("Time", _time_in_all(every))
     yield Finding("Who gains, who loses", _gains_and_losses(every, label(comparison.today.policy)))
+    yield from _losing_classes(comparison)
     tail = comparison.without_tail
     if tail is not None:
         unit = unit_for(tail.before_seconds, tail.after_seconds)
@@ -112,6 +113,18 @@ def _gains_and_losses(every: PairedJobs, today: str) -> str:
         f"{text} Job {shown(worst.job.job_id)} ({workers} requested{alone}) loses most: it is done after"
         f" {unit.text(worst.after_seconds)} instead of {unit.text(worst.before_seconds)}."
     )
+
+
+def _losing_classes(comparison: Comparison) -> Iterator[Finding]:
+    """Sizes of jobs of which more are done later than earlier."""
+    losing = [group for group in comparison.size_classes if group.later_share > group.earlier_share]
+    if losing and len(comparison.size_classes) > 1:
+        parts = [
+            f"of {counted(len(group.pairs), 'job')} that asked for {group.name}, {percent(group.later_share)} are done"
+            f" later (their average: {change(group.after_seconds, group.before_seconds)})"
+            for group in losing
+        ]
+        yield Finding("Sizes that lose", f"{'; '.join(parts)}.".replace("of", "Of", 1))
 
 
 def _starved(comparison: Comparison) -> str:

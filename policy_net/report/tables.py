@@ -61,7 +61,7 @@ def policy_table(comparison: Comparison) -> TextTable:
             "–" if not held or training is None else percent(training / held),
             hours(result.counters.gpu_seconds),
             hours(idle_gpu_seconds(comparison, result)),
-            f"{figures['completed']:,} of {figures['jobs']:,}",
+            _done(figures["completed"], figures["jobs"]),
         )
         rows.append(Row(label(result.policy), cells, result is comparison.proposed))
     return TextTable(headings, tuple(rows))
@@ -92,6 +92,10 @@ def size_table(comparison: Comparison) -> TextTable | None:
         "Worst delay (job)",
     )  # fmt: skip
     return TextTable(headings, tuple(rows))
+
+
+def _done(completed: int, jobs: int) -> str:
+    return f"{completed:,}" if completed == jobs else f"{completed:,} of {jobs:,}"
 
 
 def _decimal(value: float | None) -> str:

@@ -57,6 +57,7 @@ def test_what_policies_are_told_about_durations_is_said(made) -> None:
         "except that for 1 job they are told another amount than is needed and for 1 job they are told nothing"
         in _with_jobs(comparison, exact, wrong, unknown)
     )
+    assert "told an estimate of how much work a job has left, not the truth." in _with_jobs(comparison, wrong)
     assert "No policy is told how much work a job is" in _with_jobs(comparison, unknown)
 
 

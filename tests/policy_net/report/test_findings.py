@@ -75,6 +75,14 @@ def test_who_loses_is_said_with_the_worst_case(made) -> None:
     assert said["Time"] == "Together the jobs spend 7.0 job-hours less between submission and end."
 
 
+def test_sizes_of_which_most_lose_are_named(made) -> None:
+    said = _said(made({"fifo": [9.0, 8.0, 2.0], "marginal": [1.0, 1.0, 3.0]}, workers=[1, 1, 8]))
+    assert said["Sizes that lose"] == (
+        "Of 1 job that asked for 5 GPUs and more, 100% are done later (their average: 50% more)."
+    )
+    assert "Sizes that lose" not in _said(made({"fifo": [9.0, 8.0], "marginal": [1.0, 1.0]}, workers=[1, 8]))
+
+
 def test_where_nobody_loses_no_loser_is_named(made) -> None:
     said = _said(made({"fifo": [2.0, 3.0], "marginal": [1.0, 1.0]}))
     assert said["Who gains, who loses"].endswith("0% later, by more than a minute.")

@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
@@ -149,3 +150,11 @@ def test_every_registered_policy_has_a_name_and_a_description() -> None:
     for name in policy_names():
         assert label(name) != name, name
         assert describe(name) != describe("some-file.pt"), name
+
+
+def test_the_curve_of_a_policy_rises_where_its_jobs_end(made) -> None:
+    chart = next(chart for chart in charts_of(made({"drf": [3.0, 1.0]})) if chart.key == "distribution")
+    axes = Figure().add_subplot()
+    chart.draw(axes)
+    line = axes.get_lines()[0]
+    assert line.get_xydata().tolist() == [[3600.0, 0.0], [3600.0, 0.5], [3 * 3600.0, 1.0]]
