@@ -93,7 +93,11 @@ DEFAULT = Grid(
     sizes=("fixed", "varied"),
     seeds_by_jobs={60: 10, 200: 4},
     disturbed=((24, 60),),
-    conditions=(*_conditions(), *_conditions(capacity=CapacityMode.NODES, kinds=("mix",))),
+    conditions=(
+        *_conditions(),
+        *_conditions(capacity=CapacityMode.NODES, kinds=("mix",)),
+        *_conditions(durations=(Durations.LOGNORMAL, Durations.UNKNOWN), kinds=("mix",)),
+    ),
 )
 FULL = Grid(
     "full",
