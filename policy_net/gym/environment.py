@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.command_options import WorldOptions
 from policy_net.encoding import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, BatchEncoder
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
 from policy_net.gym.open_decision import OpenDecision
 from policy_net.gym.rewards import GymReward, new_reward
+from policy_net.gym.world import world_options
 from policy_net.simulation.catalogue import MODEL_NAMES
 from policy_net.simulation.engine import Simulation
 from policy_net.simulation.metrics import summarise
@@ -66,18 +67,12 @@ class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
         **world: Any,
     ) -> None:
         self.render_mode = render_mode
-        if "seed" in world:
-            raise BadInput("seed is no option of the environment: give it to reset(seed=…), which draws the workload")
         if reward not in tuple(GymReward):
             raise BadInput(f"reward is {reward!r}; use {' or '.join(GymReward)}")
         if max_decisions is not None and max_decisions < 1:
             raise BadInput(f"max_decisions is {max_decisions}; use 1 or more")
-        try:
-            WorldOptions(**world)
-        except TypeError as error:
-            raise BadInput(f"{error}; the options are the fields of policy_net.command_options.WorldOptions") from error
         self._source = workload
-        self._world = world
+        self._world = world_options(world)
         self._reward_kind = GymReward(reward)
         self._given_max_decisions = max_decisions
         self.spec_of_policy = PolicySpec(jobs_per_batch=jobs_per_batch, job_types=(OTHER_TYPE, *job_types))
@@ -104,7 +99,7 @@ class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
             raise BadInput(f"reset knows no option {min(unknown)!r}; use world_seed or workload")
         # Drawn even if it is given, so that the episodes after this one do not depend on it.
         drawn = int(self.np_random.integers(2**31))
-        world = WorldOptions(**self._world, seed=int(options.get("world_seed", drawn)))
+        world = replace(self._world, seed=int(options.get("world_seed", drawn)))
         speeds = world.speeds()
         loaded = world.workload(str(options.get("workload", self._source)), speeds)
         self._episode = Simulation(loaded, world.environment(loaded), speeds, world.placement_effect())

@@ -12,7 +12,7 @@ from policy_net.gym.environment import ClusterSchedulingEnv
 from policy_net.learned import LearnedPolicy
 from policy_net.network import ActingNetwork, initial_weights
 from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.environment import Environment
+from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.simulation.replay import replay
 from policy_net.simulation.source_options import WorkloadOptions
 from policy_net.simulation.sources import load_workload
@@ -163,11 +163,21 @@ def test_allreduce_jobs_are_offered_workers_alone() -> None:
         ({"reward": "money"}, "'money'"),
         ({"max_decisions": 0}, "max_decisions is 0"),
         ({"node": 3}, "node"),
+        ({"capacity": "half"}, "capacity is 'half'"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_named(options: dict[str, object], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         ClusterSchedulingEnv(**options)
+
+
+def test_options_may_be_given_as_the_words_of_the_command_line() -> None:
+    env = ClusterSchedulingEnv(**SMALL, capacity="pooled", decide_on="event", placement="pack", job_kind="allreduce")
+    env.reset(seed=0)
+    environment = env.simulation.environment
+    assert environment.capacity_mode is CapacityMode.POOLED
+    assert environment.decide_on is DecideOn.EVENT
+    assert environment.placement is PlacementStrategy.PACK
 
 
 def test_a_source_that_cannot_be_read_is_named_at_reset() -> None:
