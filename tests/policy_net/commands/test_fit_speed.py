@@ -45,6 +45,7 @@ constants = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(constants, st.sampled_from([32, 128, 512]))
 def test_an_all_reduce_job_is_found_again_from_five_points(truth: RingConstants, batch: int) -> None:
     speeds = allreduce_speeds(truth, batch)

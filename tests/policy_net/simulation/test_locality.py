@@ -1,7 +1,7 @@
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy_net.domain import JobKind
@@ -26,6 +26,7 @@ def alike(nodes: list[int], gpu_type: str = "") -> list[tuple[str, int]]:
     return [(gpu_type, workers) for workers in nodes]
 
 
+@settings(deadline=None)
 @given(st.sampled_from(list(CATALOGUE)), shapes)
 def test_every_place_has_a_speed_above_zero_again_and_again_also_in_another_process(
     job_type: str, shape: list[tuple[str, int]]
@@ -36,12 +37,14 @@ def test_every_place_has_a_speed_above_zero_again_and_again_also_in_another_proc
     assert pickle.loads(pickle.dumps(EFFECT)).relative_speed(job_type, shape) == speed  # noqa: S301  (our own bytes)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(ALLREDUCE_MODEL_NAMES), st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_apart_is_never_faster_than_on_one_node(job_type: str, nodes: list[int]) -> None:
     assert EFFECT.relative_speed(job_type, alike([sum(nodes)])) == 1.0
     assert EFFECT.relative_speed(job_type, alike(nodes)) <= 1.0
 
 
+@settings(deadline=None)
 @given(st.sampled_from(list(CATALOGUE)), shapes, st.randoms())
 def test_the_order_of_nodes_makes_no_difference(job_type: str, shape: list[tuple[str, int]], random) -> None:
     mixed = random.sample(shape, len(shape))
