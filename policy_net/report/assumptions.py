@@ -22,9 +22,9 @@ def assumptions(comparison: Comparison) -> tuple[str, ...]:
 def summary(comparison: Comparison) -> str:
     """The most consequential ones in a few lines."""
     workload, environment = comparison.workload, comparison.environment
-    given = "as given" if comparison.nodes_given else "a number chosen to suit the jobs, not given"
+    given = "as given" if comparison.nodes_given else "chosen to suit the jobs"
     sentences = [
-        f"{counted(environment.nodes, 'machine')} ({given}).",
+        f"{counted(environment.nodes, 'machine')}, {given}.",
         "Running jobs can be resized, suspended and resumed.",
         _kinds(workload),
         _knowledge(workload),
@@ -147,10 +147,12 @@ def _placing(comparison: Comparison) -> str:
 def _noise(environment: Environment) -> str:
     if not environment.speed_noise and not environment.job_noise:
         return "Speeds do not vary from run to run."
-    return (
-        f"Speeds vary: a job’s by {percent(environment.job_noise)} for life and by"
-        f" {percent(environment.speed_noise)} from decision to decision (standard deviations)."
-    )
+    parts = {
+        f"by {percent(environment.job_noise)} for life": environment.job_noise,
+        f"by {percent(environment.speed_noise)} from decision to decision": environment.speed_noise,
+    }
+    said = " and ".join(part for part, holds in parts.items() if holds)
+    return f"A job’s speed varies {said} (standard deviation)."
 
 
 def _decisions(environment: Environment) -> str:

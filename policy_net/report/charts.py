@@ -100,12 +100,9 @@ def _average(comparison: Comparison) -> Chart:
 
 
 def _distribution(comparison: Comparison) -> Chart:
-    medians = {result.policy: float(np.median(_jcts(result))) for result in comparison.results}
-    proposed = medians[comparison.proposed.policy]
-    unit = unit_for(proposed, medians[comparison.today.policy])
-    title = f"Half of the jobs are done within {unit.text(proposed)}"
+    title = f"Half of the jobs are done in {duration(float(np.median(_jcts(comparison.proposed))))}"
     if comparison.compares:
-        title += f" ({label(comparison.today.policy)}: {unit.text(medians[comparison.today.policy])})"
+        title += f" ({label(comparison.today.policy)}: {duration(float(np.median(_jcts(comparison.today))))})"
 
     def draw(axes: Axes) -> None:
         for result in comparison.results:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from policy_net.report.assumptions import summary
+from policy_net.report.cautions import cautions
 from policy_net.report.chart_style import FAINT, INK, look
 from policy_net.report.charts import PROPOSED_COLOUR, Chart, charts_of
 from policy_net.report.comparison import Comparison
@@ -25,7 +26,7 @@ PNG_WIDTH_INCHES = 13.0
 _HEAD_INCHES = 1.4
 _LINE_INCHES = 0.32
 _CHARTS_ROW_INCHES = 4.0
-_FOOT_INCHES = 0.8
+_SMALL_LINE_INCHES = 0.21
 _MARGIN = 0.014
 _HEADLINE_COLUMNS = 88
 _SMALL_COLUMNS = 165
@@ -69,7 +70,7 @@ def _block_inches(comparison: Comparison) -> tuple[float, float, float, float]:
         _HEAD_INCHES,
         _LINE_INCHES * (len(comparison.results) + 3),
         _CHARTS_ROW_INCHES * _rows(charts_of(comparison)),
-        _FOOT_INCHES,
+        _SMALL_LINE_INCHES * (len(_foot(comparison)) + 1),
     )
 
 
@@ -82,17 +83,22 @@ def _draw_block(block: SubFigure, comparison: Comparison) -> None:
         f"{shown(comparison.workload.name)}: {counted(len(comparison.workload.jobs), 'job')} on"
         f" {counted(comparison.gpus, 'GPU')}. {subline(comparison)}"
     )
-    _small(head, 0.84 - 0.24 * len(title), below)
+    _small(head, 0.84 - 0.24 * len(title), textwrap.wrap(below, _SMALL_COLUMNS))
     _draw_table(table.add_axes((_MARGIN, 0.0, 1 - 2 * _MARGIN, 1.0)), comparison)
     charts = charts_of(comparison)
     for index, chart in enumerate(charts):
         chart.draw(grid.add_subplot(_rows(charts), 2, index + 1))
-    _small(foot, 0.95, f"Assumed: {summary(comparison)}")
+    _small(foot, 0.98, _foot(comparison))
 
 
-def _small(figure: SubFigure, top: float, text: str) -> None:
-    lines = "\n".join(textwrap.wrap(text, _SMALL_COLUMNS))
-    figure.text(_MARGIN, top, lines, fontsize=10, va="top", linespacing=1.4)
+def _foot(comparison: Comparison) -> list[str]:
+    """Lines: what may make the headline worth less, and what was assumed."""
+    texts = [*(f"Caution: {sentence}" for sentence in cautions(comparison)), f"Assumed: {summary(comparison)}"]
+    return [line for text in texts for line in textwrap.wrap(text, _SMALL_COLUMNS)]
+
+
+def _small(figure: SubFigure, top: float, lines: Sequence[str]) -> None:
+    figure.text(_MARGIN, top, "\n".join(lines), fontsize=10, va="top", linespacing=1.4)
 
 
 def _draw_table(axes: Axes, comparison: Comparison) -> None:

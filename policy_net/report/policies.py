@@ -7,6 +7,9 @@ from pathlib import PurePath
 from policy_net.policy import DEFAULT_POLICY
 from policy_net.report.words import shown
 
+LONGEST_LABEL = 28
+"""Of a longer name the end is shown, which tells policy files apart."""
+
 _LABELS = {
     "fifo": "FIFO",
     "fifo-backfill": "FIFO with backfill",
@@ -32,13 +35,13 @@ _WORDS = {
     " Knows nothing about the jobs; never changes a running one.",
     "fifo-backfill": "like FIFO, but jobs that fit pass those that do not. Knows nothing about the jobs.",
     "las": "the job that has had least GPU time so far goes first. Knows no durations.",
-    "srtf": "the job with the shortest time left goes first. Is told how much work is left.",
+    "srtf": "the job with the shortest time left goes first. Uses what is known of the work left.",
     "drf": "an equal share of the cluster for every job, grown task by task. Knows neither durations nor speeds.",
     "drf-peak": "an equal share for every job, up to the size at which it is fastest. Knows no durations; learns the"
     " speeds while the jobs run.",
-    "tetris": "packs jobs tightly and prefers short ones. Is told how much work is left.",
-    "optimus": "every further task goes to the job whose remaining time falls most. Is told how much work is left;"
-    " learns the speeds while the jobs run.",
+    "tetris": "packs jobs tightly and prefers short ones. Uses what is known of the work left.",
+    "optimus": "every further task goes to the job whose remaining time falls most. Uses what is known of the work"
+    " left; learns the speeds while the jobs run.",
     "optimus-fitted": "Optimus with speeds fitted to measured points before it starts.",
     "optimus-true-table": "Optimus, but told the true speeds, which no real scheduler knows.",
     "optimus-sr": "like Optimus, but the job with the shortest time left is admitted first.",
@@ -47,7 +50,7 @@ _WORDS = {
     "tetris-authors": "Tetris as DL2’s authors published it.",
     "optimus-authors": "Optimus as DL2’s authors published it.",
     "marginal": "every further task goes to the job whose remaining time it shortens most in proportion, looking past"
-    " sizes that do not help by themselves. Is told how much work is left; learns the speeds while the jobs run.",
+    " sizes that do not help by themselves. Uses what is known of the work left; learns the speeds while the jobs run.",
     "oracle": "the same with the true speeds, which no real scheduler knows: how far one could get.",
 }
 
@@ -56,7 +59,8 @@ def label(policy: str) -> str:
     """A policy's name in tables and charts; a policy file is called by its file's name."""
     if policy == DEFAULT_POLICY:
         return f"fedl2 ({policy})"
-    return _LABELS.get(policy) or shown(PurePath(policy).name or policy)
+    name = _LABELS.get(policy) or shown(PurePath(policy).name or policy)
+    return name if len(name) <= LONGEST_LABEL else "…" + name[1 - LONGEST_LABEL :]
 
 
 def describe(policy: str) -> str:

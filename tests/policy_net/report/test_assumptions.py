@@ -30,6 +30,7 @@ def _with_jobs(comparison: Comparison, *jobs: JobSpec) -> str:
         ({"node_mtbf_seconds": 720 * 3600.0}, "A machine fails after 30 days on average and is back after 60 min"),
         ({"node_changes": (NodeChange(60.0, "node-9", True),)}, "Machines come and go 1 time by plan"),
         ({"job_noise": 0.2, "speed_noise": 0.1}, "by 20% for life and by 10% from decision to decision"),
+        ({"job_noise": 0.2}, "A job’s speed varies by 20% for life (standard deviation)."),
         ({"decide_on": DecideOn.SLOT}, "Every policy decides once in 20 min, and jobs wait for that."),
         ({"capacity_mode": CapacityMode.POOLED}, "added up over all machines"),
         ({"placement": PlacementStrategy.PACK}, "each job on as few as possible"),
@@ -42,7 +43,7 @@ def test_assumptions_are_those_of_the_settings_used(made, setting: dict[str, obj
 def test_where_the_cluster_size_comes_from_is_said(made) -> None:
     assert "The cluster has 4 machines with 2 GPUs and 8 CPU cores each, as given" in assumptions(made(HOURS))[1]
     assert "Nobody said how many" in assumptions(made(HOURS, nodes_given=False))[1]
-    assert "4 machines (a number chosen to suit the jobs, not given)" in summary(made(HOURS, nodes_given=False))
+    assert "4 machines, chosen to suit the jobs." in summary(made(HOURS, nodes_given=False))
 
 
 def test_what_policies_are_told_about_durations_is_said(made) -> None:

@@ -146,6 +146,10 @@ def test_a_cluster_that_cannot_keep_up_today_is_cautioned_against(made) -> None:
     )
 
 
+def test_of_a_long_name_of_a_policy_file_the_end_is_shown() -> None:
+    assert label("versions/" + "x" * 40 + "-v12.pt") == "…" + "x" * 20 + "-v12.pt"
+
+
 def test_every_registered_policy_has_a_name_and_a_description() -> None:
     for name in policy_names():
         assert label(name) != name, name
