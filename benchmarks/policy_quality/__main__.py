@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder with workloads/*.csv; without it only made-up workloads")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="fewer clusters, jobs and seeds: at most 10 minutes")
-    size.add_argument("--full", action="store_true", help="the whole grid: days; give --out")
+    size.add_argument("--full", action="store_true", help="the whole grid: hours; give --out")
     parser.add_argument("--out", type=Path, help="keep finished cells in this folder, and go on with those there")
     parser.add_argument("--processes", type=int, default=2, help="how many measure at the same time")
     parser.add_argument("--markdown", type=Path, help="put the tables into this page")
@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.processes < 1:
         raise BadInput(f"--processes is {options.processes}: use 1 or more")
     if options.full and options.out is None:
-        raise BadInput("--full takes days: give --out FOLDER, so that a run that is stopped can go on")
+        raise BadInput("--full takes hours: give --out FOLDER, so that a run that is stopped can go on")
     if options.markdown is not None:
         check_page(options.markdown)
     grid = QUICK if options.quick else FULL if options.full else DEFAULT
