@@ -1,0 +1,111 @@
+"""Train a stock agent, sb3-contrib's MaskablePPO, on a small cluster for a minute, and compare it with its own start.
+
+`pip install 'fedl2[examples]'`, then `python docs/examples/gym_ppo.py`. Nothing here is tuned beyond making a minute
+count: eight clusters at once, a discount that looks a few decisions ahead, rewards scaled to about one. The agent is
+judged on workloads that it was not trained on, drawing its actions as it did in training: acting greedily, an agent that
+has hardly begun to learn is several times worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import gymnasium
+import numpy as np
+import torch
+from sb3_contrib import MaskablePPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+import policy_net.gym
+from policy_net.baselines.drf import DrfPolicy
+from policy_net.simulation.environment import Environment
+from policy_net.simulation.replay import replay
+from policy_net.simulation.source_options import WorkloadOptions
+from policy_net.simulation.sources import load_workload
+from policy_net.simulation.speed import default_speeds
+
+WORKLOAD = "dl2:jobs=10,arrivals=google,sizes=varied"
+NODES = 8
+DISCOUNT = 0.99
+"""A step; a decision is some twenty steps."""
+TEST_SEEDS = range(1_000_000, 1_000_008)
+"""World seeds of the judgement; training draws from two thousand million."""
+
+
+def make_env() -> gymnasium.Env[np.ndarray, np.int64]:
+    """The cluster that is trained on and judged."""
+    return gymnasium.make(policy_net.gym.ENVIRONMENT_ID, workload=WORKLOAD, nodes=NODES, jobs_per_batch=10)
+
+
+def mean_jct_hours(model: MaskablePPO, seeds: Sequence[int] = TEST_SEEDS) -> float:
+    """What jobs take on average under the agent; nan if an episode had to be cut short."""
+    env = make_env()
+    model.set_random_seed(0)  # of the draws
+    hours = []
+    for seed in seeds:
+        observation, info = env.reset(options={"world_seed": seed})
+        ended = False
+        while not ended:
+            action, _ = model.predict(observation, action_masks=info["action_mask"])
+            observation, _, terminated, truncated, info = env.step(action)
+            ended = terminated or truncated
+        hours.append(np.nan if truncated else info["avg_jct_seconds"] / 3600)
+    return float(np.mean(hours))
+
+
+def drf_jct_hours(seeds: Sequence[int] = TEST_SEEDS) -> float:
+    """The same under DRF."""
+    hours = []
+    for seed in seeds:
+        workload = load_workload(WORKLOAD, WorkloadOptions(seed=seed))
+        result = replay(workload, Environment(nodes=NODES, seed=seed), DrfPolicy(), default_speeds())
+        hours.append(result.to_json()["avg_jct_seconds"] / 3600)
+    return float(np.mean(hours))
+
+
+class Deadline(BaseCallback):
+    """Stops the training after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._until = time.monotonic() + seconds
+
+    def _on_step(self) -> bool:
+        return time.monotonic() < self._until
+
+
+def new_agent(seed: int) -> MaskablePPO:
+    """The library's agent with its own network, before any training."""
+    envs = VecNormalize(make_vec_env(make_env, n_envs=8, seed=seed), norm_obs=False, gamma=DISCOUNT)
+    return MaskablePPO(
+        "MlpPolicy", envs, seed=seed, gamma=DISCOUNT, n_steps=512, batch_size=1024, learning_rate=1e-3, device="cpu"
+    )
+
+
+def train(model: MaskablePPO, seconds: float, steps: int) -> None:
+    """Train for so long, at most so many steps (rounded up to a whole collection of experience)."""
+    model.learn(steps, callback=Deadline(seconds))
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--steps", type=int, default=10**9)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # small networks: more threads only wait for each other
+    model = new_agent(options.seed)
+    print(f"average JCT on {len(TEST_SEEDS)} workloads, hours:")
+    print(f"  before  {mean_jct_hours(model):7.2f}", flush=True)
+    train(model, options.seconds, options.steps)
+    print(f"  after   {mean_jct_hours(model):7.2f}  ({model.num_timesteps} steps, {options.seconds:g} s)")
+    print(f"  drf     {drf_jct_hours():7.2f}")
+
+
+if __name__ == "__main__":
+    main()

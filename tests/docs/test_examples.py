@@ -1,0 +1,36 @@
+"""The examples of the documentation run as they stand; a minute of training is cut to seconds."""
+
+import math
+import runpy
+import sys
+from typing import Any
+
+import pytest
+from docs_pages import ROOT
+
+EXAMPLE = ROOT / "docs" / "examples" / "gym_ppo.py"
+
+
+@pytest.fixture
+def example() -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLE))
+
+
+@pytest.mark.heavy
+def test_the_stock_agent_trains_and_is_judged(example: dict[str, Any]) -> None:
+    model = example["new_agent"](seed=0)
+    example["train"](model, seconds=60.0, steps=1)  # one collection of experience and one update
+    assert model.num_timesteps > 0
+    hours = example["mean_jct_hours"](model, seeds=(1,))
+    assert math.isfinite(hours)
+    assert 0 < example["drf_jct_hours"](seeds=(1,)) < hours
+
+
+def test_its_command_line_says_what_it_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gym_ppo.py", "--help"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+    assert stop.value.code == 0
+    assert "--seconds" in capsys.readouterr().out
