@@ -12,7 +12,6 @@ from typing import Any
 from policy_net.domain import CapacityMode, Node, Resources
 from policy_net.errors import BadInput
 
-
 SHORTEST_MTBF_SECONDS = 60.0
 """Nodes that fail more often than once a minute do nothing else."""
 
