@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -57,7 +58,14 @@ def run(
 
 def main() -> None:
     """The console script."""
-    sys.exit(cli_errors.run(app, "cluster-agent", codes=_EXIT_CODES))
+    code = cli_errors.run(app, "cluster-agent", codes=_EXIT_CODES)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if threading.active_count() > 1:
+        # The agent has ended in good order, but a thread may still be amid a gradient, a replay or a policy that hangs.
+        # An interpreter that is torn down under native code of such a thread aborts the process: leave without that.
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
