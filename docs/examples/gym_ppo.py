@@ -80,6 +80,7 @@ class Deadline(BaseCallback):
 
 def new_agent(seed: int) -> MaskablePPO:
     """The library's agent with its own network, before any training."""
+    torch.set_num_threads(1)  # small networks: more threads only wait for each other
     envs = VecNormalize(make_vec_env(make_env, n_envs=8, seed=seed), norm_obs=False, gamma=DISCOUNT)
     return MaskablePPO(
         "MlpPolicy",
@@ -106,7 +107,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10**9)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    torch.set_num_threads(1)  # small networks: more threads only wait for each other
     model = new_agent(options.seed)
     print(f"average JCT on {len(TEST_SEEDS)} workloads, hours:")
     print(f"  before  {mean_jct_hours(model):7.2f}", flush=True)

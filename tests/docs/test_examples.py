@@ -3,17 +3,21 @@
 import math
 import runpy
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from docs_pages import ROOT
 
 EXAMPLE = ROOT / "docs" / "examples" / "gym_ppo.py"
 
 
 @pytest.fixture
-def example() -> dict[str, Any]:
-    return runpy.run_path(str(EXAMPLE))
+def example() -> Iterator[dict[str, Any]]:
+    threads = torch.get_num_threads()
+    yield runpy.run_path(str(EXAMPLE))
+    torch.set_num_threads(threads)  # the example asks for one
 
 
 @pytest.mark.heavy
