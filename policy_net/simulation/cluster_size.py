@@ -63,9 +63,7 @@ def clipped_gpu_load(requests: Sequence[GpuRequest]) -> float:
     return math.fsum(gpu_seconds) / (end - start)
 
 
-def nodes_for(
-    requests: Sequence[GpuRequest], load: float, gpus_per_node: int, target_load: float = TARGET_LOAD
-) -> int:
+def nodes_for(requests: Sequence[GpuRequest], load: float, gpus_per_node: int, target_load: float = TARGET_LOAD) -> int:
     """Nodes that hold the largest request, and the load at 90% or what else is wanted."""
     largest = max(request.gpus for request in requests)
     return math.ceil(max(largest, load / target_load) / gpus_per_node)

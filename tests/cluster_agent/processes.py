@@ -20,6 +20,7 @@ from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec
 from policy_net.network import initial_weights
 
+_SLOT_SECONDS = 1200.0
 PATIENCE_SECONDS = 60.0
 SPEC = PolicySpec(jobs_per_batch=8, type_columns=12, hidden=(16,))
 
@@ -89,15 +90,15 @@ class Fleet:
         self.port = json.loads(port_file.read_text())["port"]
         return learner
 
-    def start_agent(self, cluster: str, **changes: object) -> Program:
-        """Start or restart an agent on twelve generated jobs, 30 ms a slot."""
+    def start_agent(self, cluster: str, *, slot_wall_seconds: float = 0.03, **changes: object) -> Program:
+        """Start or restart an agent on twelve generated jobs, 30 ms a slot unless the changes say otherwise."""
         content: dict[str, Any] = {
             "cluster": cluster,
             "state_dir": cluster,
             "backend": {
                 "workloads": [{"source": "dl2:jobs=12,seed=3"}],
                 "environment": {"nodes": 12},
-                "pace": {"kind": "scaled", "speedup": 40_000},
+                "pace": {"kind": "scaled", "speedup": _SLOT_SECONDS / slot_wall_seconds},
             },
             "policy": {"initial": "drf"},
             "telemetry": {"log_level": "warning"},

@@ -8,6 +8,9 @@ from global_learner.receipts import audit, read_receipts
 
 pytestmark = pytest.mark.heavy
 
+SLOWLY_SECONDS = 0.12
+"""A slot where a program restarts meanwhile: its jobs must not be done before, even on a busy machine."""
+
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
@@ -37,7 +40,7 @@ def test_an_agent_killed_in_mid_run_goes_on_where_its_cluster_stood(fleet: Fleet
 
 def test_a_learner_killed_in_mid_run_is_gone_on_with_and_no_update_is_lost_or_applied_twice(fleet: Fleet) -> None:
     learner = fleet.start_learner()
-    agent = fleet.start_agent("alpha", **fleet.learning())
+    agent = fleet.start_agent("alpha", slot_wall_seconds=SLOWLY_SECONDS, **fleet.learning())
     wait_until(lambda: len(fleet.decisions("alpha")) >= 25, "decisions with a learner")
     learner.kill()
     before = len(fleet.decisions("alpha"))
@@ -62,10 +65,10 @@ def test_a_learner_killed_in_mid_run_is_gone_on_with_and_no_update_is_lost_or_ap
 
 def test_an_agent_killed_in_mid_learning_registers_anew_and_nothing_is_applied_twice(fleet: Fleet) -> None:
     learner = fleet.start_learner()
-    agent = fleet.start_agent("alpha", **fleet.learning())
+    agent = fleet.start_agent("alpha", slot_wall_seconds=SLOWLY_SECONDS, **fleet.learning())
     wait_until(lambda: len(fleet.decisions("alpha")) >= 30, "decisions")
     agent.kill()
-    agent = fleet.start_agent("alpha", **fleet.learning())
+    agent = fleet.start_agent("alpha", slot_wall_seconds=SLOWLY_SECONDS, **fleet.learning())
     assert agent.ended() == 0
     assert learner.stop() == 0
     applied = audit(read_receipts(fleet.folder / "learner", SPEC.digest))
