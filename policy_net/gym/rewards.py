@@ -31,7 +31,11 @@ class JctReward:
 
     def __call__(self, state: ClusterState, progress: Sequence[Progress], until_seconds: float) -> float:
         """The reward of the interval from `state` to `until_seconds`, the next decision or the end of all jobs."""
-        ends = {entry.job_id: state.time_seconds + entry.seconds for entry in progress if entry.finished}
+        ends = {
+            entry.job_id: state.time_seconds + entry.paused_seconds + entry.seconds
+            for entry in progress
+            if entry.finished
+        }
         job_seconds = 0.0
         still_here: dict[str, float] = {}
         for job in state.jobs:

@@ -74,8 +74,9 @@ def test_observations_stay_within_their_bounds_and_masks_offer_something() -> No
         assert info["action_mask"].shape == (env.action_space.n,)
 
 
-def test_the_rewards_of_a_drained_workload_add_up_to_the_completion_times() -> None:
-    env = ClusterSchedulingEnv(**SMALL)
+@pytest.mark.parametrize("world", [{}, {"resize_seconds": 300.0, "resume_seconds": 600.0}, {"decide_on": "event"}])
+def test_the_rewards_of_a_drained_workload_add_up_to_the_completion_times(world: dict[str, object]) -> None:
+    env = ClusterSchedulingEnv(**SMALL, **world)
     trace = play(env, 5)
     slots = trace[-1][2]["avg_jct_seconds"] * trace[-1][2]["completed"] / 1200.0
     assert trace[-1][2]["completed"] == 5
