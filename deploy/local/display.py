@@ -7,6 +7,7 @@ from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -89,7 +90,7 @@ def fleet_table(fleet: FleetNow, slot_seconds: float) -> Table:
     for title in (
         "slot", "running", "waiting", "done", "avg JCT [h]", "DRF, same jobs [h]", "acting", "head", "staleness",
     ):  # fmt: skip
-        table.add_column(title, justify="right")
+        table.add_column(escape(title), justify="right")  # [h] is a unit, not an instruction to rich
     for cluster in fleet.clusters:
         table.add_row(cluster.name, *_cells(cluster, slot_seconds))
     return table

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from deploy.local.charts.jct import draw_jct
@@ -87,7 +88,9 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 def print_report(report: Report, files: Sequence[Path], console: Console) -> None:
     """The table, the findings in words, and where the files are."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title="average job completion time [h]")
+    table = Table(
+        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=escape("average job completion time [h]")
+    )
     for heading in ("cluster", "nodes", "jobs", *POLICY_LABELS.values(), "final/DRF"):
         table.add_column(heading, justify="left" if heading == "cluster" else "right")
     figures = report.comparison.own_jct_seconds

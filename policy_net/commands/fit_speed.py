@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from policy_net.command_options import Debug
@@ -55,7 +56,7 @@ def fit_speed(
 
 
 def _table(title: str, qualities: list[FitQuality]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("model", "form", "points", "left out", "median error", "largest", "held out", "fastest at"):
         left = heading in ("model", "form", "fastest at")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
@@ -63,7 +64,7 @@ def _table(title: str, qualities: list[FitQuality]) -> Table:
         held_out = "–" if item.held_out_median_error is None else f"{item.held_out_median_error:.1%}"
         fastest = f"{item.best_workers} workers" + (f", {item.best_ps} PSs" if item.best_ps else "")
         table.add_row(
-            item.model,
+            escape(item.model),
             item.form,
             str(item.points),
             str(item.left_out),

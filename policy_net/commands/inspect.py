@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from policy_net.command_options import Debug
@@ -27,11 +28,11 @@ def inspect(
     if output is OutputFormat.JSON:
         print(json.dumps(facts, indent=2))
         return
-    table = Table(title=str(file), show_header=False)
+    table = Table(title=escape(str(file)), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in _flat(facts):
-        table.add_row(key, value)
+        table.add_row(escape(key), escape(value))
     Console().print(table)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -125,8 +126,8 @@ def _run(
     console = Console(stderr=True)
     results: list[ReplayResult] = []
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True,
-        disable=not sys.stderr.isatty(),
+        TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(),
+        console=console, transient=True, disable=not sys.stderr.isatty(),
     ) as bar:  # fmt: skip
         for workload, environment in worlds:
             for name in policies:
@@ -160,12 +161,18 @@ def _print_assumptions(worlds: list[World], options: WorldOptions) -> None:
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+        title=escape(title),
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     for key, heading in _COLUMNS.items():
-        table.add_column(heading, justify="left" if key == "policy" else "right", overflow="fold")
+        # Rich would take a unit such as [h] for an instruction.
+        table.add_column(escape(heading), justify="left" if key == "policy" else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(key, row) for key in _COLUMNS))
+        table.add_row(*(escape(_cell(key, row)) for key in _COLUMNS))
     return table
 
 

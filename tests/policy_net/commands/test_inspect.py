@@ -53,3 +53,9 @@ def test_what_is_no_policy_file_is_bad_input(damage: str, policy_file: Path, cap
     assert err.startswith("policy-net: ")
     assert len(err.splitlines()) == 1
     assert str(policy_file) in err
+
+
+def test_the_table_shows_brackets_as_they_stand(policy_file: Path, capsys) -> None:
+    named = policy_file.rename(policy_file.with_name("[bold].safetensors"))
+    assert _inspect(str(named)) == 0
+    assert "[bold].safetensors" in capsys.readouterr().out.replace("\n", "").replace(" ", "")

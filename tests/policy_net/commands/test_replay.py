@@ -177,3 +177,12 @@ def test_under_requested_sizes_and_room_for_all_every_recorded_job_lasts_as_reco
     [row] = json.loads(capsys.readouterr().out)
     # two hours, and half an hour; how long each waited in the recording is not copied
     assert row["avg_jct_seconds"] == pytest.approx((7200 + 1800) / 2)
+
+
+def test_the_table_keeps_its_units_and_a_file_name_with_brackets(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "[week 3] x[red].csv"
+    path.write_text(CSV)
+    assert _policy_net("replay", "--workload", str(path), "--policy", "fifo") == 0
+    out = capsys.readouterr().out
+    assert path.stem in out
+    assert [out.count(unit) for unit in ("[h]", "[µs]", "[ms]", "[s]")] == [4, 1, 1, 1]
