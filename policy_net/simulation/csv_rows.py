@@ -18,6 +18,9 @@ from policy_net.simulation.plain_or_gzip import open_bytes
 LONGEST_SECONDS = 1e11
 """About 3,000 years, Unix times in seconds far within it: anything beyond is a slip of units or of the pen."""
 
+LONGEST_RUN_SECONDS = 10 * 365.25 * 86400.0
+"""No job runs for ten years: a longer one is a slip of units, and would take as long to simulate."""
+
 MOST_GPUS = 1_000_000
 """More than any cluster has."""
 
@@ -46,10 +49,7 @@ class Row:
     def number(self, column: str) -> float:
         """The cell as a finite number. Raises MalformedRow if it is none."""
         text = self.text(column)
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+        value = plain_number(text)
         if not math.isfinite(value):
             raise self.bad(column, f"is {shown(text)}", "use a finite number")
         return value
@@ -70,8 +70,10 @@ class Row:
 
     def seconds_from_zero(self, column: str) -> float:
         """The cell as a length of time. Raises MalformedRow if it is none, negative, or longer than any job lasts."""
-        self.number_from_zero(column)
-        return self.seconds(column)
+        value = self.number_from_zero(column)
+        if value > LONGEST_RUN_SECONDS:
+            raise self.bad(column, f"is {shown(self.text(column))}", "use seconds, of ten years at most")
+        return value
 
     def whole(self, column: str, at_least: int) -> int:
         """The cell as a whole number (8 or 8.0). Raises MalformedRow if it is none or too small."""
@@ -90,6 +92,14 @@ class Row:
     def bad(self, column: str, what: str, remedy: str) -> MalformedRow:
         """The error that says what is wrong with a cell of this row."""
         return MalformedRow(f"{self.path}, line {self.line}: {column} {what}; {remedy}", f"{column}: {remedy}")
+
+
+def plain_number(text: str) -> float:
+    """A number as programs print it, `1e3` too; NaN for anything else, such as 1_000 or other digits than 0–9."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
 
 
 def shown(value: object) -> str:

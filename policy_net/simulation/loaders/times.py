@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from policy_net.errors import MalformedRow
-from policy_net.simulation.csv_rows import LONGEST_SECONDS, shown
+from policy_net.simulation.csv_rows import LONGEST_RUN_SECONDS, LONGEST_SECONDS, plain_number, shown
 
 ZONE_NOTE = "times without a zone are read as they stand: where clocks were changed, arrivals are off by that hour"
 
@@ -44,9 +44,8 @@ def moment(text: str | None, column: str, place: Place) -> float | None:
     """
     if text is None or unstated(text):
         return None
-    try:
-        seconds = float(text)
-    except ValueError:
+    seconds = plain_number(text)
+    if math.isnan(seconds):
         try:
             when = datetime.fromisoformat(text.strip())
             seconds = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
@@ -68,11 +67,13 @@ def stated_moment(text: str | None, column: str, place: Place) -> float:
 
 
 def span(start: float, end: float, columns: tuple[str, str], place: Place) -> float:
-    """Seconds from `start` to `end`. Raises MalformedRow if the end stands first."""
+    """Seconds from `start` to `end`. Raises MalformedRow if the end stands first, or years later."""
     if end < start:
         raise place.bad(
             columns[1], f"lies {start - end:g} s before {columns[0]}", "mend the times, which change places"
         )
+    if end - start > LONGEST_RUN_SECONDS:
+        raise place.bad(columns[1], f"lies {end - start:g} s after {columns[0]}", "mend the times: no job runs so long")
     return end - start
 
 
@@ -86,4 +87,7 @@ def elapsed(text: str, column: str, place: Place) -> float:
     if match is None:
         raise place.bad(column, f"is {shown(text)}", "write a length as [DD-[HH:]]MM:SS")
     days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))
-    return days * 86400.0 + hours * 3600 + minutes * 60 + float(match["seconds"])
+    seconds = days * 86400.0 + hours * 3600 + minutes * 60 + float(match["seconds"])
+    if seconds > LONGEST_RUN_SECONDS:
+        raise place.bad(column, f"is {shown(text)}", "use a length of ten years at most")
+    return seconds

@@ -37,6 +37,10 @@ LINES = [
     ("helios", "2,1,2020-06-09 18:41:01,long,FAILED,x", "duration is 'long'; use a finite number"),
     ("helios", "2,1,2020-06-09 18:41:01,-60,FAILED,x", "duration is '-60'; use a number ≥ 0"),
     ("helios", "2,1,2020-06-09 18:41:01,1e12,FAILED,x", "duration is '1e12'; use seconds"),
+    ("helios", "2,1,2020-06-09 18:41:01,4e8,FAILED,x", "duration is '4e8'; use seconds, of ten years at most"),
+    ("helios", "2,1,2020-06-09 18:41:01,6_0,FAILED,x", "duration is '6_0'; use a finite number"),
+    ("helios", "2,\u0663,2020-06-09 18:41:01,60,FAILED,x", "gpu_num is '\u0663'; use a finite number"),
+    ("helios", "2,1,1_0,60,FAILED,x", f"submit_time is '1_0'; {TIME}"),
     ("helios", "2,1,2020-06-09 18:41:01,60,FAILED,x,surplus", "'surplus' stands beyond the header's 6 columns"),
     ("helios", '2,1,"2020-06-09 18:41:01,60,FAILED,x', "is no csv row: unexpected end of data; mend its quotes"),
     ("helios", "1,1,2020-06-09 18:41:01,60,FAILED,x", "job_id '1' stands in line 2 too; give every job its own id"),
@@ -68,6 +72,7 @@ LINES = [
     ("sacct", f"{S}|-60|FAILED|gres/gpu=2", "ElapsedRaw is '-60'; use a number ≥ 0"),
     ("sacct", "2|2024-03-04|2024-03-04T09:00:00|2024-03-04T08:00:00||FAILED|gres/gpu=2", "End lies 3600 s"),
     ("sacct", "2|2024-03-04|2024-03-04T09:00:00|Unknown||FAILED|gres/gpu=2", "End is 'Unknown'; state the time"),
+    ("sacct", "2|0|0|2024-03-04T08:00:00||FAILED|gres/gpu=2", "End lies 1.70954e+09 s after Start; mend the times"),
     ("sacct", f"{S}|60|FAILED|gres/gpu=2|my|job", "'my' stands beyond the header's 7 columns; leave out the"),
     ("sacct", f"1{S[1:]}|60|FAILED|gres/gpu=2", "JobID '1' stands in line 2 too; give every job its own id"),
 ]  # fmt: skip
