@@ -136,6 +136,9 @@ def _gpus(comparison: Comparison) -> Chart:
     title = f"{percent(comparison.proposed.gpu_utilization or 0.0)} of the GPUs are held"
     if comparison.compares:
         title += f" ({label(comparison.today.policy)}: {percent(comparison.today.gpu_utilization or 0.0)})"
+    changes = comparison.environment.changes_nodes
+    ceiling = "all GPUs at first" if changes else "all GPUs"
+    highest = max(comparison.gpus, *(float(use.held.max()) for use in uses))
 
     def draw(axes: Axes) -> None:
         for result, use in zip(results, uses, strict=True):
@@ -143,18 +146,19 @@ def _gpus(comparison: Comparison) -> Chart:
             mine = colour(comparison, result)
             axes.fill_between(middles / unit.seconds, held, color=mine, alpha=0.18, linewidth=0, zorder=2)
             axes.plot(middles / unit.seconds, held, color=mine, linewidth=1.5, label=label(result.policy), zorder=3)
-        axes.axhline(comparison.gpus, color=INK, linewidth=1.2, linestyle="--", label="all GPUs")
+        axes.axhline(comparison.gpus, color=INK, linewidth=1.2, linestyle="--", label=ceiling)
         last = comparison.workload.jobs[-1].submit_time_seconds / unit.seconds
         axes.axvline(last, color=INK, linewidth=1.0, linestyle=":", label="last submission")
         axes.set_xlim(0, until / unit.seconds)
-        axes.set_ylim(0, comparison.gpus * 1.3)
+        axes.set_ylim(0, highest * 1.3)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(f"time since the first submission [{unit.name}]")
         axes.set_ylabel("GPUs")
         axes.set_title(title)
         axes.legend(fontsize=9, loc="upper left", ncols=4, columnspacing=1.2, handlelength=1.6)
 
-    return Chart("gpus", f"Lines: GPUs held over time, of {comparison.gpus} there are. {title} on average.", draw)
+    there = f"there are{' at first' if changes else ''}"
+    return Chart("gpus", f"Lines: GPUs held over time, of {comparison.gpus} {there}. {title} on average.", draw)
 
 
 def _pairs(comparison: Comparison) -> Chart:

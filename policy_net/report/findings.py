@@ -31,13 +31,14 @@ def headline(comparison: Comparison) -> str:
         jobs = "This job" if count == 1 else f"These {count:,} jobs"
     else:
         jobs = "Your job" if count == 1 else f"Your {count:,} jobs"
-    gpus = f"{comparison.gpus:,} GPUs"
+    gpus = counted(comparison.gpus, "GPU")
     after = comparison.avg_jct_seconds(comparison.proposed)
     if not comparison.compares:
         return f"{jobs} would have been done in {duration(after)} on average, on {gpus}."
     before = comparison.avg_jct_seconds(comparison.today)
     if abs(after / before - 1) < SAME:
-        return f"{jobs} would have been done in {duration(after)} on average either way: no gain on these {gpus}."
+        these = "this" if comparison.gpus == 1 else "these"
+        return f"{jobs} would have been done in {duration(after)} on average either way: no gain on {these} {gpus}."
     unit = unit_for(before, after)
     return (
         f"{jobs} would have been done in {unit.text(after)} instead of {unit.text(before)} on average:"
@@ -135,19 +136,23 @@ def _starved(comparison: Comparison) -> str:
         return "Under neither does a job wait at a stretch for more than ten times its duration and more than an hour."
     return (
         f"{counted(after, 'job').capitalize()}, instead of {before:,} under {label(comparison.today.policy)}, had to"
-        " wait at a stretch for more than ten times its duration and more than an hour."
+        f" wait at a stretch for more than ten times {'its' if after <= 1 else 'their'} duration and more than an hour."
     )
 
 
 def _gpu_time(comparison: Comparison) -> str:
-    results = (comparison.proposed, comparison.today)
-    after, before = (result.counters.gpu_seconds for result in results)
-    idle_after, idle_before = (idle_gpu_seconds(comparison, result) for result in results)
+    after, before = (result.counters.gpu_seconds for result in (comparison.proposed, comparison.today))
     return (
         f"The same work holds GPUs for {hours(after)} GPU-hours instead of {hours(before)} ({change(after, before)})."
-        f" While jobs wait with nothing, {hours(idle_after)} GPU-hours idle instead of"
-        f" {hours(idle_before)}."
+        f"{_idle(comparison)}"
     )
+
+
+def _idle(comparison: Comparison) -> str:
+    after, before = (idle_gpu_seconds(comparison, result) for result in (comparison.proposed, comparison.today))
+    if after is None or before is None:
+        return ""
+    return f" While jobs wait with nothing, {hours(after)} GPU-hours idle instead of {hours(before)}."
 
 
 def _best(comparison: Comparison) -> Iterator[Finding]:
@@ -161,6 +166,8 @@ def _best(comparison: Comparison) -> Iterator[Finding]:
         )
 
 
-def idle_gpu_seconds(comparison: Comparison, result: ReplayResult) -> float:
-    """GPU-seconds that nobody held while at least one job waited with nothing."""
+def idle_gpu_seconds(comparison: Comparison, result: ReplayResult) -> float | None:
+    """GPU-seconds that nobody held while at least one job waited with nothing; None where machines come and go."""
+    if comparison.environment.changes_nodes:
+        return None
     return gpu_use(comparison.workload, result).idle_while_waiting_gpu_seconds(comparison.gpus)

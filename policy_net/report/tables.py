@@ -50,6 +50,7 @@ def policy_table(comparison: Comparison) -> TextTable:
     for result, figures in zip(comparison.results, comparison.figures, strict=True):
         average = figures["avg_jct_seconds"]
         held, training = figures["gpu_utilization"], figures["gpu_training_share"]
+        idle = idle_gpu_seconds(comparison, result)
         cells = (
             unit.number(average),
             "–" if result is comparison.today else change(average, today),
@@ -60,7 +61,7 @@ def policy_table(comparison: Comparison) -> TextTable:
             "–" if held is None else percent(held),
             "–" if not held or training is None else percent(training / held),
             hours(result.counters.gpu_seconds),
-            hours(idle_gpu_seconds(comparison, result)),
+            "–" if idle is None else hours(idle),
             _done(figures["completed"], figures["jobs"]),
         )
         rows.append(Row(label(result.policy), cells, result is comparison.proposed))

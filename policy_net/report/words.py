@@ -21,7 +21,8 @@ class Unit:
 
     def text(self, seconds: float) -> str:
         """Number and unit, as in a sentence: 3 h, 11.8 h."""
-        return f"{self.number(seconds).removesuffix('.0')} {self.name}"
+        number = self.number(seconds).removesuffix(".0")
+        return f"{number} {'day' if (number, self.name) == ('1', 'days') else self.name}"
 
 
 UNITS = (Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0), Unit("days", 86400.0))

@@ -27,6 +27,20 @@ def test_a_difference_below_one_percent_is_no_gain(made) -> None:
     )
 
 
+def test_one_gpu_and_one_day_are_named_as_one(made) -> None:
+    comparison = made({"fifo": [300.0], "marginal": [24.0 * 3]}, nodes=1, gpus_per_node=1)
+    assert headline(comparison).endswith("in 3 days instead of 12.5 days on average: 76% less, on the same 1 GPU.")
+    assert " in 1 day instead of 12.5 days " in headline(made({"fifo": [300.0], "marginal": [24.0]}))
+    same = made({"fifo": [24.0], "marginal": [24.0]}, nodes=1, gpus_per_node=1)
+    assert headline(same).endswith("no gain on this 1 GPU.")
+
+
+def test_idle_gpus_are_not_counted_where_machines_come_and_go(made) -> None:
+    hours = {"fifo": [2.0, 3.0], "marginal": [1.0, 1.0]}
+    assert "GPU-hours idle" in _said(made(hours))["GPU time"]
+    assert "idle" not in _said(made(hours, node_mtbf_seconds=1e6))["GPU time"]
+
+
 def test_generated_jobs_are_nobodys(made) -> None:
     comparison = made({"fifo": [2.0, 2.0], "marginal": [1.0, 1.0]})
     generated = dataclasses.replace(comparison, workload=dataclasses.replace(comparison.workload, slotted=True))

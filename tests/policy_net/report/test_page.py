@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
+from policy_net.domain import Allocation
 from policy_net.policy import policy_names
 from policy_net.report.cautions import cautions
 from policy_net.report.charts import charts_of
@@ -126,6 +127,26 @@ def test_few_jobs_are_cautioned_against(made) -> None:
     few = [1.0 + number / 7 for number in range(99)]
     assert "With 99 jobs much is chance" in Page(page_html([made({"fifo": few, "marginal": few})])).text
     assert cautions(made({"fifo": [*few, 1.0], "marginal": [*few, 1.0]})) == ()
+
+
+def test_jobs_that_hardly_wait_today_are_cautioned_about(made) -> None:
+    caution = "Under FIFO jobs hardly wait."  # every job takes an hour alone
+    assert any(text.startswith(caution) for text in cautions(made({"fifo": [1.02] * 100, "marginal": [0.8] * 100})))
+    assert cautions(made({"fifo": [1.2] * 100, "marginal": [0.8] * 100})) == ()
+    assert cautions(made({"fifo": [1.0] * 100})) == ()
+    assert cautions(made({"drf": [0.9] * 100, "marginal": [0.8] * 100})) == ()  # may wait, and train faster
+
+
+def test_jobs_that_are_larger_than_the_cluster_are_cautioned_about(made) -> None:
+    comparison = made({"fifo": [2.0] * 100, "marginal": [1.0] * 100}, nodes=1)
+    jobs = list(comparison.workload.jobs)
+    jobs[7] = dataclasses.replace(jobs[7], requested=Allocation(3, 1))
+    larger = dataclasses.replace(comparison, workload=dataclasses.replace(comparison.workload, jobs=tuple(jobs)))
+    assert cautions(comparison) == ()
+    assert cautions(larger) == (
+        "1 job asked for more than the 2 GPUs that there are here, and gets fewer under every policy: these are not the"
+        " machines on which it ran.",
+    )
 
 
 def test_a_cluster_that_cannot_keep_up_today_is_cautioned_against(made) -> None:
