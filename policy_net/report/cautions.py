@@ -17,6 +17,8 @@ OVERFULL = 0.1
 """With more of all jobs waiting than this when the last one comes, the cluster does not keep up."""
 
 
+SHORT_QUEUE = 10
+"""So many may wait at any moment."""
 AS_REQUESTED = ("fifo", "fifo-backfill", "las")
 """Policies whose jobs take longer than alone only because they wait."""
 WAITS_LITTLE = 0.05
@@ -51,7 +53,7 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
             " them at other sizes than they asked for, and hangs on how fast they are assumed to be there."
         )
     queue = gpu_use(comparison.workload, comparison.today).waiting_at(jobs[-1].submit_time_seconds)
-    if comparison.compares and queue > OVERFULL * len(jobs):
+    if comparison.compares and queue > max(OVERFULL * len(jobs), SHORT_QUEUE):
         yield (
             f"Under {label(comparison.today.policy)} {queue:,} of the {len(jobs):,} jobs were waiting with nothing when"
             " the last one was submitted: on these machines its queue grows for as long as jobs come. What is saved"

@@ -31,13 +31,13 @@ def headline(comparison: Comparison) -> str:
         jobs = "This job" if count == 1 else f"These {count:,} jobs"
     else:
         jobs = "Your job" if count == 1 else f"Your {count:,} jobs"
-    gpus = counted(comparison.gpus, "GPU")
+    gpus = counted(comparison.gpus, "GPU") if comparison.gpus else counted(comparison.environment.nodes, "machine")
     after = comparison.avg_jct_seconds(comparison.proposed)
     if not comparison.compares:
         return f"{jobs} would have been done in {duration(after)} on average, on {gpus}."
     before = comparison.avg_jct_seconds(comparison.today)
     if abs(after / before - 1) < SAME:
-        these = "this" if comparison.gpus == 1 else "these"
+        these = "this" if gpus.startswith("1 ") else "these"
         return f"{jobs} would have been done in {duration(after)} on average either way: no gain on {these} {gpus}."
     unit = unit_for(before, after)
     return (

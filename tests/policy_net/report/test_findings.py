@@ -31,6 +31,7 @@ def test_one_gpu_and_one_day_are_named_as_one(made) -> None:
     comparison = made({"fifo": [300.0], "marginal": [24.0 * 3]}, nodes=1, gpus_per_node=1)
     assert headline(comparison).endswith("in 3 days instead of 12.5 days on average: 76% less, on the same 1 GPU.")
     assert " in 1 day instead of 12.5 days " in headline(made({"fifo": [300.0], "marginal": [24.0]}))
+    assert headline(made({"fifo": [2.0], "marginal": [1.0]}, gpus_per_node=0)).endswith(", on the same 4 machines.")
     same = made({"fifo": [24.0], "marginal": [24.0]}, nodes=1, gpus_per_node=1)
     assert headline(same).endswith("no gain on this 1 GPU.")
 
