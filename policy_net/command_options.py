@@ -32,7 +32,12 @@ from policy_net.simulation.speed import default_speeds, read_speed_table
 from policy_net.simulation.workload import Workload
 
 LARGEST_CLUSTER = 100_000
-"""Most nodes: beyond it an option is a slip of the pen."""
+LONGEST_PAUSE_SECONDS = 7 * 86400.0
+LONGEST_HOURS = 100_000.0
+"""Beyond these an option is a slip of the pen: of 100,000 nodes, a week, eleven years."""
+
+_seconds = functools.partial(typer.Option, min=0.0, max=LONGEST_PAUSE_SECONDS)
+_hours = functools.partial(typer.Option, min=0.0, max=LONGEST_HOURS)
 
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 Nodes = Annotated[
@@ -42,7 +47,8 @@ Nodes = Annotated[
 GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=0, max=64, help="GPUs of one machine.")]
 CpusPerNode = Annotated[int, typer.Option("--cpus-per-node", min=1, max=1024, help="CPU cores of one machine.")]
 SlotSeconds = Annotated[
-    float, typer.Option("--slot-seconds", min=1.0, help="Length of a slot, or of the tick under event decisions.")
+    float,
+    _seconds("--slot-seconds", min=1.0, help="Length of a slot, or of the tick under event decisions."),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws whatever the workload leaves open, and the noise.")]
 LimitJobs = Annotated[int | None, typer.Option("--limit-jobs", min=1, help="At most so many jobs of a workload.")]
@@ -57,7 +63,10 @@ Capacity = Annotated[
     CapacityMode, typer.Option("--capacity", help="Place every task on a node, or only add up the cluster's total.")
 ]
 ArrivalScale = Annotated[
-    float, typer.Option("--arrival-scale", min=0.001, help="Multiplies the times between arrivals: 2 halves the load.")
+    float,
+    typer.Option(
+        "--arrival-scale", min=0.001, max=1000.0, help="Multiplies the time between arrivals: 2 halves the load."
+    ),
 ]
 Strict = Annotated[
     bool,
@@ -72,7 +81,7 @@ JobKindOption = Annotated[
     typer.Option("--job-kind", help="How the jobs of a csv train; mix: half ps, half allreduce, drawn from the seed."),
 ]
 DebounceSeconds = Annotated[
-    float, typer.Option("--debounce-seconds", min=0.0, help="Least time between two event decisions, but for nodes.")
+    float, _seconds("--debounce-seconds", help="Least time between two event decisions, but for nodes.")
 ]
 PlacementOption = Annotated[
     PlacementStrategy,
@@ -95,21 +104,16 @@ Durations = Annotated[
     str, typer.Option("--durations", help="What users know of their jobs' work: known, lognormal:SIGMA or unknown.")
 ]
 ResizeSeconds = Annotated[
-    float, typer.Option("--resize-seconds", min=0.0, help="Pause of a running job whose number of tasks changes.")
+    float, _seconds("--resize-seconds", help="Pause of a running job whose number of tasks changes.")
 ]
 ResumeSeconds = Annotated[
-    float, typer.Option("--resume-seconds", min=0.0, help="Pause of a job that starts again; its first start is free.")
+    float, _seconds("--resume-seconds", help="Pause of a job that starts again; its first start is free.")
 ]
 CheckpointSeconds = Annotated[
-    float,
-    typer.Option("--checkpoint-seconds", min=0.0, help="Training between checkpoints; 0: a lost node loses no work."),
+    float, _seconds("--checkpoint-seconds", help="Training between checkpoints; 0: a lost node loses no work.")
 ]
-NodeMtbfHours = Annotated[
-    float, typer.Option("--node-mtbf-hours", min=0.0, help="Mean time of a node to its failure; 0 for none.")
-]
-NodeRepairHours = Annotated[
-    float, typer.Option("--node-repair-hours", min=0.0, help="Mean time of a failed node to its return.")
-]
+NodeMtbfHours = Annotated[float, _hours("--node-mtbf-hours", help="Mean time of a node to its failure; 0 for none.")]
+NodeRepairHours = Annotated[float, _hours("--node-repair-hours", help="Mean time of a failed node to its return.")]
 ResizeCluster = Annotated[
     list[str] | None,
     typer.Option("--resize-cluster", metavar="HOUR:NODES", help="From that hour on, so many nodes (repeatable)."),
@@ -268,7 +272,7 @@ def with_world_options(command: Callable[..., None]) -> Callable[..., None]:
 def _parse_gpu_types(text: str | None) -> tuple[tuple[str, int], ...]:
     """(type, nodes) pairs from TYPE:NODES,…"""
     types: dict[str, int] = {}
-    for part in filter(None, (text or "").split(",")):
+    for part in () if text is None else text.split(","):
         name, _, count = (piece.strip() for piece in part.partition(":"))
         if not (name and count.isascii() and count.isdigit() and 1 <= int(count[:7]) <= LARGEST_CLUSTER):
             raise BadInput(f"--gpu-types {text!r}: {part!r} is not TYPE:NODES, such as v100:8")
@@ -285,6 +289,8 @@ def _parse_size(text: str) -> tuple[float, int]:
         hour = float(hour_text)
     except ValueError:
         hour = math.nan
-    if not (0 <= hour < math.inf and nodes.isascii() and nodes.isdigit() and 1 <= int(nodes[:7]) <= LARGEST_CLUSTER):
+    if not (
+        0 <= hour <= LONGEST_HOURS and nodes.isascii() and nodes.isdigit() and 1 <= int(nodes[:7]) <= LARGEST_CLUSTER
+    ):
         raise BadInput(f"--resize-cluster {text!r}: use HOUR:NODES, such as 24:40")
     return hour * 3600.0, int(nodes)

@@ -97,8 +97,8 @@ class Environment:
                 raise BadInput(f"{name} is {amount}: use a finite number from 0 on")
         if 0 < self.node_mtbf_seconds < SHORTEST_MTBF_SECONDS:
             raise BadInput(
-                f"node_mtbf_seconds is {self.node_mtbf_seconds}: use 0 for no failures, or {SHORTEST_MTBF_SECONDS:g} or"
-                " more"
+                f"a node fails after {self.node_mtbf_seconds:g} s on average: use 0 for no failures, or"
+                f" {SHORTEST_MTBF_SECONDS:g} s or more"
             )
         typed = sum(count for _, count in self.gpu_types)
         if typed > self.nodes or any(count < 1 for _, count in self.gpu_types):

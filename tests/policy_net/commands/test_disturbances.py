@@ -66,8 +66,15 @@ def test_every_disturbance_is_said_with_the_result(capsys) -> None:
         (["--durations", "guessed"], "use known, lognormal:SIGMA"),
         (["--epoch-error", "1"], "from 0 to below 1"),
         (["--resize-seconds", "nan"], "resize_seconds is nan"),
-        (["--node-mtbf-hours", "inf"], "node_mtbf_seconds is inf"),
-        (["--node-mtbf-hours", "0.0001"], "use 0 for no failures, or 60 or more"),
+        (["--node-mtbf-hours", "inf"], "inf is not in the range 0.0<=x<=100000.0"),
+        (["--node-mtbf-hours", "nan"], "node_mtbf_seconds is nan"),
+        (["--node-mtbf-hours", "0.0001"], "fails after 0.36 s on average: use 0 for no failures, or 60 s or more"),
+        # Either would go on for as long as anybody waits, and time would lose its digits.
+        (["--resize-seconds", "1e300"], "1e+300 is not in the range"),
+        (["--node-repair-hours", "1e300", "--node-mtbf-hours", "1"], "1e+300 is not in the range"),
+        (["--arrival-scale", "1e300"], "1e+300 is not in the range"),
+        (["--resize-cluster", "1e308:3"], "use HOUR:NODES"),
+        (["--gpu-types", ""], "'' is not TYPE:NODES"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_one_line_and_exit_code_two(words: list[str], message: str, capsys) -> None:
