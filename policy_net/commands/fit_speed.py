@@ -42,6 +42,8 @@ def fit_speed(
 ) -> None:
     """Fit speeds to measurements, which may have gaps, and write the full table."""
     del debug  # The error boundary looks for the flag itself.
+    if out is not None and out.exists() and table.exists() and out.samefile(table):
+        raise BadInput(f"--out {out}: is the table of measurements itself; give the path of a new file")
     speeds, qualities = refit(read_points(table), str(table))
     if out is not None:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from policy_net.domain import MAX_TASKS_PER_ROLE
 from policy_net.errors import BadInput
 from policy_net.simulation.csv_rows import read_rows
-from policy_net.simulation.speed import SPEED_TABLE_COLUMNS
+from policy_net.simulation.speed import SPEED_TABLE_COLUMNS, speed_in
 from policy_net.throughput.measured import MeasuredFit, SpeedPoint
 
 
@@ -35,7 +35,7 @@ def read_points(path: str | Path) -> dict[str, list[SpeedPoint]]:
     for row in read_rows(path, SPEED_TABLE_COLUMNS):
         model = row.text("model")
         ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)
-        speed = row.number_from_zero("samples_per_s")
+        speed = speed_in(row)
         if ps > MAX_TASKS_PER_ROLE or workers > MAX_TASKS_PER_ROLE:
             continue  # measured, but beyond what a job may hold
         of_model = points.setdefault(model, [])

@@ -23,6 +23,8 @@ from policy_net.simulation.fitted_speeds import FITTED_SPEEDS, SpeedConstants
 
 SPEED_TABLE_COLUMNS = ("model", "num_ps", "num_workers", "samples_per_s")
 GRID_SIDE = MAX_TASKS_PER_ROLE + 1
+SLOWEST, FASTEST = 1e-12, 1e12
+"""Samples a second beyond which a number is a slip of the pen, and fits lose their digits."""
 
 
 class TableSpeedModel:
@@ -151,11 +153,20 @@ def write_speed_table(speeds: TableSpeedModel, path: Path) -> None:
                 writer.writerows((model, ps, workers, f"{grid[ps, workers]:.6g}") for workers in range(1, GRID_SIDE))
 
 
+def speed_in(row: Row) -> float:
+    """The speed that a row states: 0, or one that a machine can have. Raises MalformedRow if it is none."""
+    speed = row.number_from_zero("samples_per_s")
+    if speed and not SLOWEST <= speed <= FASTEST:
+        remedy = f"use 0, or samples a second from {SLOWEST:g} to {FASTEST:g}"
+        raise row.bad("samples_per_s", f"is {row.text('samples_per_s')}", remedy)
+    return speed
+
+
 def _enter(grids: dict[str, NDArray[np.float64]], row: Row) -> None:
     """Put one row of the table into its model's grid."""
     model = row.text("model")
     ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)
-    speed = row.number_from_zero("samples_per_s")
+    speed = speed_in(row)
     if not (ps <= MAX_TASKS_PER_ROLE and workers <= MAX_TASKS_PER_ROLE):
         return  # measured, but beyond what a job may hold
     grid = grids.get(model)

@@ -134,6 +134,8 @@ def test_the_quality_is_shown_as_a_table(measured, capsys) -> None:
         ("m,0,1,fast", "measured.csv, line 2: samples_per_s is 'fast'"),
         ("m,0,1,-3", "measured.csv, line 2: samples_per_s is '-3'"),
         ("m,0,1,inf", "measured.csv, line 2: samples_per_s is 'inf'"),
+        ("m,0,1,1e308", "measured.csv, line 2: samples_per_s is 1e308; use 0, or samples a second from 1e-12 to 1e+12"),
+        ("m,0,1,1e-320", "measured.csv, line 2: samples_per_s is 1e-320; use 0, or"),
         ("m,-1,1,3", "measured.csv, line 2: num_ps is '-1'"),
         ("m,1.5,1,3", "measured.csv, line 2: num_ps is '1.5'"),
         ("m,0,0,3", "measured.csv, line 2: num_workers is '0'"),
@@ -163,3 +165,11 @@ def test_files_that_cannot_be_read_or_written_are_named(measured, tmp_path: Path
     table = measured(*ring_lines("m", FITTED_RINGS["bert"], [1, 2, 4]))
     assert _policy_net("fit-speed", "--table", str(table), "--out", str(tmp_path / "no" / "folder.csv")) == 2
     assert "--out" in capsys.readouterr().err
+
+
+def test_measurements_are_not_overwritten_with_their_fit(measured, capsys) -> None:
+    table = measured(*ring_lines("m", FITTED_RINGS["bert"], [1, 2, 4]))
+    before = table.read_bytes()
+    assert _policy_net("fit-speed", "--table", str(table), "--out", str(table)) == 2
+    assert "the table of measurements itself" in capsys.readouterr().err
+    assert table.read_bytes() == before
