@@ -121,6 +121,7 @@ def read_rows(
     delimiter: str = ",",
     quoted: bool = True,
     names_without_header: Sequence[str] = (),
+    how_to_get: str = "",
 ) -> Iterator[Row]:
     """The rows of a UTF-8 csv file, plain or gzip'ed, with a header that has at least `columns`.
 
@@ -131,6 +132,7 @@ def read_rows(
         delimiter: what stands between cells.
         quoted: whether a cell may be quoted.
         names_without_header: the columns of a file whose first line is no header; empty if it must have one.
+        how_to_get: said where a column is missing: how to obtain a file that has it.
 
     Raises:
         BadInput: the file cannot be read or decoded, lacks a column, or has no rows.
@@ -155,7 +157,7 @@ def read_rows(
             )
             continue
         if header is None:
-            header, is_row = _header(path, cells, columns, names_without_header)
+            header, is_row = _header(path, cells, columns, names_without_header, how_to_get)
             if not is_row:
                 continue
         found = True
@@ -181,7 +183,7 @@ def read_rows(
 
 
 def _header(
-    path: Path, cells: list[str], columns: Sequence[str], names_without_header: Sequence[str]
+    path: Path, cells: list[str], columns: Sequence[str], names_without_header: Sequence[str], how_to_get: str
 ) -> tuple[list[str], bool]:
     """The columns' names by the first line, and whether that line is already a row."""
     names = [cell.strip() for cell in cells]
@@ -192,7 +194,7 @@ def _header(
         return list(names_without_header), True
     raise BadInput(
         f"{path}: column {missing[0]!r} is missing from the header {shown(','.join(names))};"
-        f" it needs at least {', '.join(columns)}"
+        f" it needs at least {', '.join(columns)}{how_to_get and '; '}{how_to_get}"
     )
 
 

@@ -22,6 +22,8 @@ EXPECTED = "give what `kubectl get pods -A -o json` prints"
 UNIT = "pod"
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+SLICE_PREFIX = "nvidia.com/mig-"
+"""Of a part of a GPU, `nvidia.com/mig-1g.5gb` say, which counts as one."""
 
 GROUP_LABELS = (
     "jobset.sigs.k8s.io/jobset-name",
@@ -164,7 +166,18 @@ def _container_gpus(pod: Item, name: str, containers: Any) -> Iterator[int]:
     for index, value in enumerate(pod.a_list(containers, name)):
         place = f"{name}[{index}].resources"
         resources = pod.an_object(pod.an_object(value, f"{name}[{index}]").get("resources") or {}, place)
-        yield sum(_quantity(pod, place, resources, resource) for resource in GPU_RESOURCES)
+        yield sum(_quantity(pod, place, resources, resource) for resource in _gpu_resources(pod, place, resources))
+
+
+def _gpu_resources(pod: Item, place: str, resources: Mapping[str, Any]) -> list[str]:
+    """The names of all kinds of GPUs that a container asks for."""
+    named = {
+        name: None
+        for kind in ("requests", "limits")
+        for name in pod.an_object(resources.get(kind) or {}, f"{place}.{kind}")
+        if name in GPU_RESOURCES or name.startswith(SLICE_PREFIX)
+    }
+    return list(named)
 
 
 def _quantity(pod: Item, place: str, resources: Mapping[str, Any], resource: str) -> int:
@@ -182,11 +195,18 @@ def _quantity(pod: Item, place: str, resources: Mapping[str, Any], resource: str
 
 
 def _times(pod: Item, status: Mapping[str, Any]) -> tuple[float, float] | None:
-    """From the first start of a container to the last end, restarts included; None if none ran."""
+    """From the first start of a container to the last end, restarts included; None if none ran.
+
+    Only the last two runs of a container are recorded. One that ran more often has held its GPUs since the pod started.
+    """
     starts: list[float] = []
     ends: list[float] = []
     for index, value in enumerate(pod.a_list(status.get("containerStatuses") or [], "status.containerStatuses")):
         container = pod.an_object(value, f"status.containerStatuses[{index}]")
+        restarts = container.get("restartCount")
+        if isinstance(restarts, int) and restarts > 1:
+            first = moment(pod.text_or_none(status.get("startTime"), "status.startTime"), "status.startTime", pod)
+            starts += [] if first is None else [first]
         for kind in ("lastState", "state"):
             place = f"status.containerStatuses[{index}].{kind}"
             state = pod.an_object(container.get(kind) or {}, place)
@@ -198,4 +218,4 @@ def _times(pod: Item, status: Mapping[str, Any]) -> tuple[float, float] | None:
                 span(start, end, names, pod)
                 starts.append(start)
                 ends.append(end)
-    return (min(starts), max(ends)) if starts else None
+    return (min(starts), max(ends)) if ends else None

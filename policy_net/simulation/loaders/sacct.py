@@ -28,6 +28,7 @@ ACTIVE = frozenset(
      "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED"}
 )  # fmt: skip
 
+HOW_TO_GET = "print it with sacct -aX -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES"
 HINT = (
     "Slurm records GPUs only where AccountingStorageTRES in slurm.conf names gres/gpu; ask sacct for AllocTRES, ReqTRES"
 )
@@ -44,7 +45,7 @@ def read_sacct(path: Path, strict: bool = False) -> Recording:
     ends: Counter[str] = Counter()
     steps = 0
     checked = False
-    for row in read_rows(path, COLUMNS, intake.malformed, delimiter="|", quoted=False):
+    for row in read_rows(path, COLUMNS, intake.malformed, delimiter="|", quoted=False, how_to_get=HOW_TO_GET):
         if not checked:
             _check_columns(row)
             checked = True
@@ -67,10 +68,7 @@ def read_sacct(path: Path, strict: bool = False) -> Recording:
 def _check_columns(row: Row) -> None:
     for names, what in ((LENGTHS, "how long a job ran"), (RESOURCES, "how many GPUs a job had")):
         if not any(name in row.cells for name in names):
-            raise BadInput(
-                f"{row.path}: none of the columns {', '.join(names)} says {what}; print it with"
-                " sacct -aX -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES"
-            )
+            raise BadInput(f"{row.path}: none of the columns {', '.join(names)} says {what}; {HOW_TO_GET}")
 
 
 def _record(row: Row) -> RecordedJob:

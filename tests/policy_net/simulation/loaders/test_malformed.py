@@ -234,6 +234,15 @@ def test_a_job_of_which_a_part_is_malformed_is_left_out_as_a_whole(tmp_path: Pat
     assert "left out: 1 × part of the job is malformed" in recording.notes
 
 
+def test_a_listing_of_sacct_that_cannot_be_read_is_answered_with_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.txt"
+    path.write_text(
+        "JobID          Submit      State\n------------ ---------- ----------\n1 2024-03-04T08:00:00 FAILED\n"
+    )
+    with pytest.raises(BadInput, match=r"column 'JobID' is missing .*; print it with sacct -aX -P --format=JobID,"):
+        read_recording(f"sacct:{path}", strict=False)
+
+
 @pytest.mark.parametrize("name", [*GOOD, "philly", "k8s"])
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize(
