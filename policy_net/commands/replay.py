@@ -106,9 +106,9 @@ def replay_command(
         print(json.dumps([result.to_json() for result in results], indent=2))
     else:
         console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-        for item, _ in worlds:
-            rows = [result.to_json() for result in results if result.workload == item.name]
-            console.print(_table(item.name, rows))
+        for index, (item, _) in enumerate(worlds):  # two files of different folders may have one name
+            of_world = results[index * len(policies) : (index + 1) * len(policies)]
+            console.print(_table(item.name, [result.to_json() for result in of_world]))
     if report is not None:
         write(worlds, results, report, world)
 

@@ -186,3 +186,15 @@ def test_the_table_keeps_its_units_and_a_file_name_with_brackets(tmp_path: Path,
     out = capsys.readouterr().out
     assert path.stem in out
     assert [out.count(unit) for unit in ("[h]", "[µs]", "[ms]", "[s]")] == [4, 1, 1, 1]
+
+
+def test_two_files_of_one_name_have_a_table_each(tmp_path: Path, capsys) -> None:
+    words = []
+    for folder, count in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "week.csv"
+        path.write_text("\n".join(CSV.splitlines()[: count + 1]))
+        words += ["--workload", str(path)]
+    assert _policy_net("replay", *words, "--policy", "fifo") == 0
+    out = capsys.readouterr().out
+    assert [out.count(done) for done in ("1/1", "2/2")] == [1, 1]
