@@ -219,6 +219,8 @@ class WorldOptions:
             BadInput: the number of nodes is neither given nor suggested by the workload, or an option cannot be used.
         """
         gpu_types = _parse_gpu_types(self.gpu_types)
+        if self.nodes is not None and self.nodes < 1:  # a library user's
+            raise BadInput(f"nodes is {self.nodes}: use 1 or more")
         nodes = self.nodes or sum(count for _, count in gpu_types) or workload.suggested_nodes
         if nodes is None:
             raise BadInput(f"{workload.name}: this workload suggests no cluster size; give --nodes")

@@ -69,6 +69,8 @@ class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
         self.render_mode = render_mode
         if reward not in tuple(GymReward):
             raise BadInput(f"reward is {reward!r}; use {' or '.join(GymReward)}")
+        if jobs_per_batch < 1:
+            raise BadInput(f"jobs_per_batch is {jobs_per_batch}; use 1 or more")
         if max_decisions is not None and max_decisions < 1:
             raise BadInput(f"max_decisions is {max_decisions}; use 1 or more")
         self._source = workload

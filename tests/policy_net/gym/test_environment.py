@@ -163,6 +163,7 @@ def test_allreduce_jobs_are_offered_workers_alone() -> None:
         ({"seed": 3}, "reset"),
         ({"reward": "money"}, "'money'"),
         ({"max_decisions": 0}, "max_decisions is 0"),
+        ({"jobs_per_batch": 0}, "jobs_per_batch is 0"),
         ({"node": 3}, "node"),
         ({"capacity": "half"}, "capacity is 'half'"),
     ],
@@ -179,6 +180,11 @@ def test_options_may_be_given_as_the_words_of_the_command_line() -> None:
     assert environment.capacity_mode is CapacityMode.POOLED
     assert environment.decide_on is DecideOn.EVENT
     assert environment.placement is PlacementStrategy.PACK
+
+
+def test_no_nodes_are_not_taken_for_the_suggested_number() -> None:
+    with pytest.raises(BadInput, match="nodes is 0: use 1 or more"):
+        ClusterSchedulingEnv("dl2:jobs=3", nodes=0).reset()
 
 
 def test_a_source_that_cannot_be_read_is_named_at_reset() -> None:
