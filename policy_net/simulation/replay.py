@@ -22,7 +22,8 @@ MAX_IDLE_DECISIONS = 1000
 """Decisions in a row without any progress, with no arrival to wait for, after which a replay gives up."""
 
 MAX_WAITING_DECISIONS = 100_000
-"""The same where there are nodes to wait for: some always fail and return, and may never be what is lacking."""
+"""The same where there are nodes to wait for: some always fail and return, and may never be what is lacking. And where jobs lose
+what they have trained, decisions without any job's end."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ def replay(
     decide_seconds: list[float] = []
     timeline: dict[str, list[tuple[float, int, int]]] = {}
     watch = TrainingWatch(workload)
-    idle_decisions = waiting_decisions = completed = 0
+    idle_decisions = waiting_decisions = losing_decisions = completed = 0
+    lost_before_seconds = 0.0
     while not simulation.finished:
         state, trigger = simulation.observe()
         before = clock()
@@ -112,7 +114,8 @@ def replay(
         progress = simulation.apply(decision)
         policy.observe(progress)
         watch.see(state.time_seconds, progress)
-        completed += sum(entry.finished for entry in progress)
+        ended = sum(entry.finished for entry in progress)
+        completed += ended
         may_change = may_change or any(entry.epochs > 0 or entry.paused_seconds > 0 for entry in progress)
         waiting_decisions = 0 if may_change else waiting_decisions + 1
         idle_decisions = 0 if may_change or simulation.nodes_pending else idle_decisions + 1
@@ -121,6 +124,16 @@ def replay(
                 f"policy {policy.name!r} let none of the {len(state.jobs)} remaining jobs of workload"
                 f" {workload.name!r} train in {waiting_decisions} decisions up to {simulation.time_seconds:.0f} s"
                 f" (the first is {state.jobs[0].job_id!r}): the replay would never end"
+            )
+        if ended:
+            losing_decisions, lost_before_seconds = 0, simulation.counters.lost_training_seconds
+        elif simulation.counters.lost_training_seconds > lost_before_seconds:
+            losing_decisions += 1
+        if losing_decisions >= MAX_WAITING_DECISIONS:
+            raise NoProgress(
+                f"workload {workload.name!r} under policy {policy.name!r}: no job has ended in {losing_decisions}"
+                f" decisions up to {simulation.time_seconds:.0f} s, while nodes failed and training since the last"
+                " checkpoint was lost: the replay would never end; let nodes fail less often, or checkpoint more often"
             )
         if record_timeline:
             _record(timeline, state.time_seconds, [job.job_id for job in state.jobs], progress)

@@ -144,6 +144,15 @@ def test_a_policy_that_trains_nothing_is_noticed_though_nodes_come_and_go() -> N
         replay(make_workload(make_spec()), environment, GivePairs(0), PairSpeeds())
 
 
+def test_a_job_that_loses_all_training_again_and_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policy_net.simulation.replay.MAX_WAITING_DECISIONS", 2000)
+    environment = Environment(
+        2, node_mtbf_seconds=3600.0, node_repair_seconds=360.0, checkpoint_seconds=1e6, decide_on=EVENT
+    )
+    with pytest.raises(NoProgress, match=r"no job has ended in 2000 decisions .* checkpoint more often"):
+        replay(make_workload(make_spec(total_epochs=1e5)), environment, GivePairs(), PairSpeeds())
+
+
 def test_failures_and_repairs_have_the_means_asked_for_and_follow_from_the_seed() -> None:
     def uptime(seed: int) -> tuple[float, int]:
         timeline = NodeTimeline(Environment(50, node_mtbf_seconds=9000.0, node_repair_seconds=1000.0, seed=seed))
