@@ -22,8 +22,8 @@ MAX_IDLE_DECISIONS = 1000
 """Decisions in a row without any progress, with no arrival to wait for, after which a replay gives up."""
 
 MAX_WAITING_DECISIONS = 100_000
-"""The same where there are nodes to wait for: some always fail and return, and may never be what is lacking. And where jobs lose
-what they have trained, decisions without any job's end."""
+"""The same where there are nodes to wait for: some always fail and return, and may never be what is lacking. Where jobs
+lose what they have trained, so many decisions without any job's end."""
 
 
 @dataclass(frozen=True)
