@@ -46,6 +46,7 @@ class AdminClient:
         self._timeout_seconds = timeout_seconds
         options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
         credentials = _credentials(tls)
+        self._advice = "" if credentials else "; if it wants a certificate, name yours with --cert"
         if credentials is None:
             self._channel = grpc.insecure_channel(address, options)
         else:
@@ -96,7 +97,7 @@ class AdminClient:
             if code in _UNREACHABLE:
                 raise Unreachable(
                     f"no learner answers at {self._address} within {self._timeout_seconds:g} s ({details}); "
-                    "start it, or name another one with --learner HOST:PORT"
+                    f"start it, or name another one with --learner HOST:PORT{self._advice}"
                 ) from error
             raise _REFUSALS.get(code, LearnerError)(f"{details}") from error
 

@@ -98,6 +98,8 @@ def test_policyctl_shows_its_certificate(learner: LearnerProcess, certificates: 
         return run(policyctl.app, "policyctl", ["fleet", "--learner", learner.address, *paths], EXIT_CODES)
 
     assert asked("policyctl") == 0
+    assert run(policyctl.app, "policyctl", ["fleet", "--learner", learner.address], EXIT_CODES) == 3
+    assert "name yours with --cert" in capsys.readouterr().err
     assert asked("north") == 1
     assert "may not ask about the fleet" in capsys.readouterr().err
 
