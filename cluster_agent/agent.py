@@ -147,7 +147,13 @@ class Agent:
 
     def _connect(self, learner: LearnerSettings, first: Candidate | None) -> tuple[LearnerClient, Session]:
         calls = self._telemetry.learner_calls
-        client = LearnerClient(learner, self._settings.cluster, lambda name, outcome: calls.labels(name, outcome).inc())
+        client = LearnerClient(
+            learner,
+            self._settings.cluster,
+            lambda name, outcome: calls.labels(name, outcome).inc(),
+            self._settings.state_dir / "identity",
+        )
+        self._telemetry.certificate_expiry.set_function(lambda: client.certificate_expires)
         spec = None if first is None else first.spec
         return client, Session(client, "" if spec is None else spec.digest, self._backend.job_types)
 

@@ -5,12 +5,14 @@ Retrying is the caller's: only it knows whether a call still matters.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import grpc
 
-from cluster_agent.errors import BadConfig, LearnerRefused, LearnerUnreachable
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.learner import (
     AgentStatus,
     Assignment,
@@ -20,24 +22,12 @@ from cluster_agent.learner import (
     PushOutcome,
     Registration,
 )
-from cluster_agent.settings import LearnerSettings, TlsSettings
+from cluster_agent.settings import LearnerSettings
+from cluster_agent.wire import Wire
 from policy_net.errors import PolicyNetError
-from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes, weights_to_bytes
-
-_MAX_MESSAGE_BYTES = 256 * 1024 * 1024
-"""Room for a policy of 64 million parameters; gRPC's own 4 MB would refuse one of 256-wide layers and J = 200."""
-
-_OPTIONS = (
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-    # gRPC reconnects by itself; it must not wait longer than our own backoff does.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.enable_retries", 0),
-)
 
 _FINAL = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -64,29 +54,41 @@ _OUTCOMES = {
 class LearnerClient:
     """A `Learner` at an address."""
 
-    def __init__(self, settings: LearnerSettings, cluster: str, observe: Observer) -> None:
+    def __init__(
+        self,
+        settings: LearnerSettings,
+        cluster: str,
+        observe: Observer,
+        folder: Path = Path("identity"),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Open a channel; nothing is sent yet.
 
+        Args:
+            folder: where an identity that the learner gives is kept.
+            clock: Unix seconds.
+
         Raises:
-            BadConfig: a TLS file cannot be read.
+            BadConfig: a certificate, key or enrollment file cannot be used.
         """
         self._cluster = cluster
         self._seconds = settings.retry.call_seconds
         self._observe = observe
-        if settings.tls is None:
-            self._channel = grpc.insecure_channel(settings.address, options=_OPTIONS)
-        else:
-            self._channel = grpc.secure_channel(settings.address, _credentials(settings.tls), options=_OPTIONS)
-        self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
+        self._wire = Wire(settings, cluster, folder, self._call, clock)
+
+    @property
+    def certificate_expires(self) -> float:
+        """When the certificate that the learner made expires, in Unix seconds; 0 without one."""
+        return self._wire.certificate_expires
 
     def close(self) -> None:
         """Close the channel; a call under way fails."""
-        self._channel.close()
+        self._wire.close()
 
     def register(self, spec_digest: str, job_types: Sequence[str]) -> Registration:
         """See `Learner.register`."""
         request = fleet_pb2.RegisterRequest(cluster=self._cluster, spec_digest=spec_digest, job_types=job_types)
-        reply = self._call("Register", self._fleet.Register, request)
+        reply = self._call("Register", self._wire.fleet().Register, request)
         spec = _understood("Register", PolicySpec.from_json, reply.spec_json)
         if spec.digest != reply.spec_digest:
             raise LearnerRefused(f"Register: the learner's spec has digest {spec.digest}, it says {reply.spec_digest}")
@@ -100,7 +102,7 @@ class LearnerClient:
             have_step=have_step or 0,
             have=have_step is not None,
         )
-        reply = self._call("PullHead", self._fleet.PullHead, request)
+        reply = self._call("PullHead", self._wire.fleet().PullHead, request)
         if reply.unchanged:
             return None
         spec = registration.spec
@@ -122,7 +124,7 @@ class LearnerClient:
             statistics=dict(update.statistics),
             want_weights=True,
         )
-        reply = self._call("Push", self._fleet.Push, request)
+        reply = self._call("Push", self._wire.fleet().Push, request)
         outcome = _OUTCOMES.get(reply.outcome)
         if outcome is None:
             raise LearnerRefused(
@@ -151,13 +153,13 @@ class LearnerClient:
             jobs_total=jobs.jobs_total,
         )
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
-        reply = self._call("Heartbeat", self._fleet.Heartbeat, request)
+        reply = self._call("Heartbeat", self._wire.fleet().Heartbeat, request)
         return Assignment(reply.assigned_version, reply.head_step, reply.reregister)
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
         """See `Learner.fetch_policy`."""
         request = fleet_pb2.FetchPolicyRequest(cluster=self._cluster, version=version)
-        reply = self._call("FetchPolicy", self._fleet.FetchPolicy, request)
+        reply = self._call("FetchPolicy", self._wire.fleet().FetchPolicy, request)
         return FetchedPolicy(reply.version, reply.policy_file, reply.digest)
 
     def _call(self, name: str, method: Callable[..., Any], request: object) -> Any:
@@ -167,7 +169,7 @@ class LearnerClient:
             code = error.code()
             self._observe(name, code.name.lower())
             kind = LearnerRefused if code in _FINAL else LearnerUnreachable
-            raise kind(f"{name}: {code.name}: {error.details()}") from error
+            raise kind(f"{name}: {code.name}: {error.details()}{self._wire.advice}") from error
         except ValueError as error:  # gRPC's answer to a call on a closed channel
             self._observe(name, "closed")
             raise LearnerUnreachable(f"{name}: the connection is closed") from error
@@ -180,17 +182,3 @@ def _understood(method: str, parse: Callable[..., Any], *arguments: object) -> A
         return parse(*arguments)
     except PolicyNetError as error:
         raise LearnerRefused(f"{method}: the learner's answer cannot be used: {error}") from error
-
-
-def _credentials(tls: TlsSettings) -> grpc.ChannelCredentials:
-    contents = []
-    for name, path in (
-        ("ca_file", tls.ca_file),
-        ("key_file", tls.key_file),
-        ("certificate_file", tls.certificate_file),
-    ):
-        try:
-            contents.append(path.read_bytes())
-        except OSError as error:
-            raise BadConfig(f"setting learner.tls.{name}: {path} cannot be read ({error.strerror})") from error
-    return grpc.ssl_channel_credentials(*contents)

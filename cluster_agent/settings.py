@@ -217,7 +217,19 @@ class LearnerSettings(_Section):
     """How often the status is sent and a new assignment noticed; small against a slot, cheap enough for hundreds."""
     retry: RetrySettings = RetrySettings()
     tls: TlsSettings | None = None
-    """Plain text unless set; the learner believes a plain-text name on loopback only."""
+    """Certificates that were made elsewhere. Without this and `enrollment_file` all is plain text, in which the learner
+    believes a name on loopback only."""
+    enrollment_file: Path | None = None
+    """What `policyctl cluster enroll` wrote: traded once for a certificate, which is kept in the state directory and
+    renewed by itself. The file may go then; a newer one means to enroll again."""
+    enroll_address: str | None = Field(None, pattern=r"^\S+:\d{1,5}$")
+    """`host:port` to enroll at; the host of `address` and the enrollment file's port unless set."""
+
+    @model_validator(mode="after")
+    def _one_identity(self) -> LearnerSettings:
+        if self.tls is not None and self.enrollment_file is not None:
+            raise ValueError("tls and enrollment_file are two ways to the same end: set one")
+        return self
 
 
 class DecisionLogSettings(_Section):

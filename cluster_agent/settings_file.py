@@ -44,6 +44,8 @@ def _resolved(settings: AgentSettings, folder: Path) -> AgentSettings:
     if learner is not None and learner.tls is not None:
         files = {name: folder / value for name, value in learner.tls}
         changes["learner"] = learner.model_copy(update={"tls": learner.tls.model_copy(update=files)})
+    if learner is not None and learner.enrollment_file is not None:
+        changes["learner"] = learner.model_copy(update={"enrollment_file": folder / learner.enrollment_file})
     return settings.model_copy(update=changes)
 
 

@@ -79,6 +79,11 @@ class Telemetry:
             "Assigned policy versions that could not be used.",
             registry=self.registry,
         )
+        self.certificate_expiry = Gauge(
+            "fedl2_agent_certificate_expiry_seconds",
+            "When this agent's certificate expires, as Unix time; 0 without one that the learner made.",
+            registry=self.registry,
+        )
         self.acting_version = Gauge(
             "fedl2_agent_acting_version_number", "The version in office; 0 for none.", registry=self.registry
         )

@@ -1,9 +1,10 @@
-"""The service `Admin` of fleet.proto: what policyctl and displays ask. Reads only."""
+"""The service `Admin` of fleet.proto: what policyctl and displays ask, and whom the platform owner lets in."""
 
 # ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
 from __future__ import annotations
 
 from global_learner.calls import Context, answered
+from global_learner.enrollment.registrar import Registrar
 from global_learner.fleet import ClusterEntry
 from global_learner.identity import Identity
 from global_learner.registry.registry import VersionCard
@@ -15,10 +16,11 @@ from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 class AdminService(fleet_pb2_grpc.AdminServicer):
     """Answers the platform owner."""
 
-    def __init__(self, learner: FleetLearner, identity: Identity, telemetry: Telemetry) -> None:
+    def __init__(self, learner: FleetLearner, identity: Identity, registrar: Registrar, telemetry: Telemetry) -> None:
         self.telemetry = telemetry
         self._learner = learner
         self._identity = identity
+        self._registrar = registrar
 
     @answered
     async def ListVersions(
@@ -48,6 +50,50 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             clusters=[self._view(entry) for entry in learner.fleet.entries()],
             latest_version=learner.upkeep.newest_version,
         )
+
+    @answered
+    async def EnrollCluster(
+        self, request: fleet_pb2.EnrollClusterRequest, context: Context
+    ) -> fleet_pb2.EnrollClusterReply:
+        """A one-time token for a cluster's name."""
+        actor = self._identity.administrator(context.auth_context())
+        invitation = await self._registrar.invite(request.cluster, actor)
+        return fleet_pb2.EnrollClusterReply(
+            token=invitation.token,
+            expires_unix_seconds=invitation.expires_unix_seconds,
+            enroll_port=self._registrar.enroll_port,
+            authority=self._registrar.authority_pem,
+        )
+
+    @answered
+    async def ListClusters(
+        self, request: fleet_pb2.ListClustersRequest, context: Context
+    ) -> fleet_pb2.ListClustersReply:
+        """Who may call, who might, who may no longer."""
+        self._identity.administrator(context.auth_context())
+        clusters = await self._registrar.clusters()
+        return fleet_pb2.ListClustersReply(
+            clusters=[
+                fleet_pb2.ClusterIdentity(
+                    cluster=entry.cluster,
+                    state=entry.state.value,
+                    issued_unix_seconds=entry.issued_unix_seconds,
+                    expires_unix_seconds=entry.expires_unix_seconds,
+                    fingerprint=entry.fingerprint,
+                    revoked_unix_seconds=entry.revoked_unix_seconds,
+                )
+                for entry in clusters
+            ]
+        )
+
+    @answered
+    async def RevokeCluster(
+        self, request: fleet_pb2.RevokeClusterRequest, context: Context
+    ) -> fleet_pb2.RevokeClusterReply:
+        """Turn a cluster out; its next call is refused."""
+        actor = self._identity.administrator(context.auth_context())
+        certificates, tokens = await self._registrar.revoke(request.cluster, actor)
+        return fleet_pb2.RevokeClusterReply(certificates=certificates, tokens=tokens)
 
     def _view(self, entry: ClusterEntry[fleet_pb2.ClusterStatus]) -> fleet_pb2.ClusterView:
         record = self._learner.head.ledger.clusters.get(entry.cluster)

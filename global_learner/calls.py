@@ -15,13 +15,15 @@ import structlog
 
 from global_learner.errors import (
     BadRequest,
+    EnrollmentRefused,
     FleetFull,
     IdentityRefused,
     LearnerError,
     LogBroken,
+    NoAuthority,
     StateUnusable,
+    Unknown,
     UnknownIncarnation,
-    UnknownPolicyVersion,
 )
 from global_learner.telemetry import Telemetry
 from policy_net.errors import SpecMismatch
@@ -31,10 +33,12 @@ _log = structlog.get_logger()
 _STATUSES: dict[type[Exception], grpc.StatusCode] = {
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
     IdentityRefused: grpc.StatusCode.PERMISSION_DENIED,
+    EnrollmentRefused: grpc.StatusCode.PERMISSION_DENIED,
+    NoAuthority: grpc.StatusCode.FAILED_PRECONDITION,
     UnknownIncarnation: grpc.StatusCode.FAILED_PRECONDITION,
     SpecMismatch: grpc.StatusCode.FAILED_PRECONDITION,
     FleetFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    UnknownPolicyVersion: grpc.StatusCode.NOT_FOUND,
+    Unknown: grpc.StatusCode.NOT_FOUND,
     StateUnusable: grpc.StatusCode.DATA_LOSS,
     LogBroken: grpc.StatusCode.UNAVAILABLE,
     LearnerError: grpc.StatusCode.INTERNAL,
@@ -72,6 +76,10 @@ def answered(method: Method[ServiceT, Request, Reply]) -> Method[ServiceT, Reque
                 status, message = grpc.StatusCode.INTERNAL, "the learner failed; its log says why"
             else:
                 message = str(error)
+                if isinstance(error, IdentityRefused):
+                    self.telemetry.identity_refusals.labels(error.reason).inc()
+                if isinstance(error, EnrollmentRefused):
+                    self.telemetry.enrollments.labels(error.reason).inc()
                 _log.warning("call-refused", method=name, status=status.name, reason=message)
             self.telemetry.called(name, status.name.lower(), time.perf_counter() - started)
             await context.abort(status, message)

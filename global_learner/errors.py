@@ -1,9 +1,10 @@
 """What can go wrong in the learner; every message says what was wrong, with the value, and what to do.
 
 `LearnerError` is the root. `BadConfig` and `StateUnusable` (exit code 2) are for the platform owner to mend, and stop
-the start. `UpdateRejected` and `UnknownPolicyVersion` answer one request and change nothing. `LogBroken` (exit code 1)
-means that the disk refused a write: the learner stops rather than acknowledge what it cannot keep. `Unreachable` (exit
-code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated where they are caught, and chained.
+the start. `UpdateRejected`, `EnrollmentRefused` and `Unknown` answer one request and change nothing. `LogBroken` (exit
+code 1) means that the disk refused a write: the learner stops rather than acknowledge what it cannot keep.
+`Unreachable` (exit code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated where they are
+caught, and chained.
 """
 
 from __future__ import annotations
@@ -60,10 +61,46 @@ class FleetFull(LearnerError):
 
 
 class IdentityRefused(LearnerError):
-    """A caller is not who its request says, or may not ask this."""
+    """A caller is not who its request says, or may not ask this; `reason` is one of a fixed set of words."""
+
+    def __init__(self, message: str, reason: str = "refused") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
-class UnknownPolicyVersion(LearnerError):
+class EnrollmentRefused(LearnerError):
+    """No certificate is given; `reason` is one of a fixed set of words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}: {_ENROLLMENT_ADVICE[reason]}")
+        self.reason = reason
+
+
+_ENROLLMENT_ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        "unknown-token": "this learner made no such token, or a newer one replaced it; ask for a new enrollment file",
+        "expired-token": "the token's time is over; ask for a new enrollment file",
+        "used-token": "the token was traded for a certificate already, with another key; ask for a new "
+        "enrollment file, and find out who used this one",
+        "wrong-name": "the token was made for another name; set the agent's cluster to the name that was enrolled",
+        "revoked": "the present certificate was revoked",
+    }
+)
+
+
+class NoAuthority(LearnerError):
+    """This learner signs no certificates."""
+
+
+class Unknown(LearnerError):
+    """What a request names does not exist. Exit code 2."""
+
+
+class UnknownCluster(Unknown):
+    """No cluster of this name was ever enrolled."""
+
+
+class UnknownPolicyVersion(Unknown):
     """No version has this number, or its file is no longer kept."""
 
 
@@ -76,6 +113,6 @@ class Unreachable(LearnerError):
 
 
 EXIT_CODES: Mapping[type[BaseException], int] = MappingProxyType(
-    {BadConfig: 2, StateUnusable: 2, UnknownPolicyVersion: 2, Unreachable: 3, LearnerError: 1}
+    {BadConfig: 2, BadRequest: 2, StateUnusable: 2, Unknown: 2, Unreachable: 3, LearnerError: 1}
 )
 """What the command lines end with, asked in this order."""

@@ -1,16 +1,25 @@
 """Who is calling: the name in the certificate, never one in a field.
 
-With client certificates the certificate's common name (or a DNS name among its alternative names) is the cluster; a
-name in the request must be the same or empty. Without them the settings allow loopback addresses only, and there a bare
-name is believed.
+Three ways. With the learner's own authority a certificate counts if it is one that was issued and not revoked since,
+looked up at every call: a revocation holds on open connections too. With certificates made elsewhere the common name
+(or a DNS name among the alternative names) is the cluster. Without certificates the settings allow loopback addresses
+only, and there a bare name is believed. A name in the request must be the certificate's, or empty.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
+from cryptography import x509
+
+from global_learner.enrollment.known import KnownCertificate, Role
 from global_learner.errors import BadRequest, IdentityRefused
+from policy_net.exchange.identity_file import fingerprint
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
@@ -18,48 +27,178 @@ AuthContext = Mapping[str, Iterable[bytes]]
 """What gRPC knows about the peer: property name to values."""
 
 
-class Identity:
-    """Tells callers apart; `authenticated` is whether they must show a certificate."""
+class Book(Protocol):
+    """What is known of certificates, now."""
 
-    def __init__(self, authenticated: bool, admin_names: Iterable[str] = ()) -> None:
+    @property
+    def known(self) -> Mapping[str, KnownCertificate]:
+        """By fingerprint: those that this learner issued."""
+
+    @property
+    def revocations(self) -> Mapping[str, float]:
+        """Names of certificates made elsewhere that are refused if they were made before a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """The certificate that a caller showed in its handshake."""
+
+    fingerprint: str
+    begins_unix_seconds: float
+    ends_unix_seconds: float
+
+
+class Identity:
+    """Tells callers apart.
+
+    Args:
+        authenticated: whether they must show a certificate.
+        admin_names: names of administrators, where certificates are made elsewhere; no cluster may bear one.
+        book: what is known of certificates; `issuing` is whether only those in it count.
+    """
+
+    def __init__(
+        self,
+        authenticated: bool,
+        admin_names: Iterable[str] = (),
+        book: Book | None = None,
+        issuing: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._authenticated = authenticated
         self._admin_names = frozenset(admin_names)
+        self._book = book
+        self._issuing = issuing
+        self._clock = clock
 
     def cluster(self, claimed: str, context: AuthContext) -> str:
         """The calling cluster.
 
         Raises:
-            IdentityRefused: it is not the one that it says.
+            IdentityRefused: it is not the one that it says, or its certificate counts no longer.
             BadRequest: the name is no cluster name.
         """
         if self._authenticated:
-            names = _certificate_names(context)
+            names = self._names(context, Role.CLUSTER)
             if claimed and claimed not in names:
                 raise IdentityRefused(
                     f"the request says cluster {claimed[:63]!r}, its certificate {', '.join(names) or 'no name'}; "
-                    "set the agent's cluster to the name that it was enrolled with"
+                    "set the agent's cluster to the name that it was enrolled with",
+                    "wrong-name",
                 )
             claimed = claimed or next(iter(names), "")
-        if not _NAME.fullmatch(claimed):
-            raise BadRequest(
-                f"{claimed[:63]!r} is no cluster name: use 1 to 63 lower-case letters, digits, '-' and '.'"
-            )
-        return claimed
+            if claimed in self._admin_names:
+                raise IdentityRefused(f"{claimed} is an administrator's name, and no cluster's", "wrong-role")
+        return checked_name(claimed)
 
-    def administrator(self, context: AuthContext) -> None:
-        """Check that the caller may see the whole fleet.
+    def administrator(self, context: AuthContext) -> str:
+        """The calling administrator's name; on loopback without certificates, "loopback".
 
         Raises:
-            IdentityRefused: its certificate is not an administrator's.
+            IdentityRefused: its certificate is not an administrator's, or counts no longer.
         """
-        if self._authenticated and self._admin_names.isdisjoint(_certificate_names(context)):
+        if not self._authenticated:
+            return "loopback"
+        names = self._names(context, Role.ADMIN)
+        allowed = names if self._issuing else [name for name in names if name in self._admin_names]
+        if not allowed:
             raise IdentityRefused(
-                f"certificate {', '.join(_certificate_names(context)) or 'without a name'} may not ask about the "
-                "fleet; use one of tls.admin_names"
+                f"certificate {', '.join(names) or 'without a name'} may not ask about the "
+                "fleet; use one of tls.admin_names",
+                "wrong-role",
             )
+        return allowed[0]
+
+    def anybody(self, context: AuthContext) -> None:
+        """Check that the caller's certificate still counts, whoever it is.
+
+        Raises:
+            IdentityRefused: it does not.
+        """
+        if self._authenticated:
+            self._names(context, None)
+
+    def fingerprint(self, context: AuthContext) -> str:
+        """What names the caller's certificate for ever; empty without one."""
+        presented = _presented(context)
+        return presented.fingerprint if presented is not None else ""
+
+    def _names(self, context: AuthContext, role: Role | None) -> list[str]:
+        """The names that the caller may go by; none for a certificate without a name."""
+        presented = _presented(context)
+        if presented is not None and presented.ends_unix_seconds <= self._clock():
+            # The handshake looked at this too, but a connection may last longer than its certificate.
+            raise IdentityRefused("this certificate has expired; enroll again", "expired")
+        names = _certificate_names(context)
+        if not self._issuing:
+            self._check_revocations(names, presented)
+            return names
+        known = (
+            self._book.known.get(presented.fingerprint) if self._book is not None and presented is not None else None
+        )
+        shown = ", ".join(names) or "without a name"
+        if known is None:
+            raise IdentityRefused(
+                f"certificate {shown} is none that this learner issued, or was replaced; enroll again",
+                "unknown-certificate",
+            )
+        if known.revoked:
+            raise IdentityRefused(
+                f"certificate {shown} was revoked; ask the platform owner to enroll it again", "revoked"
+            )
+        if role is not None and known.role is not role:
+            raise IdentityRefused(
+                f"certificate {shown} is a cluster's, and may not ask about the fleet; use an administrator's"
+                if role is Role.ADMIN
+                else f"certificate {shown} is an administrator's, and no cluster's",
+                "wrong-role",
+            )
+        return [known.name]
+
+    def _check_revocations(self, names: Iterable[str], presented: Presented | None) -> None:
+        if self._book is None:
+            return
+        for name in names:
+            moment = self._book.revocations.get(name)
+            # Without the certificate itself its age is not known, and a revoked name is refused.
+            if moment is not None and (presented is None or presented.begins_unix_seconds <= moment):
+                raise IdentityRefused(
+                    f"certificates of {name} that were made before it was revoked are refused; use a newer one",
+                    "revoked",
+                )
+
+
+def checked_name(name: str) -> str:
+    """A cluster's name, if it is one.
+
+    Raises:
+        BadRequest: it is not.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadRequest(f"{name[:63]!r} is no cluster name: use 1 to 63 lower-case letters, digits, '-' and '.'")
+    return name
 
 
 def _certificate_names(context: AuthContext) -> list[str]:
     """Common name first, then the alternative names, without repeats."""
     values = [*context.get("x509_common_name", ()), *context.get("x509_subject_alternative_name", ())]
     return list(dict.fromkeys(value.decode(errors="replace") for value in values))
+
+
+def _presented(context: AuthContext) -> Presented | None:
+    pem = next(iter(context.get("x509_pem_cert", ())), None)
+    return None if pem is None else _parsed(pem)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(pem: bytes) -> Presented | None:
+    """Read a certificate once, not at every call of its connection."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except (ValueError, x509.InvalidVersion):
+        return None
+    return Presented(
+        fingerprint(certificate),
+        certificate.not_valid_before_utc.timestamp(),
+        certificate.not_valid_after_utc.timestamp(),
+    )

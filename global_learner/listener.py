@@ -7,9 +7,12 @@ import ssl
 from pathlib import Path
 
 import grpc
+import structlog
 
 from global_learner.errors import BadConfig
 from global_learner.settings import TlsSettings, split_address
+
+_log = structlog.get_logger()
 
 
 def check_free(setting: str, address: str) -> None:
@@ -54,6 +57,8 @@ def read_credentials(tls: TlsSettings) -> grpc.ServerCredentials:
     key = _read("key_file", tls.key_file)
     certificate = _read("certificate_file", tls.certificate_file)
     authority = _read("client_ca_file", tls.client_ca_file) if tls.client_ca_file is not None else None
+    if tls.key_file.stat().st_mode & 0o007:
+        _log.warning("key-exposed", file=str(tls.key_file), advice="others on this machine may read it: chmod 600")
     # gRPC finds out at the first handshake, and says it to the caller; Python's own ssl says it now.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

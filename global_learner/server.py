@@ -16,11 +16,11 @@ import grpc
 import structlog
 
 from global_learner.admin_service import AdminService
+from global_learner.enrollment.opening import open_identities, read_brought, start_enrollment
 from global_learner.errors import BadConfig
 from global_learner.http_endpoint import HttpEndpoint
-from global_learner.identity import Identity
 from global_learner.learner import Learner
-from global_learner.listener import bind, check_free, read_credentials
+from global_learner.listener import bind, check_free
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
@@ -56,27 +56,30 @@ async def serve(settings: LearnerSettings) -> None:
     _check_port_file(settings.port_file)
     if settings.telemetry.http_listen is not None:
         check_free("telemetry.http_listen", settings.telemetry.http_listen)
-    credentials = read_credentials(settings.tls) if settings.tls is not None else None
-    with StateDir(settings.state_dir) as state, contextlib.closing(RegistryThread(Registry(state.path))) as registry:
-        telemetry = Telemetry()
+    if settings.enroll_address is not None:
+        check_free("identity.enroll_port", settings.enroll_address)
+    brought = read_brought(settings, time.time())
+    telemetry = Telemetry()
+    with (
+        StateDir(settings.state_dir) as state,
+        contextlib.closing(RegistryThread(Registry(state.path))) as registry,
+        open_identities(settings, brought, state.path, registry, telemetry, time.time) as identities,
+    ):
         learner = _recovered_learner(settings, state, registry, initial, telemetry)
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.ingest.max_concurrent_requests)
-        identity = Identity(
-            authenticated=settings.tls is not None and settings.tls.client_ca_file is not None,
-            admin_names=settings.tls.admin_names if settings.tls else (),
-        )
-        fleet = FleetService(learner, identity, telemetry, time.perf_counter)
+        fleet = FleetService(learner, identities.identity, identities.registrar, telemetry, time.perf_counter)
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
-        admin = AdminService(learner, identity, telemetry)
+        admin = AdminService(learner, identities.identity, identities.registrar, telemetry)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
-        port = bind(server, settings.listen, credentials)
+        port = bind(server, settings.listen, identities.credentials)
         with _http(settings, telemetry, learner, ending) as http_port:
             learner.start()
             await server.start()
-            _write_ports(settings.port_file, port, http_port)
+            enrollment = await start_enrollment(settings, identities, telemetry)
+            _write_ports(settings.port_file, port, http_port, identities.registrar.enroll_port or None)
             _log.info("serving", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step)
             await _until_ending(ending, learner)
-            await server.stop(settings.shutdown_grace_seconds)
+            await asyncio.gather(*(end.stop(settings.shutdown_grace_seconds) for end in (server, enrollment)))
             await learner.close()
         _log.info("ended", head_step=learner.head.step)
         if learner.failed.done():
@@ -164,10 +167,10 @@ def _partial(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
-def _write_ports(path: Path | None, port: int, http_port: int | None) -> None:
+def _write_ports(path: Path | None, port: int, http_port: int | None, enroll_port: int | None) -> None:
     """Write where the learner listens, whole or not at all."""
     if path is None:
         return
     partial = _partial(path)
-    partial.write_text(json.dumps({"port": port, "http_port": http_port}) + "\n")
+    partial.write_text(json.dumps({"port": port, "http_port": http_port, "enroll_port": enroll_port}) + "\n")
     partial.replace(path)

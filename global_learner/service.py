@@ -10,6 +10,7 @@ import grpc
 import structlog
 
 from global_learner.calls import Context, answered
+from global_learner.enrollment.registrar import Registrar
 from global_learner.errors import BadRequest
 from global_learner.identity import Identity
 from global_learner.learner import Learner, Outcome, PushAnswer
@@ -40,11 +41,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     """Answers the agents."""
 
     def __init__(
-        self, learner: FleetLearner, identity: Identity, telemetry: Telemetry, clock: Callable[[], float]
+        self,
+        learner: FleetLearner,
+        identity: Identity,
+        registrar: Registrar,
+        telemetry: Telemetry,
+        clock: Callable[[], float],
     ) -> None:
         self.telemetry = telemetry
         self._learner = learner
         self._identity = identity
+        self._registrar = registrar
         self._clock = clock
 
     @answered
@@ -123,10 +130,22 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """A version's policy file, for whoever the connection let in."""
         if request.cluster:
             self._identity.cluster(request.cluster, context.auth_context())
+        else:
+            self._identity.anybody(context.auth_context())
         card, data = await self._learner.policy(request.version)
         return fleet_pb2.FetchPolicyReply(
             version=card.version, policy_file=data, digest=card.digest, name=f"v{card.version}"
         )
+
+    @answered
+    async def RenewCertificate(
+        self, request: fleet_pb2.RenewCertificateRequest, context: Context
+    ) -> fleet_pb2.CertificateReply:
+        """The next certificate of the cluster that the present one names."""
+        presented = context.auth_context()
+        cluster = self._identity.cluster(request.cluster, presented)
+        grant = await self._registrar.renew(cluster, self._identity.fingerprint(presented), request.signing_request)
+        return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self._registrar.authority_pem)
 
     async def Poll(self, request: fleet_pb2.PollRequest, context: Context) -> fleet_pb2.PollReply:
         """Reserved for synchronous rounds."""

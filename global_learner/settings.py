@@ -8,10 +8,11 @@ folder of the configuration file.
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from global_learner.errors import BadConfig
 from policy_net.errors import BadInput
@@ -41,6 +42,12 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
+
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:]{2,39}")
 
 
 class _Section(BaseModel):
@@ -125,6 +132,39 @@ class TlsSettings(_Section):
     """Certificate names that may ask about the whole fleet (`policyctl`); clusters see only what is their own."""
 
 
+class IdentitySettings(_Section):
+    """The learner's own certificate authority: clusters are enrolled by it, and everybody shows a certificate."""
+
+    names: tuple[str, ...] = ()
+    """DNS names and addresses that agents dial, for the learner's certificate; the host of `listen` unless set."""
+    enroll_port: int | None = Field(7072, ge=0, le=65_535)
+    """Port beside that of `listen` at which clusters trade tokens for certificates, since they have none yet. 0 takes a
+    free one; null: nobody can enroll."""
+    token_minutes: float = Field(60.0, gt=0.0, le=43_200.0)
+    """How long an enrollment token is good: long enough to carry it to the cluster and start the agent."""
+    certificate_days: float = Field(30.0, gt=0.0, le=825.0)
+    """How long a cluster's certificate is good; agents renew after two thirds. An agent that was away for longer than
+    the last third must be enrolled again."""
+    ca_certificate_file: Path | None = None
+    """The certificate of an authority of one's own (PEM); unless set, one is made under the state directory."""
+    ca_key_file: Path | None = None
+    """Its private key (PEM, no password); only its owner may read it."""
+
+    @field_validator("names")
+    @classmethod
+    def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _HOST.fullmatch(name):
+                raise ValueError(f"{name!r} is no host: use DNS names and addresses, without a port")
+        return names
+
+    @model_validator(mode="after")
+    def _whole(self) -> IdentitySettings:
+        if (self.ca_certificate_file is None) is not (self.ca_key_file is None):
+            raise ValueError("ca_certificate_file and ca_key_file belong together: set both, or none")
+        return self
+
+
 class TelemetrySettings(_Section):
     """What the learner says about itself."""
 
@@ -153,17 +193,39 @@ class LearnerSettings(_Section):
     durability: DurabilitySettings = DurabilitySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     tls: TlsSettings | None = None
-    """Plain text unless set, which only a loopback address may use."""
+    """Certificates that were made elsewhere. Without this and `identity` all is plain text, which only a loopback
+    address may use."""
+    identity: IdentitySettings | None = None
+    """Certificates that the learner makes itself; `{}` takes the defaults."""
+
+    @property
+    def enroll_address(self) -> str | None:
+        """HOST:PORT for enrollment; None if nobody can enroll."""
+        if self.identity is None or self.identity.enroll_port is None:
+            return None
+        return f"{self.listen.rpartition(':')[0]}:{self.identity.enroll_port}"
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether every caller must show a certificate."""
+        return self.identity is not None or (self.tls is not None and self.tls.client_ca_file is not None)
 
     @model_validator(mode="after")
     def _consistent(self) -> LearnerSettings:
         if split_address(self.listen)[1] == 0 and self.port_file is None:
             raise ValueError("listen has port 0, so nobody could find it: name a port, or a port_file")
-        authenticated = self.tls is not None and self.tls.client_ca_file is not None
-        if not authenticated and not is_loopback(self.listen):
+        if self.identity is not None and self.tls is not None:
+            raise ValueError(
+                "tls and identity are two ways to the same end: set tls for certificates made elsewhere, else identity"
+            )
+        if self.identity is not None and not self.identity.names and split_address(self.listen)[0] in _EVERYWHERE:
+            raise ValueError(
+                f"listen = {self.listen} names no host for a certificate: set identity.names to what agents dial"
+            )
+        if not self.authenticated and not is_loopback(self.listen):
             raise ValueError(
                 f"listen = {self.listen} can be reached from other machines, where a bare name is not believed: "
-                "set tls with client_ca_file, or listen on 127.0.0.1"
+                "set identity, or tls with client_ca_file, or listen on 127.0.0.1"
             )
         return self
 
@@ -192,4 +254,8 @@ def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:
         names = ("certificate_file", "key_file", "client_ca_file")
         files = {name: folder / path for name in names if (path := getattr(settings.tls, name)) is not None}
         changes["tls"] = settings.tls.model_copy(update=files)
+    if settings.identity is not None:
+        own = ("ca_certificate_file", "ca_key_file")
+        files = {name: folder / path for name in own if (path := getattr(settings.identity, name)) is not None}
+        changes["identity"] = settings.identity.model_copy(update=files)
     return settings.model_copy(update=changes)

@@ -70,6 +70,18 @@ class Telemetry:
             "fedl2_learner_newest_version_number", "The newest published version.", registry=self.registry
         )
         self.clusters = Gauge("fedl2_learner_clusters_count", "Clusters that ever registered.", registry=self.registry)
+        self.enrollments = Counter(
+            "fedl2_learner_enrollments_total",
+            "Enrollments, by outcome (invited, enrolled, repeated, renewed, revoked, or why it was refused).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.identity_refusals = Counter(
+            "fedl2_learner_identity_refusals_total",
+            "Calls refused for who made them, by reason; handshakes that fail never become calls.",
+            ["reason"],
+            registry=self.registry,
+        )
 
     def called(self, method: str, status: str, seconds: float) -> None:
         """Count one call."""

@@ -33,6 +33,14 @@ class PolicyFileError(BadInput):
     """A policy file is cut short, damaged, or of another specification than this program reads."""
 
 
+class IdentityFileError(BadInput):
+    """A key, a certificate or an enrollment file is cut short, damaged, or something else."""
+
+
+class SecretExposed(IdentityFileError):
+    """A file with a secret can be read by others."""
+
+
 class InvalidAllocation(PolicyNetError):
     """A decision names an unknown job, breaks a cap, or needs more than the cluster has."""
 

@@ -35,7 +35,7 @@ class FleetSettings:
     heartbeat_seconds: float = 0.5
 
 
-def write_learner_config(path: Path, policy_file: Path, listen: str, settings: FleetSettings) -> Path:
+def write_learner_config(path: Path, policy_file: Path, listen: str, enroll_port: int, settings: FleetSettings) -> Path:
     """Write a learner's configuration beside its state directory."""
     return _write(
         path,
@@ -43,6 +43,7 @@ def write_learner_config(path: Path, policy_file: Path, listen: str, settings: F
             "state_dir": "learner",
             "initial_policy": str(policy_file.resolve()),
             "listen": listen,
+            "identity": {"enroll_port": enroll_port},
             "optimizer": {"learning_rate": settings.learning_rate, "decay_steps": settings.decay_steps},
             # Nobody is there to release versions; see docs/guide/policyctl.md for how it is done elsewhere.
             "publish": {
@@ -73,7 +74,11 @@ def write_agent_config(
         {
             "cluster": cluster,
             "state_dir": f"agent-{cluster}",
-            "learner": {"address": learner, "heartbeat_seconds": settings.heartbeat_seconds},
+            "learner": {
+                "address": learner,
+                "heartbeat_seconds": settings.heartbeat_seconds,
+                "enrollment_file": enrollment_file(path.parent, cluster).name,
+            },
             "backend": {
                 "kind": "simulated",
                 "workloads": [workload],
@@ -86,6 +91,16 @@ def write_agent_config(
             "telemetry": {"log_level": "warning"},
         },
     )
+
+
+def administrator_file(folder: Path) -> Path:
+    """Where the learner of this folder puts the identity file of its administrator."""
+    return folder / "learner" / "identity" / "admin.pem"
+
+
+def enrollment_file(folder: Path, cluster: str) -> Path:
+    """Where a cluster's agent looks for its token."""
+    return folder / f"{cluster}.enrollment"
 
 
 def _write(path: Path, content: dict[str, Any]) -> Path:

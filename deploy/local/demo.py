@@ -81,7 +81,7 @@ def _own_folder(folder: Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise BadInput(f"{folder}: another demo is running in this folder; wait for it or stop it") from error
-        for pattern in ("*.yaml", "*.log", "v1.safetensors"):
+        for pattern in ("*.yaml", "*.log", "*.enrollment", "v1.safetensors"):
             for file in folder.glob(pattern):
                 file.unlink()
         for old in (folder / "learner", folder / "versions", *folder.glob("agent-*")):

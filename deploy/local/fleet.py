@@ -8,7 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.configs import FleetSettings, write_agent_config, write_learner_config
+from deploy.local.configs import (
+    FleetSettings,
+    administrator_file,
+    enrollment_file,
+    write_agent_config,
+    write_learner_config,
+)
 from deploy.local.display import Display
 from deploy.local.errors import DemoFailed
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
@@ -105,11 +111,15 @@ def run_fleet(
     """
     display.phase("starting a learner and " + ", ".join(cluster.name for cluster in plan))
     address = f"127.0.0.1:{free_port()}"
-    learner = write_learner_config(folder / "learner.yaml", v1, address, settings)
+    learner = write_learner_config(folder / "learner.yaml", v1, address, free_port(), settings)
     processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
-    watch = LearnerWatch(address)
+    administrator = administrator_file(folder)
+    _wait_until(administrator.exists, processes)
+    watch = LearnerWatch(address, administrator)
     try:
         _wait_until(lambda: watch.now() is not None, processes)
+        display.phase(f"to look in: policyctl fleet --learner {address} --cert {administrator}")
+        _enroll(plan, folder, address, administrator, processes)
         names = []
         for cluster in plan:
             config = write_agent_config(
@@ -140,6 +150,22 @@ def run_fleet(
     processes.stop(["learner"])
     interventions = {cluster.name: _interventions(folder, cluster.name, last) for cluster in plan}
     return FleetResult(last, tuple(card.version for card in cards), versions, interventions)
+
+
+def _enroll(plan: Sequence[ClusterPlan], folder: Path, address: str, administrator: Path, processes: Processes) -> None:
+    """Invite every cluster, as its platform's owner would; its agent does the rest.
+
+    Raises:
+        DemoFailed: the learner invites nobody.
+    """
+    names = []
+    for cluster in plan:
+        names.append(f"enroll-{cluster.name}")
+        out = enrollment_file(folder, cluster.name)
+        options = ["--learner", address, "--cert", str(administrator), "--out", str(out)]
+        processes.start(names[-1], "global_learner.policyctl.cli", ["cluster", "enroll", cluster.name, *options])
+    _wait_until(lambda: not any(processes.is_running(name) for name in names), processes)
+    processes.check()
 
 
 def _wait_until(ready: Callable[[], bool], processes: Processes) -> None:

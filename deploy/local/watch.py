@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 
 from deploy.local.errors import DemoFailed
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.identity_file import read_identity
 
 CALL_SECONDS = 5.0
 """Deadline of one question; the learner answers in milliseconds unless the machine is overloaded."""
@@ -48,9 +50,20 @@ class FleetNow:
 class LearnerWatch:
     """Asks the learner; `None` while it does not answer, so that a restarted learner only pauses the display."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, identity_file: Path | None = None) -> None:
+        """Open a channel, in plain text without an identity file.
+
+        Raises:
+            IdentityFileError: the identity file cannot be used.
+        """
         # A version's weights are half a megabyte; the default limit of 4 MB would do, an unlimited one never surprises.
-        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
+        options = [("grpc.max_receive_message_length", -1)]
+        if identity_file is None:
+            self._channel = grpc.insecure_channel(address, options=options)
+        else:
+            own = read_identity(identity_file)
+            credentials = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
+            self._channel = grpc.secure_channel(address, credentials, options=options)
         self._admin = fleet_pb2_grpc.AdminStub(self._channel)
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
 

@@ -9,12 +9,14 @@ from typing import TypeVar
 
 import grpc
 
-from global_learner.errors import BadConfig, IdentityRefused, LearnerError, UnknownPolicyVersion, Unreachable
+from global_learner.errors import BadConfig, BadRequest, IdentityRefused, LearnerError, Unknown, Unreachable
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.identity_file import read_identity
 
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 _REFUSALS: dict[grpc.StatusCode, type[LearnerError]] = {
-    grpc.StatusCode.NOT_FOUND: UnknownPolicyVersion,
+    grpc.StatusCode.NOT_FOUND: Unknown,
+    grpc.StatusCode.INVALID_ARGUMENT: BadRequest,
     grpc.StatusCode.PERMISSION_DENIED: IdentityRefused,
 }
 
@@ -24,7 +26,7 @@ Reply = TypeVar("Reply")
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files of a connection; no `ca` means plain text."""
+    """PEM files of a connection; a certificate alone is an identity file, and nothing at all means plain text."""
 
     ca: Path | None = None
     certificate: Path | None = None
@@ -38,15 +40,16 @@ class AdminClient:
         """Open a channel; nothing is sent yet.
 
         Raises:
-            BadConfig: a TLS file cannot be read.
+            BadConfig, IdentityFileError: a file cannot be read or used.
         """
         self._address = address
         self._timeout_seconds = timeout_seconds
         options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
-        if tls.ca is None:
+        credentials = _credentials(tls)
+        self._advice = "" if credentials else "; if it wants a certificate, name yours with --cert"
+        if credentials is None:
             self._channel = grpc.insecure_channel(address, options)
         else:
-            credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.certificate))
             self._channel = grpc.secure_channel(address, credentials, options)
         self._admin = fleet_pb2_grpc.AdminStub(self._channel)
 
@@ -70,6 +73,22 @@ class AdminClient:
         reply: fleet_pb2.GetFleetReply = self._call(self._admin.GetFleet, fleet_pb2.GetFleetRequest())
         return reply
 
+    def enroll_cluster(self, cluster: str) -> fleet_pb2.EnrollClusterReply:
+        """A one-time token for a cluster's name."""
+        request = fleet_pb2.EnrollClusterRequest(cluster=cluster)
+        reply: fleet_pb2.EnrollClusterReply = self._call(self._admin.EnrollCluster, request)
+        return reply
+
+    def clusters(self) -> list[fleet_pb2.ClusterIdentity]:
+        """Every cluster's standing, by name."""
+        return list(self._call(self._admin.ListClusters, fleet_pb2.ListClustersRequest()).clusters)
+
+    def revoke_cluster(self, cluster: str) -> fleet_pb2.RevokeClusterReply:
+        """Turn a cluster out."""
+        request = fleet_pb2.RevokeClusterRequest(cluster=cluster)
+        reply: fleet_pb2.RevokeClusterReply = self._call(self._admin.RevokeCluster, request)
+        return reply
+
     def _call(self, method: Callable[..., Reply], request: object) -> Reply:
         try:
             return method(request, timeout=self._timeout_seconds)
@@ -78,9 +97,20 @@ class AdminClient:
             if code in _UNREACHABLE:
                 raise Unreachable(
                     f"no learner answers at {self._address} within {self._timeout_seconds:g} s ({details}); "
-                    "start it, or name another one with --learner HOST:PORT"
+                    f"start it, or name another one with --learner HOST:PORT{self._advice}"
                 ) from error
             raise _REFUSALS.get(code, LearnerError)(f"{details}") from error
+
+
+def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials | None:
+    if tls.ca is not None:
+        return grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.certificate))
+    if tls.key is not None:
+        raise BadConfig("--key needs --ca and --cert beside it; or give an identity file as --cert, alone")
+    if tls.certificate is None:
+        return None
+    own = read_identity(tls.certificate)
+    return grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
 
 
 def _read(path: Path | None) -> bytes | None:

@@ -83,7 +83,7 @@ def versions_table(versions: list[Facts]) -> Table:
             str(card["updates"]),
             f"{card['staleness_p50']:g}",
             ", ".join(f"{name} {count}" for name, count in card["contributions"].items()) or "initial policy",
-            _moment(card["created_unix_seconds"]),
+            moment(card["created_unix_seconds"]),
             card["digest"][:12],
         )
     return table
@@ -93,7 +93,7 @@ def version_table(version: Facts) -> Table:
     """One version, a row a fact."""
     table = Table("fact", "value", title=version["name"])
     for key, value in version.items():
-        shown = _moment(value) + " UTC" if key == "created_unix_seconds" else value
+        shown = moment(value) + " UTC" if key == "created_unix_seconds" else value
         table.add_row(key, json.dumps(shown) if isinstance(shown, dict) else str(shown))
     return table
 
@@ -129,5 +129,6 @@ def fleet_table(fleet: Facts) -> Table:
     return table
 
 
-def _moment(unix_seconds: float) -> str:
+def moment(unix_seconds: float) -> str:
+    """A moment in UTC, to the minute."""
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M")

@@ -65,7 +65,7 @@ class Registry:
         folder.mkdir(exist_ok=True)
         self._policies = PolicyStore(folder)
         self._engine = create_engine(f"sqlite:///{self._path}")
-        event.listen(self._engine, "connect", _be_durable)
+        event.listen(self._engine, "connect", be_durable)
         try:
             Base.metadata.create_all(self._engine)
         except DatabaseError as error:
@@ -202,8 +202,8 @@ def _card(row: VersionRow) -> VersionCard:
     )
 
 
-def _be_durable(connection: Any, _record: object) -> None:
-    """WAL, synced at every commit; foreign keys checked."""
+def be_durable(connection: Any, _record: object) -> None:
+    """What every connection to a database of the learner begins with: WAL, synced at every commit; foreign keys."""
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
         cursor.execute(f"PRAGMA {pragma}")

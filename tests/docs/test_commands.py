@@ -21,6 +21,7 @@ BENCHMARK_OPTIONS = {
 }
 OPTIONS = {"--help"} | {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
 OPTIONS |= BENCHMARK_OPTIONS
+ENVIRONMENT = {str(parameter.envvar) for parameter in PARAMETERS if parameter.envvar}
 FOREIGN = ("rm", "sacct", "kubectl")
 """Programs that are not ours, and may stand in a shell block."""
 METRIC = re.compile(r"\bfedl2_(?:learner|agent)_[a-z_]+\b")
@@ -42,6 +43,9 @@ def test_a_line_in_a_shell_block_can_be_typed(page: Path, line: str) -> None:
     if words[0] == "make":
         for word in words[1:]:
             assert word in TARGETS or word.partition("=")[0] in VARIABLES, f"make knows no {word!r}"
+    elif words[0] == "export":
+        names = {word.partition("=")[0] for word in words[1:]}
+        assert names <= ENVIRONMENT, f"no option reads {names - ENVIRONMENT}"
     elif words[0] not in FOREIGN:
         _parse(words)
 

@@ -58,6 +58,13 @@ def serve(folder: Path, content: dict | str, capsys: pytest.CaptureFixture[str])
         ({"telemetry": {"http_listen": "192.0.2.1:1"}}, "http_listen"),
         ({"tls": {"certificate_file": "no.pem", "key_file": "no.key"}}, "tls.key_file"),
         ({"tls": {"certificate_file": "learner.yaml", "key_file": "learner.yaml"}}, "no certificate and its key"),
+        ({"identity": {}, "tls": {"certificate_file": "a", "key_file": "b"}}, "two ways to the same end"),
+        ({"identity": {}, "listen": "0.0.0.0:7070"}, "set identity.names"),
+        ({"identity": {"enroll_port": 70000}}, "identity.enroll_port"),
+        ({"identity": {"names": ["learner:7070"]}}, "without a port"),
+        ({"identity": {"ca_key_file": "ca.key"}}, "belong together"),
+        ({"identity": {"ca_key_file": "a.key", "ca_certificate_file": "a.pem"}}, "a.pem cannot be read"),
+        ({"identity": {"certificate_days": 0}}, "identity.certificate_days"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys, changes, says) -> None:

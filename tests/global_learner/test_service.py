@@ -11,7 +11,7 @@ import pytest
 from learner_makers import SPEC, policy, settings, update, vector
 
 from global_learner.admin_service import AdminService
-from global_learner.identity import Identity
+from global_learner.enrollment.opening import Brought, open_identities
 from global_learner.learner import Learner
 from global_learner.receipts import read_receipts
 from global_learner.recovery import recover
@@ -65,16 +65,18 @@ async def serving(folder: Path, **sections):
         recovered = recover(state, registry.registry, config, policy(), time.time())
         learner = Learner(config, state, registry, recovered, telemetry)
         server = grpc.aio.server()
-        identity = Identity(authenticated=False)
-        rpc.add_FleetServicer_to_server(FleetService(learner, identity, telemetry, time.perf_counter), server)
-        rpc.add_AdminServicer_to_server(AdminService(learner, identity, telemetry), server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        learner.start()
-        await server.start()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield Caller(channel, learner)
-        await server.stop(0)
-        await learner.close()
+        with open_identities(config, Brought(), state.path, registry, telemetry, time.time) as who:
+            fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter)
+            rpc.add_FleetServicer_to_server(fleet, server)
+            admin = AdminService(learner, who.identity, who.registrar, telemetry)
+            rpc.add_AdminServicer_to_server(admin, server)
+            port = server.add_insecure_port("127.0.0.1:0")
+            learner.start()
+            await server.start()
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield Caller(channel, learner)
+            await server.stop(0)
+            await learner.close()
         registry.close()
 
 

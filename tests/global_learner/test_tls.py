@@ -32,7 +32,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     ca = folder / "ca.pem"
     openssl("req", "-x509", *key, "-keyout", f"{folder}/ca.key", "-out", str(ca), "-subj", "/CN=test-ca", "-days", "2")
-    for name in ("learner", "north", "policyctl"):
+    for name in ("learner", "north", "south", "policyctl"):
         request, extensions = folder / f"{name}.csr", folder / f"{name}.ext"
         openssl("req", *key, "-keyout", f"{folder}/{name}.key", "-out", str(request), "-subj", f"/CN={name}")
         extensions.write_text("subjectAltName=IP:127.0.0.1\n" if name == "learner" else f"subjectAltName=DNS:{name}\n")
@@ -98,5 +98,27 @@ def test_policyctl_shows_its_certificate(learner: LearnerProcess, certificates: 
         return run(policyctl.app, "policyctl", ["fleet", "--learner", learner.address, *paths], EXIT_CODES)
 
     assert asked("policyctl") == 0
+    assert run(policyctl.app, "policyctl", ["fleet", "--learner", learner.address], EXIT_CODES) == 3
+    assert "name yours with --cert" in capsys.readouterr().err
     assert asked("north") == 1
     assert "may not ask about the fleet" in capsys.readouterr().err
+
+
+def test_a_name_of_somebody_elses_authority_can_be_turned_out_too(
+    learner: LearnerProcess, certificates: Path, capsys
+) -> None:
+    def asked(*words: str) -> int:
+        files = ["--ca", "ca.pem", "--cert", "policyctl.pem", "--key", "policyctl.key"]
+        paths = [word if word.startswith("--") else str(certificates / word) for word in files]
+        return run(policyctl.app, "policyctl", [*words, "--learner", learner.address, *paths], EXIT_CODES)
+
+    with channel(learner, certificates, "south") as wire:
+        fleet = rpc.FleetStub(wire)
+        fleet.Register(pb.RegisterRequest(cluster="south"), timeout=CALL_SECONDS)
+        assert asked("cluster", "revoke", "south") == 0
+        assert status_of(fleet.Register, pb.RegisterRequest(cluster="south")) is grpc.StatusCode.PERMISSION_DENIED
+        assert status_of(fleet.FetchPolicy, pb.FetchPolicyRequest(version=1)) is grpc.StatusCode.PERMISSION_DENIED
+    with channel(learner, certificates, "north") as wire:
+        rpc.FleetStub(wire).Register(pb.RegisterRequest(cluster="north"), timeout=CALL_SECONDS)
+    assert asked("cluster", "enroll", "east") == 1
+    assert "this learner signs no certificates" in capsys.readouterr().err

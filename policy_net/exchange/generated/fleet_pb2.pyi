@@ -318,3 +318,87 @@ class GetFleetReply(_message.Message):
     clusters: _containers.RepeatedCompositeFieldContainer[ClusterView]
     latest_version: int
     def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ...) -> None: ...
+
+class EnrollRequest(_message.Message):
+    __slots__ = ("cluster", "token", "signing_request")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SIGNING_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    token: str
+    signing_request: bytes
+    def __init__(self, cluster: _Optional[str] = ..., token: _Optional[str] = ..., signing_request: _Optional[bytes] = ...) -> None: ...
+
+class RenewCertificateRequest(_message.Message):
+    __slots__ = ("cluster", "signing_request")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    SIGNING_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    signing_request: bytes
+    def __init__(self, cluster: _Optional[str] = ..., signing_request: _Optional[bytes] = ...) -> None: ...
+
+class CertificateReply(_message.Message):
+    __slots__ = ("certificate", "authority")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    authority: bytes
+    def __init__(self, certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ...) -> None: ...
+
+class EnrollClusterRequest(_message.Message):
+    __slots__ = ("cluster",)
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    def __init__(self, cluster: _Optional[str] = ...) -> None: ...
+
+class EnrollClusterReply(_message.Message):
+    __slots__ = ("token", "expires_unix_seconds", "enroll_port", "authority")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENROLL_PORT_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    expires_unix_seconds: float
+    enroll_port: int
+    authority: bytes
+    def __init__(self, token: _Optional[str] = ..., expires_unix_seconds: _Optional[float] = ..., enroll_port: _Optional[int] = ..., authority: _Optional[bytes] = ...) -> None: ...
+
+class ClusterIdentity(_message.Message):
+    __slots__ = ("cluster", "state", "issued_unix_seconds", "expires_unix_seconds", "fingerprint", "revoked_unix_seconds")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    state: str
+    issued_unix_seconds: float
+    expires_unix_seconds: float
+    fingerprint: str
+    revoked_unix_seconds: float
+    def __init__(self, cluster: _Optional[str] = ..., state: _Optional[str] = ..., issued_unix_seconds: _Optional[float] = ..., expires_unix_seconds: _Optional[float] = ..., fingerprint: _Optional[str] = ..., revoked_unix_seconds: _Optional[float] = ...) -> None: ...
+
+class ListClustersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListClustersReply(_message.Message):
+    __slots__ = ("clusters",)
+    CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    clusters: _containers.RepeatedCompositeFieldContainer[ClusterIdentity]
+    def __init__(self, clusters: _Optional[_Iterable[_Union[ClusterIdentity, _Mapping]]] = ...) -> None: ...
+
+class RevokeClusterRequest(_message.Message):
+    __slots__ = ("cluster",)
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    def __init__(self, cluster: _Optional[str] = ...) -> None: ...
+
+class RevokeClusterReply(_message.Message):
+    __slots__ = ("certificates", "tokens")
+    CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    certificates: int
+    tokens: int
+    def __init__(self, certificates: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...

@@ -70,6 +70,11 @@ class FleetStub:
                 request_serializer=fleet__pb2.ReplyRequest.SerializeToString,
                 response_deserializer=fleet__pb2.ReplyReply.FromString,
                 _registered_method=True)
+        self.RenewCertificate = channel.unary_unary(
+                '/fedl2.fleet.v1.Fleet/RenewCertificate',
+                request_serializer=fleet__pb2.RenewCertificateRequest.SerializeToString,
+                response_deserializer=fleet__pb2.CertificateReply.FromString,
+                _registered_method=True)
 
 
 class FleetServicer:
@@ -119,6 +124,13 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RenewCertificate(self, request, context):
+        """The next certificate, for the cluster that the present one names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -156,6 +168,11 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.Reply,
                     request_deserializer=fleet__pb2.ReplyRequest.FromString,
                     response_serializer=fleet__pb2.ReplyReply.SerializeToString,
+            ),
+            'RenewCertificate': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewCertificate,
+                    request_deserializer=fleet__pb2.RenewCertificateRequest.FromString,
+                    response_serializer=fleet__pb2.CertificateReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -358,6 +375,108 @@ class Fleet:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def RenewCertificate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Fleet/RenewCertificate',
+            fleet__pb2.RenewCertificateRequest.SerializeToString,
+            fleet__pb2.CertificateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class EnrollmentStub:
+    """What an agent calls before it has a certificate: on a port of its own, where only the learner shows one.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Enroll = channel.unary_unary(
+                '/fedl2.fleet.v1.Enrollment/Enroll',
+                request_serializer=fleet__pb2.EnrollRequest.SerializeToString,
+                response_deserializer=fleet__pb2.CertificateReply.FromString,
+                _registered_method=True)
+
+
+class EnrollmentServicer:
+    """What an agent calls before it has a certificate: on a port of its own, where only the learner shows one.
+    """
+
+    def Enroll(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_EnrollmentServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Enroll': grpc.unary_unary_rpc_method_handler(
+                    servicer.Enroll,
+                    request_deserializer=fleet__pb2.EnrollRequest.FromString,
+                    response_serializer=fleet__pb2.CertificateReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'fedl2.fleet.v1.Enrollment', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('fedl2.fleet.v1.Enrollment', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Enrollment:
+    """What an agent calls before it has a certificate: on a port of its own, where only the learner shows one.
+    """
+
+    @staticmethod
+    def Enroll(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Enrollment/Enroll',
+            fleet__pb2.EnrollRequest.SerializeToString,
+            fleet__pb2.CertificateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class AdminStub:
     """What policyctl and the demo's display call.
@@ -384,6 +503,21 @@ class AdminStub:
                 request_serializer=fleet__pb2.GetFleetRequest.SerializeToString,
                 response_deserializer=fleet__pb2.GetFleetReply.FromString,
                 _registered_method=True)
+        self.EnrollCluster = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/EnrollCluster',
+                request_serializer=fleet__pb2.EnrollClusterRequest.SerializeToString,
+                response_deserializer=fleet__pb2.EnrollClusterReply.FromString,
+                _registered_method=True)
+        self.ListClusters = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/ListClusters',
+                request_serializer=fleet__pb2.ListClustersRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ListClustersReply.FromString,
+                _registered_method=True)
+        self.RevokeCluster = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/RevokeCluster',
+                request_serializer=fleet__pb2.RevokeClusterRequest.SerializeToString,
+                response_deserializer=fleet__pb2.RevokeClusterReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -408,6 +542,24 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EnrollCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListClusters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -425,6 +577,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetFleet,
                     request_deserializer=fleet__pb2.GetFleetRequest.FromString,
                     response_serializer=fleet__pb2.GetFleetReply.SerializeToString,
+            ),
+            'EnrollCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.EnrollCluster,
+                    request_deserializer=fleet__pb2.EnrollClusterRequest.FromString,
+                    response_serializer=fleet__pb2.EnrollClusterReply.SerializeToString,
+            ),
+            'ListClusters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListClusters,
+                    request_deserializer=fleet__pb2.ListClustersRequest.FromString,
+                    response_serializer=fleet__pb2.ListClustersReply.SerializeToString,
+            ),
+            'RevokeCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeCluster,
+                    request_deserializer=fleet__pb2.RevokeClusterRequest.FromString,
+                    response_serializer=fleet__pb2.RevokeClusterReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -509,6 +676,87 @@ class Admin:
             '/fedl2.fleet.v1.Admin/GetFleet',
             fleet__pb2.GetFleetRequest.SerializeToString,
             fleet__pb2.GetFleetReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EnrollCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/EnrollCluster',
+            fleet__pb2.EnrollClusterRequest.SerializeToString,
+            fleet__pb2.EnrollClusterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListClusters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/ListClusters',
+            fleet__pb2.ListClustersRequest.SerializeToString,
+            fleet__pb2.ListClustersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/RevokeCluster',
+            fleet__pb2.RevokeClusterRequest.SerializeToString,
+            fleet__pb2.RevokeClusterReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,129 @@
+"""The certificate authority: signs for clusters, for administrators and for the learner itself.
+
+A cluster's certificate is good for showing who calls, never for being called: an agent cannot pose as the learner.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from policy_net.exchange.identity_file import BACKDATE_SECONDS, fingerprint
+from policy_net.exchange.signing_request import new_key
+
+DAY_SECONDS = 86_400.0
+SERVER_SECONDS = 730 * DAY_SECONDS
+"""Two years. The key is made anew at each start and never written, so a shorter life would protect nothing more."""
+SERVER_BACKDATE_SECONDS = DAY_SECONDS
+"""Agents check the learner's certificate by their own clocks, which may be hours behind."""
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate as it was made."""
+
+    pem: bytes
+    fingerprint: str
+    expires_unix_seconds: float
+
+
+class Authority:
+    """Signs certificates."""
+
+    def __init__(self, certificate: x509.Certificate, key: PrivateKey) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    @property
+    def pem(self) -> bytes:
+        """The authority's own certificate."""
+        return self._certificate.public_bytes(Encoding.PEM)
+
+    def for_client(self, public_key: PublicKey, name: str, now: float, lifetime_seconds: float) -> Issued:
+        """A certificate with which `name` shows who it is; ends with the authority at the latest."""
+        ends = min(now + lifetime_seconds, self._certificate.not_valid_after_utc.timestamp())
+        certificate = self._signed(
+            public_key,
+            name,
+            [x509.DNSName(name)],
+            ExtendedKeyUsageOID.CLIENT_AUTH,
+            max(now - BACKDATE_SECONDS, self._certificate.not_valid_before_utc.timestamp()),
+            ends,
+        )
+        return Issued(certificate.public_bytes(Encoding.PEM), fingerprint(certificate), ends)
+
+    def for_server(self, names: Sequence[str], now: float) -> tuple[bytes, bytes]:
+        """A fresh key and the learner's own certificate for these DNS names and addresses (PEM)."""
+        key_pem = new_key()
+        public_key = serialization.load_pem_private_key(key_pem, None).public_key()
+        assert isinstance(public_key, ec.EllipticCurvePublicKey)  # noqa: S101  (new_key makes no other)
+        certificate = self._signed(
+            public_key,
+            "global-learner",
+            [_alternative_name(name) for name in names],
+            ExtendedKeyUsageOID.SERVER_AUTH,
+            now - SERVER_BACKDATE_SECONDS,
+            now + SERVER_SECONDS,
+        )
+        return key_pem, certificate.public_bytes(Encoding.PEM)
+
+    def _signed(
+        self,
+        public_key: PublicKey,
+        name: str,
+        alternatives: Sequence[x509.GeneralName],
+        purpose: x509.ObjectIdentifier,
+        begins: float,
+        ends: float,
+    ) -> x509.Certificate:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(self._certificate.subject)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(moment(begins))
+            .not_valid_after(moment(ends))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+            .add_extension(_key_identifier(self._certificate), critical=False)
+        )
+        return builder.sign(self._key, digest_for(self._key))
+
+
+def _key_identifier(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    try:
+        own = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        key = authority.public_key()
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)  # type: ignore[arg-type]  # checked when read
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+
+
+def digest_for(key: PrivateKey) -> hashes.SHA256 | None:
+    """The hash to sign with; EdDSA has its own."""
+    return None if isinstance(key, (ed25519.Ed25519PrivateKey, ed448.Ed448PrivateKey)) else hashes.SHA256()
+
+
+def _alternative_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def moment(unix_seconds: float) -> datetime.datetime:
+    """A moment as X.509 takes it."""
+    return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC)

@@ -1,0 +1,108 @@
+"""Where the authority comes from: made once under the state directory, or brought along by the platform's owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from global_learner.enrollment.authority import (
+    DAY_SECONDS,
+    SERVER_BACKDATE_SECONDS,
+    Authority,
+    PrivateKey,
+    digest_for,
+    moment,
+)
+from global_learner.errors import BadConfig
+from policy_net.exchange.private_files import read_private, write_private
+from policy_net.exchange.signing_request import new_key
+
+AUTHORITY_SECONDS = 3650 * DAY_SECONDS
+"""Ten years: replacing an authority means enrolling every cluster again."""
+
+
+def open_authority(folder: Path, now: float) -> Authority:
+    """The learner's own authority in a private folder; made the first time.
+
+    Raises:
+        BadConfig: its files are damaged, or others may read the key.
+        OSError: the disk refuses.
+    """
+    key_file, certificate_file = folder / "ca.key", folder / "ca.pem"
+    if not certificate_file.exists():
+        # A key that is there stays: what it signed is then still good, should only the certificate have been lost.
+        if not key_file.exists():
+            write_private(key_file, new_key())
+        write_private(certificate_file, _self_signed(_read_key(key_file), now))
+    return read_authority(certificate_file, key_file, now)
+
+
+def read_authority(certificate_file: Path, key_file: Path, now: float) -> Authority:
+    """An authority from its files (PEM).
+
+    Raises:
+        BadConfig: a file cannot be read, has expired or is not what it should be.
+        SecretExposed: others may read the key.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except OSError as error:
+        raise BadConfig(f"certificate authority: {error.filename} cannot be read ({error.strerror})") from error
+    except (ValueError, x509.InvalidVersion, x509.ExtensionNotFound, x509.DuplicateExtension) as error:
+        raise BadConfig(
+            f"certificate authority: {certificate_file} is no authority's certificate (PEM); name one, or bring it back"
+        ) from error
+    key = _read_key(key_file)
+    if certificate.not_valid_after_utc.timestamp() <= now:
+        raise BadConfig(f"certificate authority: {certificate_file} has expired; every cluster needs a new one's")
+    if not constraints.ca:
+        raise BadConfig(f"certificate authority: {certificate_file} may sign nothing (it is no CA certificate)")
+    if _public_bytes(key.public_key()) != _public_bytes(certificate.public_key()):
+        raise BadConfig(f"certificate authority: {key_file} is not the key of {certificate_file}")
+    return Authority(certificate, key)
+
+
+def _read_key(key_file: Path) -> PrivateKey:
+    try:
+        key = serialization.load_pem_private_key(read_private(key_file), None)
+    except OSError as error:
+        raise BadConfig(f"certificate authority: {key_file} cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadConfig(
+            f"certificate authority: {key_file} is no private key (PEM) without a password; name one, or bring it back"
+        ) from error
+    if not isinstance(key, PrivateKey):
+        raise BadConfig(f"certificate authority: {key_file} is a key of a kind that signs no certificates")
+    return key
+
+
+def _self_signed(key: PrivateKey, now: float) -> bytes:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedl2 fleet authority")])
+    usage = dict.fromkeys(
+        ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+         "encipher_only", "decipher_only"), False
+    )  # fmt: skip
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment(now - SERVER_BACKDATE_SECONDS))
+        .not_valid_after(moment(now + AUTHORITY_SECONDS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.KeyUsage(key_cert_sign=True, crl_sign=True, **usage), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return builder.sign(key, digest_for(key)).public_bytes(Encoding.PEM)
+
+
+def _public_bytes(key: object) -> bytes:
+    data: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]
+    return data

@@ -1,0 +1,72 @@
+"""What the learner knows of a certificate, and of a cluster's standing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a certificate is good for; never both."""
+
+    CLUSTER = "cluster"
+    ADMIN = "admin"
+
+
+class State(StrEnum):
+    """A cluster's standing."""
+
+    INVITED = "invited"
+    ENROLLED = "enrolled"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class EnrollmentRefusal(StrEnum):
+    """Why no certificate is given; metrics know exactly these words."""
+
+    UNKNOWN_TOKEN = "unknown-token"  # noqa: S105  (a word, no secret)
+    EXPIRED_TOKEN = "expired-token"  # noqa: S105
+    USED_TOKEN = "used-token"  # noqa: S105
+    WRONG_NAME = "wrong-name"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCertificate:
+    """A certificate that the learner issued."""
+
+    name: str
+    role: Role
+    expires_unix_seconds: float
+    revoked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """A cluster's standing; seconds are 0 where there is no such moment."""
+
+    cluster: str
+    state: State
+    issued_unix_seconds: float = 0.0
+    expires_unix_seconds: float = 0.0
+    fingerprint: str = ""
+    revoked_unix_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A certificate as an agent gets it; `repeated` if it had been made before and not arrived."""
+
+    pem: bytes
+    fingerprint: str
+    expires_unix_seconds: float
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A token, the only time that it is seen."""
+
+    token: str
+    expires_unix_seconds: float

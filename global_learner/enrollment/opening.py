@@ -1,0 +1,147 @@
+"""Identities of one learner, opened from its settings and its state directory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from global_learner.enrollment.administrator import ADMINISTRATOR, ensure_administrator
+from global_learner.enrollment.authority import Authority
+from global_learner.enrollment.authority_files import open_authority, read_authority
+from global_learner.enrollment.book import IdentityBook
+from global_learner.enrollment.registrar import Registrar
+from global_learner.enrollment.service import EnrollmentService
+from global_learner.errors import StateUnusable
+from global_learner.identity import Identity
+from global_learner.listener import bind, read_credentials
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.settings import IdentitySettings, LearnerSettings, split_address
+from global_learner.telemetry import Telemetry
+from policy_net.exchange.generated import fleet_pb2_grpc
+from policy_net.exchange.private_files import make_private_folder
+
+FOLDER = "identity"
+ADMINISTRATOR_FILE = "admin.pem"
+_ENROLL_OPTIONS = (("grpc.max_receive_message_length", 32 * 1024), ("grpc.so_reuseport", 0))
+_ENROLL_CONCURRENCY = 16
+"""Anybody may call: little memory, and never enough work to keep the learner from its updates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """What the services need to tell callers apart; credentials are None for plain text."""
+
+    identity: Identity
+    registrar: Registrar
+    credentials: grpc.ServerCredentials | None
+    enroll_credentials: grpc.ServerCredentials | None
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What the settings name that was made elsewhere: certificates, or an authority."""
+
+    credentials: grpc.ServerCredentials | None = None
+    authority: Authority | None = None
+
+
+def read_brought(settings: LearnerSettings, now: float) -> Brought:
+    """Read what was made elsewhere, before anything is begun.
+
+    Raises:
+        BadConfig, SecretExposed: a certificate or key cannot be used.
+    """
+    if settings.tls is not None:
+        return Brought(credentials=read_credentials(settings.tls))
+    own = settings.identity
+    if own is not None and own.ca_certificate_file is not None and own.ca_key_file is not None:
+        return Brought(authority=read_authority(own.ca_certificate_file, own.ca_key_file, now))
+    return Brought()
+
+
+@contextlib.contextmanager
+def open_identities(
+    settings: LearnerSettings,
+    brought: Brought,
+    state_dir: Path,
+    thread: RegistryThread,
+    telemetry: Telemetry,
+    clock: Callable[[], float],
+) -> Iterator[Identities]:
+    """Open the book, and the authority if there is one; the book is closed at the end.
+
+    Raises:
+        BadConfig, SecretExposed: the authority's files cannot be used.
+        StateUnusable: the folder or the book cannot.
+    """
+    folder = state_dir / FOLDER
+    try:
+        make_private_folder(folder)
+    except OSError as error:
+        raise StateUnusable(f"{folder}: cannot be used ({error.strerror}); name a state_dir of one's own") from error
+    with contextlib.closing(IdentityBook(folder)) as book:
+        credentials, enroll_credentials, authority = brought.credentials, None, brought.authority
+        if settings.identity is not None:
+            authority = authority or _own_authority(folder, clock())
+            credentials, enroll_credentials = _credentials(authority, _names(settings), clock())
+            try:
+                ensure_administrator(folder / ADMINISTRATOR_FILE, authority, book, clock())
+            except OSError as error:
+                raise StateUnusable(f"{folder}: cannot be written ({error.strerror}); free space") from error
+        admin_names = settings.tls.admin_names if settings.tls is not None else ()
+        identity = Identity(settings.authenticated, admin_names, book, issuing=authority is not None, clock=clock)
+        registrar = Registrar(
+            book,
+            thread,
+            authority,
+            settings.identity or IdentitySettings(),
+            revocable=settings.authenticated,
+            reserved=(ADMINISTRATOR, "global-learner", *_names(settings)),
+            telemetry=telemetry,
+            clock=clock,
+        )
+        yield Identities(identity, registrar, credentials, enroll_credentials)
+
+
+async def start_enrollment(settings: LearnerSettings, identities: Identities, telemetry: Telemetry) -> grpc.aio.Server:
+    """Answer on the port for enrollment, if there is one; the server, to be stopped at the end.
+
+    Raises:
+        BadConfig: the address cannot be listened on.
+    """
+    server = grpc.aio.server(options=_ENROLL_OPTIONS, maximum_concurrent_rpcs=_ENROLL_CONCURRENCY)
+    address = settings.enroll_address
+    if address is not None:
+        service = EnrollmentService(identities.registrar, telemetry)
+        fleet_pb2_grpc.add_EnrollmentServicer_to_server(service, server)
+        identities.registrar.enroll_port = bind(server, address, identities.enroll_credentials)
+        await server.start()
+    return server
+
+
+def _own_authority(folder: Path, now: float) -> Authority:
+    try:
+        return open_authority(folder, now)
+    except OSError as error:
+        raise StateUnusable(f"{folder}: cannot be written ({error.strerror}); free space") from error
+
+
+def _credentials(
+    authority: Authority, names: tuple[str, ...], now: float
+) -> tuple[grpc.ServerCredentials, grpc.ServerCredentials]:
+    """For the fleet, which must show certificates, and for enrollment, which cannot yet."""
+    pair = authority.for_server(names, now)
+    return (
+        grpc.ssl_server_credentials([pair], root_certificates=authority.pem, require_client_auth=True),
+        grpc.ssl_server_credentials([pair]),
+    )
+
+
+def _names(settings: LearnerSettings) -> tuple[str, ...]:
+    """What agents may dial; on the learner's own machine also loopback."""
+    named = settings.identity.names if settings.identity is not None else ()
+    return tuple(dict.fromkeys((*(named or (split_address(settings.listen)[0],)), "127.0.0.1", "localhost")))

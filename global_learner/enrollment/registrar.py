@@ -1,0 +1,154 @@
+"""Invites, enrolls, renews and turns out clusters: authority and book, off the event loop, counted and logged."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+import structlog
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey
+from global_learner.enrollment.book import IdentityBook
+from global_learner.enrollment.known import ClusterIdentity, Grant, Invitation
+from global_learner.enrollment.requested_key import requested_key
+from global_learner.errors import BadRequest, NoAuthority
+from global_learner.identity import checked_name
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.settings import IdentitySettings
+from global_learner.telemetry import Telemetry
+
+_log = structlog.get_logger()
+
+_MINUTE_SECONDS = 60.0
+_MAX_TOKEN_CHARACTERS = 128
+
+
+class Registrar:
+    """Answers everything about identities.
+
+    Args:
+        authority: signs; None where certificates are made elsewhere, or there are none.
+        revocable: whether certificates made elsewhere can be refused by name.
+        reserved: names that no cluster may have: administrators', the learner's own.
+    """
+
+    def __init__(
+        self,
+        book: IdentityBook,
+        thread: RegistryThread,
+        authority: Authority | None,
+        settings: IdentitySettings,
+        revocable: bool,
+        reserved: Iterable[str],
+        telemetry: Telemetry,
+        clock: Callable[[], float],
+    ) -> None:
+        self.enroll_port = 0
+        self._book = book
+        self._thread = thread
+        self._authority = authority
+        self._settings = settings
+        self._revocable = revocable
+        self._reserved = frozenset(reserved)
+        self._telemetry = telemetry
+        self._clock = clock
+
+    @property
+    def authority_pem(self) -> bytes:
+        """What certificates are checked against.
+
+        Raises:
+            NoAuthority: this learner signs none.
+        """
+        return self._signer().pem
+
+    async def invite(self, cluster: str, actor: str) -> Invitation:
+        """A one-time token for a name.
+
+        Raises:
+            BadRequest: it is no cluster name, or a reserved one.
+            NoAuthority: nobody can be enrolled here.
+        """
+        self._signer()
+        if self.enroll_port == 0:
+            raise NoAuthority("this learner enrolls nobody: identity.enroll_port is null; set it and start again")
+        if checked_name(cluster) in self._reserved:
+            raise BadRequest(f"{cluster} is the learner's or an administrator's name; name the cluster otherwise")
+        seconds = self._settings.token_minutes * _MINUTE_SECONDS
+        invitation = await self._thread.call(self._book.invite, cluster, actor, self._clock(), seconds)
+        self._count("invited", cluster, actor)
+        return invitation
+
+    async def enroll(self, cluster: str, token: str, request: bytes) -> Grant:
+        """Trade a token for a certificate.
+
+        Raises:
+            BadRequest: no cluster name, no token, or no sound request.
+            EnrollmentRefused: the token is not good, or not for this name.
+        """
+        if not 0 < len(token) <= _MAX_TOKEN_CHARACTERS:
+            raise BadRequest(f"a token of {len(token)} characters; it is none of ours")
+        checked_name(cluster)
+        key = requested_key(request)
+        grant = await self._thread.call(
+            self._book.redeem, cluster, token, _digest(key), self._clock(), lambda: self._issue(key, cluster)
+        )
+        self._count("repeated" if grant.repeated else "enrolled", cluster, cluster)
+        return grant
+
+    async def renew(self, cluster: str, presented: str, request: bytes) -> Grant:
+        """The next certificate, for the holder of the present one.
+
+        Raises:
+            BadRequest: no sound request.
+            EnrollmentRefused: the present one was revoked meanwhile.
+            NoAuthority: this learner signs none.
+        """
+        self._signer()
+        key = requested_key(request)
+        grant = await self._thread.call(
+            self._book.renew, cluster, presented, self._clock(), lambda: self._issue(key, cluster)
+        )
+        self._count("renewed", cluster, cluster)
+        return grant
+
+    async def clusters(self) -> list[ClusterIdentity]:
+        """Every cluster that was ever invited or turned out, by name."""
+        return await self._thread.call(self._book.clusters, self._clock())
+
+    async def revoke(self, cluster: str, actor: str) -> tuple[int, int]:
+        """Turn a cluster out; how many certificates and tokens were good until now.
+
+        Raises:
+            UnknownCluster: it was never enrolled.
+            NoAuthority: there are no certificates.
+        """
+        checked_name(cluster)
+        counts = (0, 0)
+        if self._authority is None:
+            if not self._revocable:
+                self._signer()
+            await self._thread.call(self._book.revoke_name, cluster, actor, self._clock())
+        else:
+            counts = await self._thread.call(self._book.revoke, cluster, actor, self._clock())
+        self._count("revoked", cluster, actor)
+        return counts
+
+    def _issue(self, key: PublicKey, cluster: str) -> Issued:
+        return self._signer().for_client(key, cluster, self._clock(), self._settings.certificate_days * DAY_SECONDS)
+
+    def _signer(self) -> Authority:
+        if self._authority is None:
+            raise NoAuthority(
+                "this learner signs no certificates: set identity in its configuration, and start it again"
+            )
+        return self._authority
+
+    def _count(self, outcome: str, cluster: str, actor: str) -> None:
+        self._telemetry.enrollments.labels(outcome).inc()
+        _log.info("identity", outcome=outcome, cluster=cluster, actor=actor)
+
+
+def _digest(key: PublicKey) -> str:
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()

@@ -1,0 +1,107 @@
+"""`policyctl cluster`: who belongs to the fleet, and who does no longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from global_learner.errors import BadConfig
+from global_learner.policyctl.client import TlsFiles
+from global_learner.policyctl.cluster_views import (
+    clusters_table,
+    enrollment_facts,
+    enrollment_table,
+    identity_facts,
+    revocation_facts,
+    revocation_table,
+)
+from global_learner.policyctl.options import (
+    LEARNER,
+    TIMEOUT_SECONDS,
+    Address,
+    Ca,
+    Certificate,
+    Debug,
+    Key,
+    Output,
+    OutputOption,
+    Timeout,
+    asked,
+    show,
+)
+from policy_net.exchange.enrollment_file import EnrollmentFile
+
+cluster_app = typer.Typer(no_args_is_help=True, help="Who belongs to the fleet.")
+
+Name = Annotated[str, typer.Argument(help="The cluster's name.")]
+
+
+@cluster_app.command("enroll")
+def enroll_cluster(
+    name: Name,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file for the cluster's agent; NAME.enrollment unless set.")
+    ] = None,
+    learner: Address = LEARNER,
+    output: OutputOption = Output.TABLE,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    ca: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+    debug: Debug = False,
+) -> None:
+    """Invite a cluster: writes a one-time token, which its agent trades for a certificate."""
+    del debug  # The error boundary looks for the flag itself.
+    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+        reply = client.enroll_cluster(name)
+    path = out or Path(f"{name}.enrollment")
+    enrollment = EnrollmentFile(
+        name, reply.token, reply.enroll_port, reply.expires_unix_seconds, reply.authority.decode()
+    )
+    try:
+        enrollment.write(path)
+    except OSError as error:
+        raise BadConfig(
+            f"{path}: cannot be written ({error.strerror}); name another file with --out. The token is lost; enrolling "
+            "again makes a new one"
+        ) from error
+    facts = enrollment_facts(enrollment, path)
+    show(output, facts, enrollment_table(facts))
+
+
+@cluster_app.command("list")
+def list_clusters(
+    learner: Address = LEARNER,
+    output: OutputOption = Output.TABLE,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    ca: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+    debug: Debug = False,
+) -> None:
+    """Every cluster that was ever invited: invited, enrolled, expired or revoked."""
+    del debug
+    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+        facts = [identity_facts(entry) for entry in client.clusters()]
+    show(output, facts, clusters_table(facts))
+
+
+@cluster_app.command("revoke")
+def revoke_cluster(
+    name: Name,
+    learner: Address = LEARNER,
+    output: OutputOption = Output.TABLE,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    ca: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+    debug: Debug = False,
+) -> None:
+    """Turn a cluster out at once: its certificates and tokens count no longer, also on open connections."""
+    del debug
+    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+        reply = client.revoke_cluster(name)
+    facts = revocation_facts(name, reply)
+    show(output, facts, revocation_table(facts))
