@@ -1,0 +1,1 @@
+"""The `set` policy: planner, beliefs and residual."""
