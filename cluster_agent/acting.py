@@ -21,6 +21,8 @@ from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.exploration import JobAwareExploration
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.default import set_policy_of
+from policy_net.set_policy.policy import SetPolicy
+from policy_net.throughput.beliefs import Beliefs
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,11 @@ class Candidate:
     identity: Identity
     spec: PolicySpec | None = None
     weights: Weights | None = None
+
+    @property
+    def beliefs(self) -> Beliefs | None:
+        """What the policy believes of speeds, where that outlives it; None for those that start anew every time."""
+        return self.policy.beliefs if isinstance(self.policy, SetPolicy) else None
 
 
 class CandidateFactory:
@@ -124,6 +131,9 @@ class Office:
         with self._lock:
             successor, self._successor = self._successor, None
         if successor is not None:
+            inherited = self._holder.beliefs
+            if inherited is not None and successor.beliefs is not None:
+                successor.beliefs.restore(inherited.snapshot())  # what this cluster has seen outlives a version
             self._holder = successor
         policy = self._holder.policy
         if isinstance(policy, LearnedPolicy):
