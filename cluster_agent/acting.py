@@ -15,10 +15,14 @@ import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
+from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights, weights_to_bytes
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.exploration import JobAwareExploration
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
+from policy_net.set_policy.default import set_policy_of
+from policy_net.set_policy.policy import SetPolicy
+from policy_net.throughput.beliefs import Beliefs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,11 @@ class Candidate:
     spec: PolicySpec | None = None
     weights: Weights | None = None
 
+    @property
+    def beliefs(self) -> Beliefs | None:
+        """What the policy believes of speeds, where that outlives it; None for those that start anew every time."""
+        return self.policy.beliefs if isinstance(self.policy, SetPolicy) else None
+
 
 class CandidateFactory:
     """Builds policies the way this agent is configured to use them."""
@@ -72,7 +81,11 @@ class CandidateFactory:
             PolicyFileError: it cannot be used.
         """
         content = parse_policy_file(data, identity.name)
-        return self._learned(content.spec, content.weights, replace(identity, digest=digest_of(data)))
+        identity = replace(identity, digest=digest_of(data))
+        if isinstance(content.spec, SetSpec):
+            # It schedules, and learns its beliefs here; the learner does not train such policies yet, hence no spec.
+            return Candidate(set_policy_of(content, identity.name), identity)
+        return self._learned(content.network_spec, content.weights, identity)
 
     def from_head(self, spec: PolicySpec, weights: Weights, step: int) -> Candidate:
         """The learner's head at a step."""
@@ -118,6 +131,9 @@ class Office:
         with self._lock:
             successor, self._successor = self._successor, None
         if successor is not None:
+            inherited = self._holder.beliefs
+            if inherited is not None and successor.beliefs is not None:
+                successor.beliefs.restore(inherited.snapshot())  # what this cluster has seen outlives a version
             self._holder = successor
         policy = self._holder.policy
         if isinstance(policy, LearnedPolicy):

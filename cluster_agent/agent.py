@@ -125,8 +125,9 @@ class Agent:
     def _build_loop(self) -> DecisionLoop:
         settings = self._settings
         beliefs = OnlineFit()
-        memory = AgentMemory(settings.state_dir, beliefs)
         deadline_seconds = settings.guard.deadline_ms / 1000.0
+        asker = DeadlineAsker(deadline_seconds, time.perf_counter)
+        memory = AgentMemory(settings.state_dir, beliefs, lambda: None if asker.busy else self._office.holder.beliefs)
         fallback = build_policy(settings.guard.fallback, PolicyContext(seed=settings.policy.seed))
         record = settings.decision_log
         log = DecisionLog(settings.state_dir, record.max_bytes, record.keep) if record.enabled else None
@@ -134,7 +135,7 @@ class Agent:
             backend=self._backend,
             office=self._office,
             guard=Guard(fallback, deadline_seconds, memory.interventions),
-            asker=DeadlineAsker(deadline_seconds, time.perf_counter),
+            asker=asker,
             reward=BelievedReward(settings.learning.actor_critic.reward, beliefs),
             memory=memory,
             telemetry=self._telemetry,

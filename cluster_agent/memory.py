@@ -7,7 +7,7 @@ the same decision again under the next number.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cluster_agent.errors import StateDamaged
@@ -26,28 +26,44 @@ MEMORY = "agent.json"
 class AgentMemory:
     """Counts and beliefs on disk."""
 
-    def __init__(self, state_dir: Path, beliefs: Beliefs) -> None:
+    def __init__(
+        self, state_dir: Path, beliefs: Beliefs, acting_beliefs: Callable[[], Beliefs | None] = lambda: None
+    ) -> None:
         """Read what an earlier life left, if there was one.
+
+        Args:
+            beliefs: those of the reward.
+            acting_beliefs: those that the policy in office plans on; None if it has none, or is busy with them. What
+                was kept of them last is kept until there are others.
 
         Raises:
             StateDamaged: the file cannot be read back.
         """
         self._path = state_dir / MEMORY
         self._beliefs = beliefs
+        self._acting_beliefs = acting_beliefs
         saved = read_json(self._path) or {"decisions": 0, "interventions": {}, "beliefs": {}}
         try:
             self.decisions = int(saved["decisions"])
             self.interventions: dict[str, int] = dict(saved["interventions"])
             beliefs.restore(saved["beliefs"])
+            self._acting_snapshot: dict[str, object] | None = saved.get("acting_beliefs")
+            acting = acting_beliefs()
+            if acting is not None and self._acting_snapshot is not None:
+                acting.restore(self._acting_snapshot)
         except (KeyError, TypeError, ValueError, BadInput) as error:
             raise StateDamaged(f"{self._path}: damaged ({error}); remove it to start afresh") from error
 
     def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
         """Keep the counts and what is believed now."""
+        acting = self._acting_beliefs()
+        if acting is not None:
+            self._acting_snapshot = acting.snapshot()
         content = {
             "decisions": decisions,
             "interventions": dict(interventions),
             "beliefs": self._beliefs.snapshot(),
+            "acting_beliefs": self._acting_snapshot,
         }
         write_json(self._path, content)
 

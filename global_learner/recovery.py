@@ -89,12 +89,12 @@ def _recover(
     publications, replayed = _replay(state, head, card.spec_digest, settings.publish.every_steps)
     for due in publications:
         if due.head_step > newest.head_step:
-            _publish(registry, due, first.spec, settings.publish.auto_assign)
+            _publish(registry, due, first.network_spec, settings.publish.auto_assign)
     if replayed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         write_snapshot(state.snapshots, Snapshot(card.spec_digest, head.state, head.ledger.to_json(), counters))
     cut_log(state.log, state.receipts, head.step, with_newest=True)
-    return Recovered(first.spec, head, counters, replayed)
+    return Recovered(first.network_spec, head, counters, replayed)
 
 
 def _publish(registry: Registry, due: Publication, spec: PolicySpec, assign_all: bool) -> None:

@@ -51,7 +51,7 @@ async def serve(settings: LearnerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     initial = read_policy_file(settings.initial_policy)
-    options = _options(settings, initial.spec)
+    options = _options(settings, initial.network_spec)
     check_free("listen", settings.listen)
     _check_port_file(settings.port_file)
     if settings.telemetry.http_listen is not None:

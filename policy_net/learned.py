@@ -22,10 +22,12 @@ from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext,
 from policy_net.encoding import BatchEncoder
 from policy_net.errors import UnknownPolicy
 from policy_net.exchange.policy_file import read_policy_file
+from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.network import ActingNetwork
 from policy_net.placement.capacity import open_capacity
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
+from policy_net.set_policy.default import set_policy_of
 
 
 class ActingMode(StrEnum):
@@ -227,4 +229,6 @@ def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
         names = ", ".join(policy_names())
         raise UnknownPolicy(f"unknown policy {name_or_path!r}: no such file, and not one of {names}")
     content = read_policy_file(path)
-    return LearnedPolicy(content.spec, content.weights, seed=context.seed, label=path.name)
+    if isinstance(content.spec, SetSpec):
+        return set_policy_of(content, path.name)
+    return LearnedPolicy(content.network_spec, content.weights, seed=context.seed, label=path.name)

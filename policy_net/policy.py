@@ -31,8 +31,8 @@ class SchedulerPolicy(Protocol):
         ...
 
 
-DEFAULT_POLICY = "marginal"
-"""The policy that fedl2 proposes where nobody names one: the strongest that needs no training."""
+DEFAULT_POLICY = "set"
+"""The policy that fedl2 proposes where nobody names one: trained, and ready to use as it ships."""
 
 PolicyFactory = Callable[[PolicyContext], SchedulerPolicy]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.policy import policy_factory, policy_names
+from policy_net.set_policy.default import DEFAULT_SET_FILE, build_set
 
 WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.simulation.replay")
 LEARNED_MODULE = "policy_net.learned"
@@ -27,9 +28,10 @@ def policy_version(policy: str, given: Path | None = None) -> str:
     Raises:
         OSError: a file cannot be read.
     """
-    registered = policy in policy_names()
-    code = code_digest((*WORLD_MODULES, policy_factory(policy).__module__ if registered else LEARNED_MODULE))
-    files = [path for path in (None if registered else Path(policy), given) if path is not None]
+    factory = policy_factory(policy) if policy in policy_names() else None
+    code = code_digest((*WORLD_MODULES, LEARNED_MODULE if factory is None else factory.__module__))
+    of_policy = Path(policy) if factory is None else DEFAULT_SET_FILE if factory is build_set else None
+    files = [path for path in (of_policy, given) if path is not None]
     return "-".join([code, *(hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files)])
 
 

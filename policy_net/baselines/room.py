@@ -22,6 +22,11 @@ class Room:
         self._capacity: Capacity | None = None if state.capacity_mode is CapacityMode.POOLED else open_capacity(state)
         self._refused: dict[tuple[Resources, Resources], list[Allocation]] = {}
 
+    @property
+    def free(self) -> tuple[int, int]:
+        """CPU in millicores and GPUs that nobody holds, by the cluster's sums."""
+        return self._free_cpu, self._free_gpu
+
     def decision(self) -> Decision:
         """What the jobs hold, as a decision."""
         return Decision(

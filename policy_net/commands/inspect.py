@@ -15,6 +15,8 @@ from policy_net.command_options import Debug
 from policy_net.commands.output import Output, OutputFormat
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
+from policy_net.exchange.set_spec import SET_INPUTS, SetSpec
+from policy_net.exchange.spec import PolicySpec
 
 
 def inspect(
@@ -54,11 +56,18 @@ def describe(file: Path) -> dict[str, Any]:
         "policy": content.spec.policy,
         "spec_digest": content.spec.digest,
         "parameters": content.spec.parameter_count,
-        "features": content.spec.feature_count,
-        "actions": content.spec.action_count,
+        **_shape_of(content.spec),
+        "priors": len(content.priors),
         "spec": content.spec.model_dump(mode="json"),
         "card": dict(content.card),
     }
+
+
+def _shape_of(spec: PolicySpec | SetSpec) -> dict[str, int]:
+    """How many numbers go in, and how many actions come out; a `set` policy takes any number of jobs."""
+    if isinstance(spec, SetSpec):
+        return {"features": SET_INPUTS}
+    return {"features": spec.feature_count, "actions": spec.action_count}
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -22,7 +22,9 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from policy_net.errors import PolicyFileError
+from policy_net.exchange.set_spec import SET, SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights, split_weights
+from policy_net.exchange.statistics import SpeedStatistic, statistics_from_rows, statistics_to_rows
 
 FORMAT = "fedl2-policy-1"
 _HEADER_LENGTH_BYTES = 8
@@ -30,16 +32,37 @@ _HEADER_LENGTH_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """The content of a policy file."""
+    """The content of a policy file.
 
-    spec: PolicySpec
+    Attributes:
+        priors: what is believed of speeds before a cluster has seen any; empty for kinds of policies without beliefs.
+    """
+
+    spec: PolicySpec | SetSpec
     weights: Weights
     card: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    priors: tuple[SpeedStatistic, ...] = ()
+
+    @property
+    def network_spec(self) -> PolicySpec:
+        """The spec of a `dl2` policy, which is what learns online.
+
+        Raises:
+            PolicyFileError: the policy is of another kind.
+        """
+        if not isinstance(self.spec, PolicySpec):
+            raise PolicyFileError(
+                f"the file holds a {self.spec.policy!r} policy, which schedules but does not learn online yet;"
+                " use a dl2 policy here"
+            )
+        return self.spec
 
     def to_bytes(self) -> bytes:
         """The file's bytes; the same content gives the same bytes."""
         # One key only: safetensors writes several in an order of its own, and a version's digest must be reproducible.
-        content = {"spec": self.spec.model_dump(mode="json"), "card": dict(self.card)}
+        content: dict[str, Any] = {"spec": self.spec.model_dump(mode="json"), "card": dict(self.card)}
+        if self.priors:  # only then, so that files without them keep their digests
+            content["priors"] = statistics_to_rows(self.priors)
         metadata = {FORMAT: json.dumps(content, sort_keys=True, separators=(",", ":"))}
         tensors = {name: np.ascontiguousarray(view) for name, view in split_weights(self.weights, self.spec).items()}
         return save_tensors(tensors, metadata)
@@ -58,7 +81,8 @@ def parse_policy_file(data: bytes, source: str) -> PolicyFile:
     """
     content = _content(data, source)
     try:
-        spec = PolicySpec.from_json(json.dumps(content.get("spec")))
+        spec = _spec_of(content.get("spec"))
+        priors = statistics_from_rows(content.get("priors", []))
     except PolicyFileError as error:
         raise PolicyFileError(f"{source}: {error}") from error
     try:
@@ -75,7 +99,12 @@ def parse_policy_file(data: bytes, source: str) -> PolicyFile:
     weights: Weights = np.concatenate(pieces)
     if not np.isfinite(weights).all():
         raise PolicyFileError(f"{source}: the weights hold NaN or infinity; the file cannot be used")
-    return PolicyFile(spec, weights, content.get("card", {}))
+    return PolicyFile(spec, weights, content.get("card", {}), priors)
+
+
+def _spec_of(entry: object) -> PolicySpec | SetSpec:
+    kind = SetSpec if isinstance(entry, dict) and entry.get("policy") == SET else PolicySpec
+    return kind.from_json(json.dumps(entry))
 
 
 def _content(data: bytes, source: str) -> dict[str, Any]:

@@ -31,10 +31,34 @@ OTHER_TYPE = "other"
 """The reserved type of every job whose model is not in the vocabulary; always column 0."""
 
 
-class PolicySpec(BaseModel):
-    """The shape and meaning of a `dl2` policy's weights; frozen, compared by `digest`."""
+class WeightSpec(BaseModel):
+    """What every kind of policy says of its weights; frozen, compared by `digest`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    policy: str
+
+    def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Names and shapes of all tensors, in the order of the flat vector."""
+        raise NotImplementedError
+
+    @property
+    def parameter_count(self) -> int:
+        """Length of the flat weight vector."""
+        return sum(prod(shape) for _, shape in self.layout())
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no spaces."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, hex."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+class PolicySpec(WeightSpec):
+    """The shape and meaning of a `dl2` policy's weights."""
 
     policy: str = "dl2"
     jobs_per_batch: int = Field(20, ge=1, le=1024, description="J: how many jobs one forward pass sees")
@@ -76,20 +100,6 @@ class PolicySpec(BaseModel):
                 yield f"{net}.{layer}.weight", (width, inputs)
                 yield f"{net}.{layer}.bias", (width,)
 
-    @property
-    def parameter_count(self) -> int:
-        """Length of the flat weight vector."""
-        return sum(prod(shape) for _, shape in self.layout())
-
-    def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON, hex."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
-
     @classmethod
     def from_json(cls, text: str) -> PolicySpec:
         """Read a spec.
@@ -120,7 +130,7 @@ def weights_to_bytes(weights: Weights) -> bytes:
     return np.ascontiguousarray(weights, dtype="<f4").tobytes()
 
 
-def weights_from_bytes(data: bytes, spec: PolicySpec) -> Weights:
+def weights_from_bytes(data: bytes, spec: WeightSpec) -> Weights:
     """A read-only flat vector on `data`.
 
     Raises:
@@ -132,7 +142,7 @@ def weights_from_bytes(data: bytes, spec: PolicySpec) -> Weights:
     return np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
 
 
-def split_weights(weights: Weights, spec: PolicySpec) -> dict[str, NDArray[np.float32]]:
+def split_weights(weights: Weights, spec: WeightSpec) -> dict[str, NDArray[np.float32]]:
     """Named views into the flat vector, in the layout's order.
 
     Raises:

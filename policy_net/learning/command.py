@@ -19,10 +19,12 @@ from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_ro
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, check_writable, digest_of, read_policy_file, write_policy_file
+from policy_net.exchange.set_spec import SET
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
 from policy_net.learning.episodes import Episode, endless_episodes
 from policy_net.learning.imitation import demonstrate, imitate, watch
 from policy_net.learning.offline import OfflineSettings, train_offline
+from policy_net.learning.set_command import SetTraining
 from policy_net.learning.settings import ActorCriticSettings, ImitationSettings, RewardKind
 from policy_net.network import initial_weights
 from policy_net.policy import build_policy
@@ -43,8 +45,13 @@ def train(
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the policy file goes.")],
     world: WorldOptions,
-    policy: Annotated[str, typer.Option("--policy", help="The kind of policy to train: dl2.")] = "dl2",
-    steps: Annotated[int, typer.Option("--steps", min=0, help="Actor-critic updates; 0 is the warm start alone.")] = 0,
+    policy: Annotated[str, typer.Option("--policy", help="The kind of policy to train: dl2 or set.")] = "dl2",
+    steps: Annotated[
+        int,
+        typer.Option(
+            "--steps", min=0, help="Actor-critic updates, of a set policy generations; 0 leaves the start as it is."
+        ),
+    ] = 0,
     teacher: Annotated[
         str | None, typer.Option("--imitate", metavar="NAME", help="Warm start: imitate this scheduler first.")
     ] = None,
@@ -67,8 +74,8 @@ def train(
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
     del debug  # the error boundary looks for the flag itself
-    if policy != "dl2":
-        raise BadInput(f"--policy {policy}: only dl2 can be trained so far")
+    if policy not in ("dl2", SET):
+        raise BadInput(f"--policy {policy}: use dl2 or {SET}")
     for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
         if value is not None and not math.isfinite(value):
             raise BadInput(f"--{option} is {value}; use a finite number")
@@ -82,6 +89,13 @@ def train(
     for source in workload:
         warn_of_malformed_rows(load(source, 0)[0])  # bad input is said before any work is done
     check_writable(out)
+    if policy == SET:
+        given = {"imitate": teacher, "jobs-per-batch": jobs_per_batch, "from": start}
+        for option in (name for name, value in given.items() if value is not None):
+            raise BadInput(f"--{option} is for dl2 policies; leave it out with --policy {SET}")
+        training = SetTraining(workload, load, truth, effect, world.seed, steps, max_seconds)
+        write_policy_file(out, training.run(Console(stderr=True)))
+        return
     spec, weights, parent = _beginning(start, jobs_per_batch, world.seed)
     console = Console(stderr=True)
     card: dict[str, Any] = {"workloads": workload, "seed": world.seed, "parent": parent}
@@ -140,11 +154,10 @@ def _beginning(start: Path | None, jobs_per_batch: int | None, seed: int) -> tup
         spec = PolicySpec(jobs_per_batch=jobs_per_batch or DEFAULT_JOBS_PER_BATCH, job_types=(OTHER_TYPE, *MODEL_NAMES))
         return spec, initial_weights(spec, seed), None
     content = read_policy_file(start)
-    if jobs_per_batch not in (None, content.spec.jobs_per_batch):
-        raise BadInput(
-            f"--jobs-per-batch {jobs_per_batch}: {start} was made for {content.spec.jobs_per_batch}; leave it out"
-        )
-    return content.spec, content.weights, digest_of(content.to_bytes())
+    spec = content.network_spec
+    if jobs_per_batch not in (None, spec.jobs_per_batch):
+        raise BadInput(f"--jobs-per-batch {jobs_per_batch}: {start} was made for {spec.jobs_per_batch}; leave it out")
+    return spec, content.weights, digest_of(content.to_bytes())
 
 
 def _warm_start(

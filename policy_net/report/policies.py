@@ -28,6 +28,7 @@ _LABELS = {
     "optimus-authors": "Optimus, authors’ code",
     "marginal": "Marginal",
     "oracle": "Oracle",
+    "set": "Set",
 }
 
 _WORDS = {
@@ -51,7 +52,9 @@ _WORDS = {
     "optimus-authors": "Optimus as DL2’s authors published it.",
     "marginal": "every further task goes to the job whose remaining time it shortens most in proportion, looking past"
     " sizes that do not help by themselves. Uses what is known of the work left; learns the speeds while the jobs run.",
-    "oracle": "the same with the true speeds, which no real scheduler knows: how far one could get.",
+    "set": "like Marginal, with what a trained model adds about who comes first, and speeds observed in"
+    " simulation to start from. Uses what is known of the work left; learns the speeds while the jobs run.",
+    "oracle": "like Marginal, but told the true speeds, which no real scheduler knows: how far one could get.",
 }
 
 

@@ -15,9 +15,9 @@ Source: Gaussian-process regression (Rasmussen & Williams 2006, algorithm 2.1); 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from policy_net.domain import JobKind
+from policy_net.domain import Job, JobKind
+from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.form import FORMS, SIDE, SpeedForm
 from policy_net.throughput.type_belief import FARTHEST, NOISE, Cell, Cells, TypeBelief, cell_rows, read_cells
@@ -36,6 +37,10 @@ OPTIMISM = 1.0
 """Standard deviations by which a belief is raised; 0.75 and 1.25 were worse."""
 SCALE_SD = 3.0
 """Of the log of a type's scale: nothing is known of it before the first observation."""
+LOCAL_SCALE_SD = 0.5
+"""Of the log of a type's scale here against what other clusters reported: other GPUs, other batches."""
+LOCAL_CELL_SD = 0.03
+"""Of the log of a split's speed here against what others reported, beside the scale."""
 SMOOTH_LENGTH = 1.5
 """Over which the smooth deviation changes, in log p and log w: a factor of 4.5 in the number of tasks."""
 
@@ -76,12 +81,20 @@ class _Prior:
         mean: log of the prior's speeds, shape (n,).
         smooth: covariance of all but the cells' own effects, shape (n, n).
         position: of a cell (PSs, workers) among the n.
+        of_type: whether it is of one type, from the reports of others, and so also knows the scale.
     """
 
     spread: Spread
     mean: Array
     smooth: Array
     position: dict[tuple[int, int], int]
+    of_type: bool = False
+
+    @cached_property
+    def sd_of_shape(self) -> Array:
+        """Standard deviation in every cell, without that of the scale, of a type of which others have reported."""
+        variance = self.smooth.diagonal() + self.spread.cell**2 - LOCAL_SCALE_SD**2
+        return np.sqrt(np.maximum(variance, 0.0))
 
 
 @cache
@@ -97,6 +110,29 @@ def _prior_of(kind: JobKind) -> _Prior:
     return _Prior(spread, mean, smooth, position)
 
 
+@lru_cache(maxsize=256)  # a policy that is built again and again, as in training, would spend its time here
+def prior_of_type(statistics: tuple[SpeedStatistic, ...]) -> _Prior:
+    """The process that other clusters' reports on one type leave: their posterior, widened by what may differ here.
+
+    Raises:
+        ValueError: there is no report.
+    """
+    if not statistics:
+        raise ValueError("a prior of a type needs at least one report")
+    kind = statistics[0].kind
+    general = _prior_of(kind)
+    seen = np.array([general.position[entry.ps, entry.workers] for entry in statistics])
+    noise = np.array([NOISE**2 / entry.count for entry in statistics])
+    residual = np.array([entry.mean_log_speed for entry in statistics]) - general.mean[seen]
+    unit = float(np.average(residual, weights=1 / (general.spread.smooth**2 + noise)))
+    covariance = general.smooth + general.spread.cell**2 * np.eye(len(general.mean))
+    lower = np.linalg.cholesky(covariance[np.ix_(seen, seen)] + np.diag(noise))
+    explained = solve_triangular(lower, covariance[seen], lower=True, check_finite=False)
+    mean = general.mean + unit + explained.T @ solve_triangular(lower, residual - unit, lower=True, check_finite=False)
+    left = covariance - explained.T @ explained + LOCAL_SCALE_SD**2
+    return _Prior(replace(general.spread, cell=LOCAL_CELL_SD), mean, left, general.position, of_type=True)
+
+
 class TypeProcess(TypeBelief):
     """One type's process; the fit is the cells that it was conditioned on, and what follows from them."""
 
@@ -105,6 +141,18 @@ class TypeProcess(TypeBelief):
     def __init__(self, form: SpeedForm) -> None:
         super().__init__(form)
         self._conditioned_on: Cells = {}
+        self._prior = _prior_of(form.kind)
+        self._sd = np.zeros((SIDE, SIDE))
+
+    def deviation(self, ps: int, workers: int) -> float:
+        """Standard deviation of the log speed with one split as of the last fit, at most 1."""
+        self.grid()
+        return float(self._sd[ps, workers])
+
+    def start_from(self, prior: _Prior) -> None:
+        """Take another prior than that of the kind."""
+        self._prior = prior
+        self._grid = None
 
     def _fit(self) -> None:
         self._conditioned_on = {
@@ -115,7 +163,7 @@ class TypeProcess(TypeBelief):
 
     def posterior(self) -> tuple[Array, Array]:
         """Mean and standard deviation of the log speed in every cell of the form, shape (n,), as of the last fit."""
-        prior = _prior_of(self.form.kind)
+        prior = self._prior
         spread = prior.spread
         variance = prior.smooth.diagonal() + spread.cell**2
         if not self._conditioned_on:
@@ -127,7 +175,8 @@ class TypeProcess(TypeBelief):
         noise = NOISE**2 / counts
         # The mean of the log lies below the log of the mean, by half the variance.
         residual = np.log(speeds) - noise / 2 - prior.mean[seen]
-        unit = np.average(residual, weights=1 / (spread.smooth**2 + noise))
+        # What others have reported of a type says its scale too, so that a few noisy reports here only correct it.
+        unit = 0.0 if prior.of_type else np.average(residual, weights=1 / (spread.smooth**2 + noise))
         farthest = math.log(FARTHEST)
         residual = np.clip(residual - unit, -farthest, farthest)
         own = np.arange(len(seen))
@@ -143,6 +192,9 @@ class TypeProcess(TypeBelief):
 
     def _fitted_speeds(self) -> Array:
         mean, sd = self.posterior()
+        self._sd = self.on_grid(np.minimum(sd, 1.0))
+        if self._prior.of_type and not self._conditioned_on:
+            return self.on_grid(np.exp(mean + OPTIMISM * self._prior.sd_of_shape))
         # Nothing is known of the scale of a type of which no speed was seen: that is no reason to expect much of it.
         return self.on_grid(np.exp(mean + OPTIMISM * sd) if self._conditioned_on else np.exp(mean))
 
@@ -167,8 +219,66 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
 
     optimistic = True
 
-    def __init__(self) -> None:
+    def __init__(self, priors: Sequence[SpeedStatistic] = ()) -> None:
+        """`priors` are what other clusters have reported; without, every type starts from the prior of its kind."""
         super().__init__(TypeProcess)
+        by_type: dict[str, list[SpeedStatistic]] = {}
+        for entry in priors:
+            by_type.setdefault(entry.job_type, []).append(entry)
+        self._priors = {
+            job_type: (entries[0].kind, prior_of_type(tuple(entries))) for job_type, entries in by_type.items()
+        }
+        self._begin_from_priors()
+
+    def introduce(self, jobs: Iterable[Job]) -> None:
+        """See `Beliefs`; reports on a type of another kind are of another type, and forgotten."""
+        for job in jobs:
+            if job.job_type in self._kinds:
+                continue
+            self._kinds[job.job_type] = job.kind
+            prior = self._priors.get(job.job_type)
+            if prior is not None and prior[0] is not job.kind:
+                del self._priors[job.job_type]
+                if not self._types[job.job_type].count:
+                    del self._types[job.job_type]
+
+    def restore(self, snapshot: Mapping[str, object]) -> None:
+        """See `Beliefs`; the priors stay those of this object."""
+        super().restore(snapshot)
+        self._begin_from_priors()
+
+    def deviation(self, job_type: str, ps: int, workers: int) -> float:
+        """Standard deviation of the log of a type's speed with one split, as of the last fit."""
+        process = self._types.get(job_type)
+        if process is None:
+            spread = SPREADS[self._kinds.get(job_type, JobKind.PS)]
+            return math.hypot(spread.smooth, spread.cell)
+        return process.deviation(ps, workers)
+
+    def statistics(self) -> tuple[SpeedStatistic, ...]:
+        """What was observed here, and nothing from the priors, as it may be told to others; sorted."""
+        return tuple(
+            SpeedStatistic(
+                job_type,
+                process.form.kind,
+                ps,
+                workers,
+                # As in `posterior`: the mean of the log lies below the log of the mean.
+                math.log(cell.samples / cell.seconds) - NOISE**2 / cell.count / 2,
+                cell.count,
+            )
+            for job_type, process in sorted(self._types.items())
+            for (ps, workers), cell in sorted(process.cells.items())
+            if cell.samples > 0
+        )
+
+    def _begin_from_priors(self) -> None:
+        for job_type, (kind, prior) in self._priors.items():
+            process = self._types.get(job_type)
+            if process is None:
+                process = self._types[job_type] = TypeProcess(FORMS[kind])
+            if process.form.kind is kind:
+                process.start_from(prior)
 
     def posterior(self, job_type: str) -> tuple[Array, Array]:
         """What is believed without optimism, as of the last fit.

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from sample_policies import build_event_driven, build_job_selection
 
-import policy_net.baselines  # noqa: F401  (registers the names)
+import policy_net.baselines
+import policy_net.set_policy  # noqa: F401  (registers its name)
 from policy_net.domain import Allocation, CapacityMode, JobKind, PolicyContext, Resources
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.simulation.environment import DecideOn, Environment

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_policies import build_event_driven, build_job_selection
 
-import policy_net.baselines  # noqa: F401  (registers the names)
+import policy_net.baselines
+import policy_net.set_policy  # noqa: F401  (registers its name)
 from policy_net.domain import (
     SUSPENDED,
     Allocation,

@@ -38,6 +38,22 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, capsys, wo
     assert not list(tmp_path.iterdir())
 
 
+def test_a_set_policy_is_trained_without_jobs_per_batch_and_says_whether_its_residual_paid(
+    tmp_path: Path, monkeypatch
+) -> None:
+    for name in ("PRIOR_WORLDS", "WORLDS_PER_CLUSTER"):
+        monkeypatch.setattr(f"policy_net.learning.set_training.{name}", 1)
+    monkeypatch.setattr("policy_net.learning.set_command.VALIDATION_WORLDS", 2)
+    out = tmp_path / "mine.safetensors"
+    words = ("--policy", "set", "--workload", "dl2:jobs=4,seed=1", "--steps", "1", "--out", str(out))
+    assert cli_errors.run(app, "policy-net", ["train", *words]) == 0
+    content = read_policy_file(out)
+    assert content.priors
+    assert content.card["generations"] == 1
+    assert content.weights.any() == content.card["residual_published"]
+    assert _train("--policy", "set", "--out", str(out)) == 2  # it has --jobs-per-batch, which is dl2's
+
+
 def test_an_unwritable_file_is_found_out_before_the_work(tmp_path: Path, capsys, monkeypatch) -> None:
     def work(*_arguments: object, **_settings: object) -> None:
         raise AssertionError("worked before it looked")

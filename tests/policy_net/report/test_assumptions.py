@@ -9,7 +9,7 @@ from policy_net.report.comparison import Comparison
 from policy_net.simulation.environment import DecideOn, NodeChange, PlacementStrategy
 from policy_net.simulation.workload import JobSpec, Workload
 
-HOURS = {"fifo": [2.0, 2.0], "marginal": [1.0, 1.0]}
+HOURS = {"fifo": [2.0, 2.0], "set": [1.0, 1.0]}
 
 
 def _with_jobs(comparison: Comparison, *jobs: JobSpec) -> str:

@@ -1,0 +1,67 @@
+"""What the weights of a `set` policy are for: any number of jobs, every one through the same small network.
+
+The network turns a job's ratios, and their products with contention, into a tilt of the planner's scores; see
+`policy_net.set_policy`. There are no job types in it and no J, so one set of weights serves clusters of every size.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from pydantic import Field, ValidationError, model_validator
+
+from policy_net.errors import PolicyFileError
+from policy_net.exchange.spec import WeightSpec
+
+SET = "set"
+
+SET_FEATURE_VERSION = 1
+"""Raised whenever the meaning of an input changes."""
+
+SET_INPUTS = 21
+"""Numbers that the network sees of a job."""
+
+SET_OUTPUTS = 2
+"""Priority and steepness of a job."""
+
+
+class SetSpec(WeightSpec):
+    """The shape and meaning of a `set` policy's weights."""
+
+    policy: str = SET
+    hidden: tuple[int, ...] = Field((), description="widths of the hidden layers; none makes it linear")
+    bound: float = Field(1.5, gt=0.0, le=10.0, description="largest size of a tilt, in nats of a score")
+    set_feature_version: int = SET_FEATURE_VERSION
+
+    @model_validator(mode="after")
+    def _widths_are_sane(self) -> SetSpec:
+        if any(width < 1 or width > 4096 for width in self.hidden):
+            raise ValueError("hidden widths must lie between 1 and 4096")
+        return self
+
+    def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Names and shapes of all tensors, in the order of the flat vector."""
+        tensors: list[tuple[str, tuple[int, ...]]] = []
+        for layer, (inputs, width) in enumerate(itertools.pairwise((SET_INPUTS, *self.hidden, SET_OUTPUTS))):
+            tensors += [(f"residual.{layer}.weight", (width, inputs)), (f"residual.{layer}.bias", (width,))]
+        return tuple(tensors)
+
+    @classmethod
+    def from_json(cls, text: str) -> SetSpec:
+        """Read a spec.
+
+        Raises:
+            PolicyFileError: the text is no spec that this program reads.
+        """
+        try:
+            spec = cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "spec"
+            raise PolicyFileError(f"policy spec, {where}: {first['msg']}") from error
+        if spec.policy != SET or spec.set_feature_version != SET_FEATURE_VERSION:
+            raise PolicyFileError(
+                f"policy spec is for {spec.policy!r} with feature version {spec.set_feature_version};"
+                f" this program reads {SET!r} with feature version {SET_FEATURE_VERSION}"
+            )
+        return spec

@@ -1,0 +1,99 @@
+"""What clusters tell one another about speeds: per job type and split, the mean log speed and how often it was seen.
+
+Nothing else about jobs ever travels: no names, users, times or sizes. Counts are capped where many reports are merged,
+so that no cluster's history drowns another's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
+from policy_net.errors import PolicyFileError
+
+LONGEST_TYPE_NAME = 128
+LARGEST_LOG_SPEED = 50.0
+MOST_STATISTICS = 100_000
+"""Rows of one file: 256 splits of hundreds of types."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedStatistic:
+    """What was seen of one job type with one split.
+
+    Attributes:
+        mean_log_speed: mean of the natural logarithm of the speed in samples/s.
+        count: how many intervals it is the mean of.
+    """
+
+    job_type: str
+    kind: JobKind
+    ps: int
+    workers: int
+    mean_log_speed: float
+    count: int
+
+    def __post_init__(self) -> None:
+        sound = (
+            0 < len(self.job_type) <= LONGEST_TYPE_NAME
+            and 1 <= self.workers <= MAX_TASKS_PER_ROLE
+            and (1 <= self.ps <= MAX_TASKS_PER_ROLE if self.kind.uses_ps else self.ps == 0)
+            and math.isfinite(self.mean_log_speed)
+            and abs(self.mean_log_speed) <= LARGEST_LOG_SPEED
+            and self.count >= 1
+        )
+        if not sound:
+            raise ValueError(f"impossible speed statistic {self}")
+
+
+def merged(statistics: Iterable[SpeedStatistic], *, most_count: int) -> tuple[SpeedStatistic, ...]:
+    """One statistic per type and split, weighted by counts, each capped at `most_count`; sorted.
+
+    A type that is reported with two kinds keeps that of its first report.
+    """
+    kinds: dict[str, JobKind] = {}
+    sums: dict[tuple[str, int, int], tuple[float, int]] = {}
+    for entry in statistics:
+        if kinds.setdefault(entry.job_type, entry.kind) is not entry.kind:
+            continue
+        key = (entry.job_type, entry.ps, entry.workers)
+        total, count = sums.get(key, (0.0, 0))
+        sums[key] = (total + entry.mean_log_speed * entry.count, count + entry.count)
+    return tuple(
+        SpeedStatistic(job_type, kinds[job_type], ps, workers, total / count, min(count, most_count))
+        for (job_type, ps, workers), (total, count) in sorted(sums.items())
+    )
+
+
+def statistics_to_rows(statistics: Sequence[SpeedStatistic]) -> list[list[object]]:
+    """As JSON-able rows."""
+    return [[s.job_type, s.kind.value, s.ps, s.workers, round(s.mean_log_speed, 6), s.count] for s in statistics]
+
+
+def _statistic_of(row: Any) -> SpeedStatistic:
+    """Raises TypeError or ValueError for anything but a row of `statistics_to_rows`."""
+    job_type, kind, ps, workers, mean, count = row
+    whole = all(isinstance(value, int) and not isinstance(value, bool) for value in (ps, workers, count))
+    if not (isinstance(job_type, str) and whole and isinstance(mean, int | float)):
+        raise TypeError(f"{row} is not [job type, kind, PSs, workers, mean log speed, count]")
+    return SpeedStatistic(job_type, JobKind(kind), ps, workers, float(mean), count)
+
+
+def statistics_from_rows(rows: object) -> tuple[SpeedStatistic, ...]:
+    """The inverse of `statistics_to_rows`.
+
+    Raises:
+        PolicyFileError: the rows are something else.
+    """
+    if not isinstance(rows, list) or len(rows) > MOST_STATISTICS:
+        raise PolicyFileError(f"priors must be a list of at most {MOST_STATISTICS} rows")
+    statistics = []
+    for row in rows:
+        try:
+            statistics.append(_statistic_of(row))
+        except (TypeError, ValueError) as error:
+            raise PolicyFileError(f"priors: {error}") from error
+    return tuple(statistics)

@@ -1,0 +1,112 @@
+"""The best next step of a job from whatever it holds: the monotone concave hull of its speeds, corner by corner.
+
+From a split (p, w), the step worth taking is the one to the larger split with the highest gain in utility per task.
+Any single grant on the way there raises the slope of what is left, so a planner that grants one task at a time by these
+slopes keeps to its target; and a step that pays only with several tasks is not overlooked.
+Source: our own; the utility is `baselines.hull`'s. Deviation from its hull: tasks are only ever added, as inside DL2's
+3J + 1 actions, so a hull starts from what a job holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.baselines.hull import FAIRNESS_EXPONENT
+from policy_net.domain import Allocation, Job, SpeedModel
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step to a larger split.
+
+    Attributes:
+        slope: gain in utility per task, above 0.
+        speed_share: speed at the target over the type's best speed within the job's caps.
+    """
+
+    target: Allocation
+    slope: float
+    speed_share: float
+
+
+class StepTable:
+    """The steps of one job type under given caps and minimum, at one state of the speed model."""
+
+    def __init__(self, grid: Array, max_ps: int, max_workers: int, smallest: Allocation) -> None:
+        """`grid` has speeds in samples/s, shape (17, 17) [ps, workers]."""
+        speeds = grid[: max_ps + 1, : max_workers + 1].copy()
+        speeds[: smallest.ps] = 0.0
+        speeds[:, : smallest.workers] = 0.0
+        self._speeds = speeds
+        self._utility = speeds**FAIRNESS_EXPONENT / FAIRNESS_EXPONENT
+        ps, workers = np.indices(speeds.shape)
+        self._tasks: Array = np.asarray(ps + workers, dtype=np.float64)
+        self._known: dict[Allocation, Step | None] = {}
+        self.best_speed = float(speeds.max(initial=0.0))
+        trains = speeds[speeds > 0]
+        self.slowest_speed = float(trains.min()) if trains.size else 0.0
+        fastest = np.argwhere(speeds >= self.best_speed)
+        best = min(fastest.tolist(), key=sum) if self.best_speed > 0 else [0, 0]
+        self.best = Allocation(workers=best[1], ps=best[0])
+
+    def step(self, held: Allocation) -> Step | None:
+        """The best step from here with no limit but the caps; None if nothing gains."""
+        if held not in self._known:
+            self._known[held] = self._best(held, None)
+        return self._known[held]
+
+    def limited_step(self, held: Allocation, fits: NDArray[np.bool_]) -> Step | None:
+        """The best step among the targets that fit, shape as the caps allow, [ps, workers]."""
+        return self._best(held, fits)
+
+    def fitting(
+        self, job: Job, held: Allocation, free_cpu_milli: int, free_gpu: int, refused: list[Allocation]
+    ) -> NDArray[np.bool_]:
+        """Which splits fit the free resources on top of what is held, and do not contain a refused one."""
+        ps, workers = np.ogrid[: self._speeds.shape[0], : self._speeds.shape[1]]
+        more_ps, more_workers = ps - held.ps, workers - held.workers
+        cpu = more_workers * job.worker_demand.cpu_milli + more_ps * job.ps_demand.cpu_milli
+        gpu = more_workers * job.worker_demand.gpu + more_ps * job.ps_demand.gpu
+        fits: NDArray[np.bool_] = (cpu <= free_cpu_milli) & (gpu <= free_gpu)
+        for split in refused:
+            fits[split.ps :, split.workers :] = False
+        return fits
+
+    def _best(self, held: Allocation, fits: NDArray[np.bool_] | None) -> Step | None:
+        part = (slice(held.ps, None), slice(held.workers, None))
+        more = self._tasks[part] - held.tasks
+        if not more.size:
+            return None
+        more[0, 0] = 1.0
+        gain = (self._utility[part] - self._utility[held.ps, held.workers]) / more
+        if fits is not None:
+            gain = np.where(fits[part], gain, 0.0)
+        index = int(gain.argmax())
+        slope = float(gain.flat[index])
+        if slope <= 0.0:
+            return None
+        ps, workers = divmod(index, gain.shape[1])
+        target = Allocation(workers=held.workers + workers, ps=held.ps + ps)
+        return Step(target, slope, float(self._speeds[target.ps, target.workers]) / self.best_speed)
+
+
+class StepTables:
+    """Tables per (type, caps, minimum), made anew when the speed model hands out another grid for the type."""
+
+    def __init__(self, speeds: SpeedModel) -> None:
+        self._speeds = speeds
+        self._known: dict[tuple[str, int, int, int, int], tuple[Array, StepTable]] = {}
+
+    def of(self, job: Job) -> StepTable:
+        """The table of this job's type under this job's caps and minimum."""
+        grid = self._speeds.grid(job.job_type)
+        key = (job.job_type, job.max_ps, job.max_workers, job.min_ps, job.min_workers)
+        known = self._known.get(key)
+        if known is None or known[0] is not grid:
+            known = self._known[key] = (grid, StepTable(grid, job.max_ps, job.max_workers, job.smallest))
+        return known[1]
