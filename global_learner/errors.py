@@ -25,6 +25,8 @@ class Rejection(StrEnum):
     TOO_STALE = "too-stale"
     NOT_FINITE = "not-finite"
     NORM_TOO_LARGE = "norm-too-large"
+    QUARANTINED = "quarantined"
+    ROUNDS_ONLY = "rounds-only"
 
 
 class LearnerError(Exception):

@@ -213,12 +213,14 @@ class Learner(Generic[Status]):
     def _apply(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
         started = time.perf_counter()
         judgement = self._ingest.judge(update, self.head)
+        kind = self.head.aggregator.kind_of_next(update.cluster)
         applied = AppliedUpdate(
             step=self.head.step + 1,
             learning_rate=self._settings.optimizer.rate_at(self.head.step) * judgement.scale,
             active_clusters=judgement.active_clusters,
             unix_seconds=self._wall_clock(),
             update=update,
+            kind=kind,
         )
         self.log.append(applied)
         self.head.apply(applied)

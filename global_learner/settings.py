@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.errors import BadConfig
 from policy_net.errors import BadInput
 from policy_net.settings import read_settings_file
@@ -45,28 +46,6 @@ def is_loopback(address: str) -> bool:
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class OptimizerSettings(_Section):
-    """How one gradient moves the head. Source: Kingma & Ba 2015; DL2 §4.3 (learning rate)."""
-
-    learning_rate: float = Field(1e-4, ge=0.0, le=1.0)
-    """Adam's step for an update that is not stale. DL2's 1e-4; 0 leaves the weights bit for bit (a control)."""
-    decay_steps: int | None = Field(None, ge=1)
-    """The step shrinks as 1 / (1 + head step / this); unset: it never does. A constant step learns first and then
-    wanders: at 2e-4 the policy was best after some 5,000 updates and worse than it began after 9,000."""
-    beta1: float = Field(0.9, ge=0.0, lt=1.0)
-    """Memory of the gradient; Adam's own default."""
-    beta2: float = Field(0.999, ge=0.0, lt=1.0)
-    """Memory of its square; Adam's own default."""
-    epsilon: float = Field(1e-8, gt=0.0, le=1.0)
-    """Keeps rarely used parameters from jumping; Adam's own default."""
-
-    def rate_at(self, head_step: int) -> float:
-        """The learning rate of the update that is applied to the head at this step, before staleness."""
-        return (
-            self.learning_rate if self.decay_steps is None else self.learning_rate / (1 + head_step / self.decay_steps)
-        )
 
 
 class IngestSettings(_Section):
@@ -148,6 +127,7 @@ class LearnerSettings(_Section):
     shutdown_grace_seconds: float = Field(5.0, ge=0.0, le=600.0)
     """How long requests in progress may take after SIGTERM; a push takes milliseconds."""
     optimizer: OptimizerSettings = OptimizerSettings()
+    aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
     publish: PublishSettings = PublishSettings()
     durability: DurabilitySettings = DurabilitySettings()
