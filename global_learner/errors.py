@@ -57,6 +57,10 @@ class UnknownIncarnation(LearnerError):
     """A cluster has to register, or to register again."""
 
 
+class NoRounds(LearnerError):
+    """A cluster polls, and this learner does not work in rounds."""
+
+
 class FleetFull(LearnerError):
     """No further cluster is taken."""
 

@@ -13,20 +13,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic
 
-from global_learner.errors import FleetFull, Rejection, UnknownIncarnation, UpdateRejected
+from global_learner.aggregation.settings import Mode
+from global_learner.errors import FleetFull, NoRounds, Rejection, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import ClusterEntry, Fleet, Status
 from global_learner.ingest import Ingest
 from global_learner.log_writer import LogWriter
 from global_learner.recovery import Recovered
 from global_learner.registry.registry import FIRST_VERSION, Registration, VersionCard
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.rounds import Rounds
 from global_learner.settings import LearnerSettings
 from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.update_log import AppliedUpdate
 from global_learner.upkeep import Upkeep
 from policy_net.errors import SpecMismatch
-from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.spec import PolicySpec
 
 
@@ -94,6 +96,11 @@ class Learner(Generic[Status]):
         self._telemetry = telemetry
         self._wall_clock = wall_clock
         self._ingest = Ingest(recovered.spec, settings.ingest)
+        self.rounds: Rounds | None = None
+        if settings.aggregation.mode is Mode.ROUNDS:
+            self.rounds = Rounds(
+                settings.aggregation, settings.ingest, self.spec, self.head, self._finish_round, self._fail
+            )
         telemetry.head_step.set_function(lambda: self.head.step)
         telemetry.durable_step.set_function(lambda: self.log.durable_step)
         telemetry.clusters.set_function(lambda: len(self.fleet))
@@ -102,9 +109,13 @@ class Learner(Generic[Status]):
         """Begin to write the log, publish and snapshot."""
         self.log.start()
         self.upkeep.start()
+        if self.rounds is not None:
+            self.rounds.start()
 
     async def close(self) -> None:
         """Take a last snapshot and end; no update may be offered any more."""
+        if self.rounds is not None:
+            await self.rounds.close()
         if not self.failed.done():
             self.upkeep.snapshot(self.head)
         await self.upkeep.close()
@@ -158,6 +169,44 @@ class Learner(Generic[Status]):
         answer = self._answer(update, want_weights)
         await self.log.durable(answer.head_step)
         return answer
+
+    async def poll(self, cluster: str, incarnation: int) -> RoundTask | None:
+        """What a round asks of a cluster; None after a while without.
+
+        Raises:
+            UnknownIncarnation, NoRounds: the cluster has to register (again).
+        """
+        return await self._rounds_of(cluster, incarnation).poll(cluster, incarnation)
+
+    def round_answer(self, cluster: str, incarnation: int, answer: RoundAnswer) -> bool:
+        """Take a cluster's answer; False if the task is over.
+
+        Raises:
+            UnknownIncarnation, NoRounds: the cluster has to register (again).
+        """
+        rounds = self._rounds_of(cluster, incarnation)
+        try:
+            return rounds.answer(cluster, answer)
+        except UpdateRejected as rejected:
+            self.fleet.rejected(cluster, rejected.reason)
+            self._telemetry.rejections.labels(rejected.reason).inc()
+            return True
+
+    def _rounds_of(self, cluster: str, incarnation: int) -> Rounds:
+        if self.fleet.heard(cluster, incarnation) is None:
+            raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
+        if self.rounds is None:
+            raise NoRounds("this learner does not work in rounds; register again, and push")
+        return self.rounds
+
+    async def _finish_round(self, records: Sequence[AppliedUpdate]) -> None:
+        """Log and apply a round in one go; it is on disk when this returns."""
+        await self.upkeep.room()
+        for record in records:
+            self.log.append(record)
+            self.head.apply(record)
+            self.upkeep.after_update(self.head, record.unix_seconds)
+        await self.log.durable(self.head.step)
 
     async def policy(self, version: int) -> tuple[VersionCard, bytes]:
         """A version's card and policy file.

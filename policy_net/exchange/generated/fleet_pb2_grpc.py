@@ -107,7 +107,7 @@ class FleetServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Poll(self, request, context):
-        """Reserved for synchronous rounds: the agent asks for a message and sends its answer.
+        """Synchronous rounds: the agent asks for a task and sends its answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
