@@ -1,4 +1,4 @@
-"""The service `Admin` of fleet.proto: what policyctl and displays ask. Reads only."""
+"""The service `Admin` of fleet.proto: what policyctl and displays ask."""
 
 # ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
 from __future__ import annotations
@@ -49,6 +49,14 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             latest_version=learner.upkeep.newest_version,
         )
 
+    @answered
+    async def ReleaseCluster(
+        self, request: fleet_pb2.ReleaseClusterRequest, context: Context
+    ) -> fleet_pb2.ReleaseClusterReply:
+        """End a cluster's quarantine."""
+        self._identity.administrator(context.auth_context())
+        return fleet_pb2.ReleaseClusterReply(released=self._learner.release(request.cluster))
+
     def _view(self, entry: ClusterEntry[fleet_pb2.ClusterStatus]) -> fleet_pb2.ClusterView:
         record = self._learner.head.ledger.clusters.get(entry.cluster)
         return fleet_pb2.ClusterView(
@@ -61,6 +69,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             last_staleness=record.last_staleness if record else 0,
             assigned_version=entry.assigned_version,
             status=entry.status,
+            quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
         )
 
 

@@ -21,6 +21,7 @@ from global_learner.errors import (
     LogBroken,
     NoRounds,
     StateUnusable,
+    UnknownCluster,
     UnknownIncarnation,
     UnknownPolicyVersion,
 )
@@ -36,6 +37,7 @@ _STATUSES: dict[type[Exception], grpc.StatusCode] = {
     NoRounds: grpc.StatusCode.FAILED_PRECONDITION,
     SpecMismatch: grpc.StatusCode.FAILED_PRECONDITION,
     FleetFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    UnknownCluster: grpc.StatusCode.NOT_FOUND,
     UnknownPolicyVersion: grpc.StatusCode.NOT_FOUND,
     StateUnusable: grpc.StatusCode.DATA_LOSS,
     LogBroken: grpc.StatusCode.UNAVAILABLE,

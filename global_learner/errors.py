@@ -29,6 +29,19 @@ class Rejection(StrEnum):
     ROUNDS_ONLY = "rounds-only"
 
 
+FAULTY = frozenset(
+    {
+        Rejection.WRONG_SPEC,
+        Rejection.WRONG_SHAPE,
+        Rejection.BAD_SAMPLES,
+        Rejection.AHEAD_OF_HEAD,
+        Rejection.NOT_FINITE,
+        Rejection.NORM_TOO_LARGE,
+    }
+)
+"""What a sound agent never sends; the other reasons befall any agent that was away, or was restarted."""
+
+
 class LearnerError(Exception):
     """Root of all errors raised by `global_learner`."""
 
@@ -57,6 +70,10 @@ class UnknownIncarnation(LearnerError):
     """A cluster has to register, or to register again."""
 
 
+class UnknownCluster(LearnerError):
+    """No cluster of this name is registered. Exit code 2."""
+
+
 class NoRounds(LearnerError):
     """A cluster polls, and this learner does not work in rounds."""
 
@@ -82,6 +99,6 @@ class Unreachable(LearnerError):
 
 
 EXIT_CODES: Mapping[type[BaseException], int] = MappingProxyType(
-    {BadConfig: 2, StateUnusable: 2, UnknownPolicyVersion: 2, Unreachable: 3, LearnerError: 1}
+    {BadConfig: 2, StateUnusable: 2, UnknownPolicyVersion: 2, UnknownCluster: 2, Unreachable: 3, LearnerError: 1}
 )
 """What the command lines end with, asked in this order."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Generic
 
 from global_learner.aggregation.settings import Mode
-from global_learner.errors import FleetFull, NoRounds, Rejection, UnknownIncarnation, UpdateRejected
+from global_learner.errors import FleetFull, NoRounds, Rejection, UnknownCluster, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import ClusterEntry, Fleet, Status
 from global_learner.ingest import Ingest
 from global_learner.log_writer import LogWriter
+from global_learner.push_answer import Outcome, PushAnswer
+from global_learner.quarantine import Quarantine
 from global_learner.recovery import Recovered
 from global_learner.registry.registry import FIRST_VERSION, Registration, VersionCard
 from global_learner.registry.registry_thread import RegistryThread
@@ -31,34 +31,8 @@ from policy_net.errors import SpecMismatch
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.spec import PolicySpec
 
-
-class Outcome(StrEnum):
-    """What became of an update."""
-
-    APPLIED = "applied"
-    DUPLICATE = "duplicate"
-    REJECTED = "rejected"
-
-
-@dataclass(frozen=True, slots=True)
-class PushAnswer:
-    """The answer to an update.
-
-    Attributes:
-        reason: a `Rejection`, or empty; `detail` is for people.
-        head_step: on disk when this is read; `weights` are of this step, None unless asked for.
-        learning_rate: what the update was applied with.
-    """
-
-    outcome: Outcome
-    head_step: int
-    weights: bytes | None
-    staleness: int = 0
-    reason: str = ""
-    detail: str = ""
-    learning_rate: float = 0.0
-    gradient_norm: float = 0.0
-    active_clusters: int = 0
+_QUARANTINED_POLL_SECONDS = 1.0
+"""A quarantined cluster that polls is answered after this, so that it does not ask without pause."""
 
 
 class Learner(Generic[Status]):
@@ -95,6 +69,7 @@ class Learner(Generic[Status]):
         self._registry = registry
         self._telemetry = telemetry
         self._wall_clock = wall_clock
+        self.quarantine = Quarantine(settings.quarantine, state.path, wall_clock)
         self._ingest = Ingest(recovered.spec, settings.ingest)
         self.rounds: Rounds | None = None
         if settings.aggregation.mode is Mode.ROUNDS:
@@ -104,6 +79,8 @@ class Learner(Generic[Status]):
         telemetry.head_step.set_function(lambda: self.head.step)
         telemetry.durable_step.set_function(lambda: self.log.durable_step)
         telemetry.clusters.set_function(lambda: len(self.fleet))
+        telemetry.quarantined.set_function(lambda: self.quarantine.count)
+        telemetry.waiting.set_function(lambda: self.head.aggregator.waiting)
 
     def start(self) -> None:
         """Begin to write the log, publish and snapshot."""
@@ -176,7 +153,11 @@ class Learner(Generic[Status]):
         Raises:
             UnknownIncarnation, NoRounds: the cluster has to register (again).
         """
-        return await self._rounds_of(cluster, incarnation).poll(cluster, incarnation)
+        rounds = self._rounds_of(cluster, incarnation)
+        if self.quarantine.until(cluster) is not None:
+            await asyncio.sleep(_QUARANTINED_POLL_SECONDS)
+            return None
+        return await rounds.poll(cluster, incarnation)
 
     def round_answer(self, cluster: str, incarnation: int, answer: RoundAnswer) -> bool:
         """Take a cluster's answer; False if the task is over.
@@ -186,11 +167,30 @@ class Learner(Generic[Status]):
         """
         rounds = self._rounds_of(cluster, incarnation)
         try:
-            return rounds.answer(cluster, answer)
+            self.quarantine.admit(cluster)
+            taken = rounds.answer(cluster, answer)
         except UpdateRejected as rejected:
-            self.fleet.rejected(cluster, rejected.reason)
-            self._telemetry.rejections.labels(rejected.reason).inc()
+            self._rejected(cluster, rejected.reason)
             return True
+        if taken and not answer.error:
+            self.quarantine.judged(cluster, None)
+        return taken
+
+    def release(self, cluster: str) -> bool:
+        """End a cluster's quarantine; False if it was in none.
+
+        Raises:
+            UnknownCluster: no such cluster is registered.
+        """
+        if self.fleet.get(cluster) is None:
+            raise UnknownCluster(f"no cluster {cluster!r} is registered; `policyctl fleet` shows which are")
+        return self.quarantine.release(cluster)
+
+    def _rejected(self, cluster: str, reason: Rejection) -> None:
+        self.fleet.rejected(cluster, reason)
+        self._telemetry.rejections.labels(reason).inc()
+        if self.fleet.get(cluster) is not None:
+            self.quarantine.judged(cluster, reason)
 
     def _rounds_of(self, cluster: str, incarnation: int) -> Rounds:
         if self.fleet.heard(cluster, incarnation) is None:
@@ -236,10 +236,11 @@ class Learner(Generic[Status]):
                 entry.duplicates += 1
                 answer = PushAnswer(Outcome.DUPLICATE, self.head.step, self._weights(want_weights))
             else:
+                self.quarantine.admit(update.cluster)
                 answer = self._apply(update, want_weights)
+                self.quarantine.judged(update.cluster, None)
         except UpdateRejected as rejected:
-            self.fleet.rejected(update.cluster, rejected.reason)
-            self._telemetry.rejections.labels(rejected.reason).inc()
+            self._rejected(update.cluster, rejected.reason)
             answer = PushAnswer(
                 Outcome.REJECTED,
                 self.head.step,

@@ -11,7 +11,8 @@ import structlog
 from global_learner.calls import Context, answered
 from global_learner.errors import BadRequest
 from global_learner.identity import Identity
-from global_learner.learner import Learner, Outcome, PushAnswer
+from global_learner.learner import Learner
+from global_learner.push_answer import Outcome, PushAnswer
 from global_learner.telemetry import Telemetry
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc

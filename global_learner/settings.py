@@ -68,6 +68,26 @@ class IngestSettings(_Section):
     """Requests in progress, beyond which callers are told to come again; bounds memory to as many gradients."""
 
 
+class QuarantineSettings(_Section):
+    """When a cluster's updates are no longer looked at. Rejections alone cost it nothing but its own time."""
+
+    rejections: int = Field(8, ge=1, le=10_000)
+    """So many faulty updates (not finite, too large, of another shape or spec, without samples, ahead of the head)
+    among the last `within_updates` put a cluster in quarantine; 8 are no accident any more."""
+    within_updates: int = Field(20, ge=1, le=10_000)
+    """How many of a cluster's judged updates are remembered, accepted ones included; not below `rejections`."""
+    seconds: float = Field(3600.0, ge=0.0, le=31_536_000.0)
+    """How long it lasts; `policyctl cluster release` ends it earlier. 0: nobody is quarantined."""
+
+    @model_validator(mode="after")
+    def _reachable(self) -> QuarantineSettings:
+        if self.rejections > self.within_updates:
+            raise ValueError(
+                f"rejections = {self.rejections} of within_updates = {self.within_updates} can never be reached"
+            )
+        return self
+
+
 class PublishSettings(_Section):
     """When the head becomes a version."""
 
@@ -129,6 +149,7 @@ class LearnerSettings(_Section):
     optimizer: OptimizerSettings = OptimizerSettings()
     aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
+    quarantine: QuarantineSettings = QuarantineSettings()
     publish: PublishSettings = PublishSettings()
     durability: DurabilitySettings = DurabilitySettings()
     telemetry: TelemetrySettings = TelemetrySettings()

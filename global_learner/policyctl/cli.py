@@ -20,6 +20,7 @@ from global_learner.policyctl.views import (
     Facts,
     fleet_facts,
     fleet_table,
+    released_table,
     shown_version_facts,
     version_facts,
     version_table,
@@ -30,6 +31,8 @@ from policy_net.cli_errors import run
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
 version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.")
 app.add_typer(version_app, name="version")
+cluster_app = typer.Typer(no_args_is_help=True, help="Clusters of the fleet.")
+app.add_typer(cluster_app, name="cluster")
 
 
 class Output(StrEnum):
@@ -104,6 +107,24 @@ def show_fleet(
     with _learner(learner, TlsFiles(ca, cert, key), timeout) as client:
         facts = fleet_facts(client.fleet())
     _print(output, facts, fleet_table(facts))
+
+
+@cluster_app.command("release")
+def release_cluster(
+    cluster: Annotated[str, typer.Argument(help="The cluster's name.")],
+    learner: Address = _LEARNER,
+    output: OutputOption = Output.TABLE,
+    timeout: Timeout = _TIMEOUT_SECONDS,
+    ca: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+    debug: Debug = False,
+) -> None:
+    """End a cluster's quarantine: its updates are looked at again."""
+    del debug
+    with _learner(learner, TlsFiles(ca, cert, key), timeout) as client:
+        facts: Facts = {"cluster": cluster, "released": client.release(cluster)}
+    _print(output, facts, released_table(facts))
 
 
 @contextlib.contextmanager

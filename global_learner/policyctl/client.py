@@ -70,6 +70,11 @@ class AdminClient:
         reply: fleet_pb2.GetFleetReply = self._call(self._admin.GetFleet, fleet_pb2.GetFleetRequest())
         return reply
 
+    def release(self, cluster: str) -> bool:
+        """End a cluster's quarantine; False if it was in none."""
+        request = fleet_pb2.ReleaseClusterRequest(cluster=cluster)
+        return bool(self._call(self._admin.ReleaseCluster, request).released)
+
     def _call(self, method: Callable[..., Reply], request: object) -> Reply:
         try:
             return method(request, timeout=self._timeout_seconds)

@@ -384,6 +384,11 @@ class AdminStub:
                 request_serializer=fleet__pb2.GetFleetRequest.SerializeToString,
                 response_deserializer=fleet__pb2.GetFleetReply.FromString,
                 _registered_method=True)
+        self.ReleaseCluster = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/ReleaseCluster',
+                request_serializer=fleet__pb2.ReleaseClusterRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ReleaseClusterReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -408,6 +413,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReleaseCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -425,6 +436,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetFleet,
                     request_deserializer=fleet__pb2.GetFleetRequest.FromString,
                     response_serializer=fleet__pb2.GetFleetReply.SerializeToString,
+            ),
+            'ReleaseCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseCluster,
+                    request_deserializer=fleet__pb2.ReleaseClusterRequest.FromString,
+                    response_serializer=fleet__pb2.ReleaseClusterReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -509,6 +525,33 @@ class Admin:
             '/fedl2.fleet.v1.Admin/GetFleet',
             fleet__pb2.GetFleetRequest.SerializeToString,
             fleet__pb2.GetFleetReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/ReleaseCluster',
+            fleet__pb2.ReleaseClusterRequest.SerializeToString,
+            fleet__pb2.ReleaseClusterReply.FromString,
             options,
             channel_credentials,
             insecure,
