@@ -25,6 +25,8 @@ from cluster_agent.learner_client import LearnerClient
 from cluster_agent.loop import DecisionLoop
 from cluster_agent.memory import AgentMemory, BelievedReward
 from cluster_agent.pace import build_pacer
+from cluster_agent.round_link import RoundLink
+from cluster_agent.round_work import RoundWork
 from cluster_agent.session import Session
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
 from cluster_agent.state_files import hold_folder
@@ -49,6 +51,7 @@ class _Fleet:
     client: LearnerClient
     link: FleetLink
     trainer: Trainer | None
+    rounds: RoundLink | None
 
 
 class Agent:
@@ -98,6 +101,8 @@ class Agent:
             self._fleet.link.start()
             if self._fleet.trainer is not None:
                 self._fleet.trainer.start()
+            if self._fleet.rounds is not None:
+                self._fleet.rounds.start()
         _log.info(
             "agent-started",
             cluster=self._settings.cluster,
@@ -177,7 +182,7 @@ class Agent:
         follows_head = settings.policy.acting is Acting.HEAD
         if follows_head:
             on_head = self._put_head_forward
-        trainer = None
+        trainer, rounds = None, None
         if self._queue is not None:
             trainer = Trainer(
                 client,
@@ -191,6 +196,8 @@ class Agent:
                 time.monotonic,
                 on_head,
             )
+            work = RoundWork(trainer.segments, settings.learning)
+            rounds = RoundLink(client, session, work.answer, self._telemetry, self._backoff(learner, 3))
         link = FleetLink(
             client,
             session,
@@ -204,7 +211,7 @@ class Agent:
             follow_versions=settings.policy.acting is Acting.ASSIGNED,
             follow_head=follows_head and trainer is None,
         )
-        return _Fleet(client, link, trainer)
+        return _Fleet(client, link, trainer, rounds)
 
     def _put_head_forward(self, head: Head, spec: PolicySpec) -> None:
         self._office.propose(self._factory.from_head(spec, head.weights, head.step))
@@ -224,6 +231,8 @@ class Agent:
             if fleet.trainer is not None:
                 fleet.trainer.finish(flush_seconds if fleet.link.reachable else 0.0)
                 training = fleet.trainer.counts
+            if fleet.rounds is not None:
+                fleet.rounds.finish(_PROMPT_SECONDS)
             fleet.link.finish(_PROMPT_SECONDS)
             fleet.client.close()
         self._loop.close()

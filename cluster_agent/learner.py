@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from cluster_agent.backends.base import BackendStatus
-from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.spec import PolicySpec, Weights
 
 
@@ -29,6 +29,7 @@ class Registration:
         incarnation: numbers this registration; update sequences start at 1 within it.
         spec: of the head.
         learning: False if this cluster's updates are not wanted.
+        rounds: the learner asks for work, round by round; updates are not pushed.
     """
 
     incarnation: int
@@ -36,6 +37,7 @@ class Registration:
     head_step: int
     assigned_version: int
     learning: bool
+    rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,14 @@ class Learner(Protocol):
 
     def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
         """Say how things are."""
+        ...
+
+    def poll(self, registration: Registration) -> RoundTask | None:
+        """What a round asks of this cluster; waits a second or so for it."""
+        ...
+
+    def reply(self, registration: Registration, answer: RoundAnswer) -> bool:
+        """Answer a task; False if it is over."""
         ...
 
     def fetch_policy(self, version: int) -> FetchedPolicy:

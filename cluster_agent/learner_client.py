@@ -26,8 +26,9 @@ from cluster_agent.settings import LearnerSettings
 from cluster_agent.wire import Wire
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes, weights_to_bytes
+from policy_net.exchange.wire import reply_request, task_of_round
 
 _FINAL = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -92,7 +93,9 @@ class LearnerClient:
         spec = _understood("Register", PolicySpec.from_json, reply.spec_json)
         if spec.digest != reply.spec_digest:
             raise LearnerRefused(f"Register: the learner's spec has digest {spec.digest}, it says {reply.spec_digest}")
-        return Registration(reply.incarnation, spec, reply.head_step, reply.assigned_version, reply.learning)
+        return Registration(
+            reply.incarnation, spec, reply.head_step, reply.assigned_version, reply.learning, reply.rounds
+        )
 
     def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
         """See `Learner.pull_head`."""
@@ -155,6 +158,20 @@ class LearnerClient:
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
         reply = self._call("Heartbeat", self._wire.fleet().Heartbeat, request)
         return Assignment(reply.assigned_version, reply.head_step, reply.reregister)
+
+    def poll(self, registration: Registration) -> RoundTask | None:
+        """See `Learner.poll`."""
+        request = fleet_pb2.PollRequest(cluster=self._cluster, incarnation=registration.incarnation)
+        reply = self._call("Poll", self._wire.fleet().Poll, request)
+        if not reply.HasField("task"):
+            return None
+        task: RoundTask = _understood("Poll", task_of_round, reply.task)
+        return task
+
+    def reply(self, registration: Registration, answer: RoundAnswer) -> bool:
+        """See `Learner.reply`."""
+        request = reply_request(answer, self._cluster, registration.incarnation)
+        return bool(self._call("Reply", self._wire.fleet().Reply, request).taken)
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
         """See `Learner.fetch_policy`."""

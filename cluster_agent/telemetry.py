@@ -62,6 +62,9 @@ class Telemetry:
         self.updates = Counter(
             "fedl2_agent_updates_total", "Gradient updates, by how they ended.", ["outcome"], registry=self.registry
         )
+        self.rounds = Counter(
+            "fedl2_agent_round_tasks_total", "Tasks of rounds, by how they ended.", ["outcome"], registry=self.registry
+        )
         self.staleness_steps = Histogram(
             "fedl2_agent_staleness_steps",
             "Head steps between an update's base and its application.",

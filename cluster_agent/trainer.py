@@ -36,8 +36,8 @@ _log = structlog.get_logger()
 _LOOK_UP_SECONDS = 0.2
 """How often an idle trainer looks whether it is to stop."""
 
-UNKNOWN_INCARNATION = "unknown-incarnation"
-"""The learner's word for a push that belongs to no registration it knows."""
+REGISTER_AGAIN = ("unknown-incarnation", "rounds-only")
+"""The learner's words for a push that belongs to no registration it knows, or is not what it now asks for."""
 
 OnHead = Callable[[Head, PolicySpec], None]
 
@@ -74,6 +74,7 @@ class Trainer:
         self._clock = clock
         self._on_head = on_head
         self._replay = self._empty_replay()
+        self._replay_lock = threading.Lock()
         self._shape: tuple[int, int] | None = None
         self._random = np.random.default_rng((settings.seed, 1))
         self._computer: tuple[str, GradientComputer] | None = None
@@ -142,10 +143,17 @@ class Trainer:
         """Keep it for replay; the first one of another shape is of another spec, and makes the older ones useless."""
         samples = experience.samples
         shape = (samples.features_MF.shape[1], samples.masks_MA.shape[1])
-        if shape != self._shape:
-            self._shape = shape
-            self._replay = self._empty_replay()
-        self._replay.add(experience)
+        with self._replay_lock:
+            if shape != self._shape:
+                self._shape = shape
+                self._replay = self._empty_replay()
+            self._replay.add(experience)
+
+    def segments(self) -> list[list[Experience]]:
+        """A draw from what this cluster lived through; callable from any thread."""
+        actor_critic = self._settings.actor_critic
+        with self._replay_lock:
+            return self._replay.segments(actor_critic.segments, actor_critic.segment_decisions)
 
     def _empty_replay(self) -> ExperienceReplay:
         return ExperienceReplay(self._settings.replay_samples, self._settings.seed)
@@ -155,6 +163,8 @@ class Trainer:
         while not self._abort.is_set():
             try:
                 registration = self._session.registered()
+                if registration.rounds:
+                    return None  # the learner asks, and `round_link` answers
                 if not registration.learning:
                     self._count("unwanted")
                     return None
@@ -184,8 +194,7 @@ class Trainer:
             self._incarnation = registration.incarnation
             self._sequence = 0
             self._head = None
-        actor_critic = self._settings.actor_critic
-        segments = self._replay.segments(actor_critic.segments, actor_critic.segment_decisions)
+        segments = self.segments()
         if self._settings.permute_rewards:
             segments = [permute_rewards(segment, self._random) for segment in segments]
         head = self._fresh_head(registration)
@@ -229,7 +238,7 @@ class Trainer:
         if answer.outcome is PushOutcome.REJECTED:
             self._rejections[answer.reason or "unnamed"] += 1
             self._head = None  # whatever was wrong, the next gradient is computed at a head that is surely there
-            if answer.reason == UNKNOWN_INCARNATION:
+            if answer.reason in REGISTER_AGAIN:
                 self._session.forget(registration.incarnation)
         elif answer.outcome is PushOutcome.APPLIED:
             self._staleness_steps += answer.staleness

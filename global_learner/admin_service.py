@@ -95,6 +95,13 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         certificates, tokens = await self._registrar.revoke(request.cluster, actor)
         return fleet_pb2.RevokeClusterReply(certificates=certificates, tokens=tokens)
 
+    async def ReleaseCluster(
+        self, request: fleet_pb2.ReleaseClusterRequest, context: Context
+    ) -> fleet_pb2.ReleaseClusterReply:
+        """End a cluster's quarantine."""
+        self._identity.administrator(context.auth_context())
+        return fleet_pb2.ReleaseClusterReply(released=self._learner.release(request.cluster))
+
     def _view(self, entry: ClusterEntry[fleet_pb2.ClusterStatus]) -> fleet_pb2.ClusterView:
         record = self._learner.head.ledger.clusters.get(entry.cluster)
         return fleet_pb2.ClusterView(
@@ -107,6 +114,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             last_staleness=record.last_staleness if record else 0,
             assigned_version=entry.assigned_version,
             status=entry.status,
+            quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
         )
 
 

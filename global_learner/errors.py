@@ -26,6 +26,21 @@ class Rejection(StrEnum):
     TOO_STALE = "too-stale"
     NOT_FINITE = "not-finite"
     NORM_TOO_LARGE = "norm-too-large"
+    QUARANTINED = "quarantined"
+    ROUNDS_ONLY = "rounds-only"
+
+
+FAULTY = frozenset(
+    {
+        Rejection.WRONG_SPEC,
+        Rejection.WRONG_SHAPE,
+        Rejection.BAD_SAMPLES,
+        Rejection.AHEAD_OF_HEAD,
+        Rejection.NOT_FINITE,
+        Rejection.NORM_TOO_LARGE,
+    }
+)
+"""What a sound agent never sends; the other reasons befall any agent that was away, or was restarted."""
 
 
 class LearnerError(Exception):
@@ -54,6 +69,10 @@ class BadRequest(LearnerError):
 
 class UnknownIncarnation(LearnerError):
     """A cluster has to register, or to register again."""
+
+
+class NoRounds(LearnerError):
+    """A cluster polls, and this learner does not work in rounds."""
 
 
 class FleetFull(LearnerError):
@@ -97,7 +116,7 @@ class Unknown(LearnerError):
 
 
 class UnknownCluster(Unknown):
-    """No cluster of this name was ever enrolled."""
+    """No cluster of this name was ever enrolled, or none is registered."""
 
 
 class UnknownPolicyVersion(Unknown):

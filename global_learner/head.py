@@ -5,8 +5,9 @@ Live updates and replayed ones go through the same `apply`, so that a recovered 
 
 from __future__ import annotations
 
+from global_learner.aggregation.base import Aggregator
 from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamConstants, AdamState, apply_adam, move_average
+from global_learner.optimizer import AdamState, move_average
 from global_learner.update_log import AppliedUpdate
 from policy_net.exchange.spec import Weights, weights_to_bytes
 
@@ -14,11 +15,11 @@ from policy_net.exchange.spec import Weights, weights_to_bytes
 class Head:
     """Weights, moments and ledger, changed by one update at a time."""
 
-    def __init__(self, state: AdamState, ledger: Ledger, constants: AdamConstants, average_decay: float = 0.0) -> None:
+    def __init__(self, state: AdamState, ledger: Ledger, aggregator: Aggregator, average_decay: float = 0.0) -> None:
         """Args: `average_decay` 0 publishes the head itself, otherwise its exponential average."""
         self.state = state
         self.ledger = ledger
-        self._constants = constants
+        self.aggregator = aggregator
         self._average_decay = average_decay
         if average_decay == 0.0:
             state.average = None
@@ -51,8 +52,7 @@ class Head:
         """Apply the next update; `applied.step` must be the next step."""
         if applied.step != self.step + 1:
             raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
-        apply_adam(self.state, applied.update.gradient, applied.learning_rate, self._constants)
-        # At rate 0 nothing moves, not even the sign of a zero.
-        if self._average_decay and applied.learning_rate:
+        moved = self.aggregator.apply(self.state, applied)
+        if self._average_decay and moved:
             move_average(self.state, self._average_decay)
         self.ledger.record(applied)

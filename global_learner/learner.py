@@ -9,54 +9,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Generic
 
-from global_learner.errors import FleetFull, Rejection, UnknownIncarnation, UpdateRejected
+from global_learner.aggregation.settings import Mode
+from global_learner.errors import FleetFull, NoRounds, Rejection, UnknownCluster, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import ClusterEntry, Fleet, Status
 from global_learner.ingest import Ingest
 from global_learner.log_writer import LogWriter
+from global_learner.push_answer import Outcome, PushAnswer
+from global_learner.quarantine import Quarantine
 from global_learner.recovery import Recovered
 from global_learner.registry.registry import FIRST_VERSION, Registration, VersionCard
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.rounds import Rounds
 from global_learner.settings import LearnerSettings
 from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.update_log import AppliedUpdate
 from global_learner.upkeep import Upkeep
 from policy_net.errors import SpecMismatch
-from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.spec import PolicySpec
 
-
-class Outcome(StrEnum):
-    """What became of an update."""
-
-    APPLIED = "applied"
-    DUPLICATE = "duplicate"
-    REJECTED = "rejected"
-
-
-@dataclass(frozen=True, slots=True)
-class PushAnswer:
-    """The answer to an update.
-
-    Attributes:
-        reason: a `Rejection`, or empty; `detail` is for people.
-        head_step: on disk when this is read; `weights` are of this step, None unless asked for.
-        learning_rate: what the update was applied with.
-    """
-
-    outcome: Outcome
-    head_step: int
-    weights: bytes | None
-    staleness: int = 0
-    reason: str = ""
-    detail: str = ""
-    learning_rate: float = 0.0
-    gradient_norm: float = 0.0
-    active_clusters: int = 0
+_QUARANTINED_POLL_SECONDS = 1.0
+"""A quarantined cluster that polls is answered after this, so that it does not ask without pause."""
 
 
 class Learner(Generic[Status]):
@@ -93,18 +69,30 @@ class Learner(Generic[Status]):
         self._registry = registry
         self._telemetry = telemetry
         self._wall_clock = wall_clock
+        self.quarantine = Quarantine(settings.quarantine, state.path, wall_clock)
         self._ingest = Ingest(recovered.spec, settings.ingest)
+        self.rounds: Rounds | None = None
+        if settings.aggregation.mode is Mode.ROUNDS:
+            self.rounds = Rounds(
+                settings.aggregation, settings.ingest, self.spec, self.head, self._finish_round, self._fail
+            )
         telemetry.head_step.set_function(lambda: self.head.step)
         telemetry.durable_step.set_function(lambda: self.log.durable_step)
         telemetry.clusters.set_function(lambda: len(self.fleet))
+        telemetry.quarantined.set_function(lambda: self.quarantine.count)
+        telemetry.waiting.set_function(lambda: self.head.aggregator.waiting)
 
     def start(self) -> None:
         """Begin to write the log, publish and snapshot."""
         self.log.start()
         self.upkeep.start()
+        if self.rounds is not None:
+            self.rounds.start()
 
     async def close(self) -> None:
         """Take a last snapshot and end; no update may be offered any more."""
+        if self.rounds is not None:
+            await self.rounds.close()
         if not self.failed.done():
             self.upkeep.snapshot(self.head)
         await self.upkeep.close()
@@ -159,6 +147,67 @@ class Learner(Generic[Status]):
         await self.log.durable(answer.head_step)
         return answer
 
+    async def poll(self, cluster: str, incarnation: int) -> RoundTask | None:
+        """What a round asks of a cluster; None after a while without.
+
+        Raises:
+            UnknownIncarnation, NoRounds: the cluster has to register (again).
+        """
+        rounds = self._rounds_of(cluster, incarnation)
+        if self.quarantine.until(cluster) is not None:
+            await asyncio.sleep(_QUARANTINED_POLL_SECONDS)
+            return None
+        return await rounds.poll(cluster, incarnation)
+
+    def round_answer(self, cluster: str, incarnation: int, answer: RoundAnswer) -> bool:
+        """Take a cluster's answer; False if the task is over.
+
+        Raises:
+            UnknownIncarnation, NoRounds: the cluster has to register (again).
+        """
+        rounds = self._rounds_of(cluster, incarnation)
+        try:
+            self.quarantine.admit(cluster)
+            taken = rounds.answer(cluster, answer)
+        except UpdateRejected as rejected:
+            self._rejected(cluster, rejected.reason)
+            return True
+        if taken and not answer.error:
+            self.quarantine.judged(cluster, None)
+        return taken
+
+    def release(self, cluster: str) -> bool:
+        """End a cluster's quarantine; False if it was in none.
+
+        Raises:
+            UnknownCluster: no such cluster is registered.
+        """
+        if self.fleet.get(cluster) is None:
+            raise UnknownCluster(f"no cluster {cluster!r} is registered; `policyctl fleet` shows which are")
+        return self.quarantine.release(cluster)
+
+    def _rejected(self, cluster: str, reason: Rejection) -> None:
+        self.fleet.rejected(cluster, reason)
+        self._telemetry.rejections.labels(reason).inc()
+        if self.fleet.get(cluster) is not None:
+            self.quarantine.judged(cluster, reason)
+
+    def _rounds_of(self, cluster: str, incarnation: int) -> Rounds:
+        if self.fleet.heard(cluster, incarnation) is None:
+            raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
+        if self.rounds is None:
+            raise NoRounds("this learner does not work in rounds; register again, and push")
+        return self.rounds
+
+    async def _finish_round(self, records: Sequence[AppliedUpdate]) -> None:
+        """Log and apply a round in one go; it is on disk when this returns."""
+        await self.upkeep.room()
+        for record in records:
+            self.log.append(record)
+            self.head.apply(record)
+            self.upkeep.after_update(self.head, record.unix_seconds)
+        await self.log.durable(self.head.step)
+
     async def policy(self, version: int) -> tuple[VersionCard, bytes]:
         """A version's card and policy file.
 
@@ -187,10 +236,11 @@ class Learner(Generic[Status]):
                 entry.duplicates += 1
                 answer = PushAnswer(Outcome.DUPLICATE, self.head.step, self._weights(want_weights))
             else:
+                self.quarantine.admit(update.cluster)
                 answer = self._apply(update, want_weights)
+                self.quarantine.judged(update.cluster, None)
         except UpdateRejected as rejected:
-            self.fleet.rejected(update.cluster, rejected.reason)
-            self._telemetry.rejections.labels(rejected.reason).inc()
+            self._rejected(update.cluster, rejected.reason)
             answer = PushAnswer(
                 Outcome.REJECTED,
                 self.head.step,
@@ -213,12 +263,14 @@ class Learner(Generic[Status]):
     def _apply(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
         started = time.perf_counter()
         judgement = self._ingest.judge(update, self.head)
+        kind = self.head.aggregator.kind_of_next(update.cluster)
         applied = AppliedUpdate(
             step=self.head.step + 1,
             learning_rate=self._settings.optimizer.rate_at(self.head.step) * judgement.scale,
             active_clusters=judgement.active_clusters,
             unix_seconds=self._wall_clock(),
             update=update,
+            kind=kind,
         )
         self.log.append(applied)
         self.head.apply(applied)

@@ -34,7 +34,8 @@ class AdamConstants:
 class AdamState:
     """Weights and what is remembered about them; every array float32, shape (parameter_count,).
 
-    `average` is the exponential average of the weights, None where none is kept.
+    `average` is the exponential average of the weights, None where none is kept. `step` counts updates taken; of these
+    `idle_steps` did not move the moments (they waited for a cohort, or were applied by another optimizer).
     """
 
     weights: Weights
@@ -42,6 +43,7 @@ class AdamState:
     second_moment: NDArray[np.float32]
     step: int = 0
     average: Weights | None = None
+    idle_steps: int = 0
 
     @classmethod
     def start(cls, weights: Weights) -> AdamState:
@@ -56,7 +58,13 @@ class AdamState:
             self.second_moment.copy(),
             self.step,
             None if self.average is None else self.average.copy(),
+            self.idle_steps,
         )
+
+    def pass_by(self) -> None:
+        """Count an update that moves no moments."""
+        self.step += 1
+        self.idle_steps += 1
 
 
 def apply_adam(state: AdamState, gradient: Weights, learning_rate: float, constants: AdamConstants) -> None:
@@ -71,11 +79,12 @@ def apply_adam(state: AdamState, gradient: Weights, learning_rate: float, consta
         constants: β1, β2, ε.
     """
     state.step += 1
+    count = state.step - state.idle_steps
     beta1, beta2 = np.float32(constants.beta1), np.float32(constants.beta2)
     # w −= rate · m̂ / (√v̂ + ε), with m̂ = m·(1−β1)/(1−β1^t), v̂ = v·(1−β2)/(1−β2^t), rearranged so that one scalar
     # multiplies the quotient and ε moves under the same root.
-    first_factor = (1.0 - constants.beta1) / (1.0 - constants.beta1**state.step)
-    second_root = math.sqrt((1.0 - constants.beta2) / (1.0 - constants.beta2**state.step))
+    first_factor = (1.0 - constants.beta1) / (1.0 - constants.beta1**count)
+    second_root = math.sqrt((1.0 - constants.beta2) / (1.0 - constants.beta2**count))
     step_size = np.float32(learning_rate * first_factor / second_root)
     epsilon = np.float32(constants.epsilon / second_root)
     scratch = np.empty(min(_BLOCK, gradient.size), dtype=np.float32)

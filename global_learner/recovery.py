@@ -13,15 +13,18 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from global_learner.aggregation.change import read_settings, write_settings
+from global_learner.aggregation.choice import build_aggregator
+from global_learner.aggregation.settings import AggregationSettings
 from global_learner.errors import StateUnusable
 from global_learner.head import Head
 from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamConstants, AdamState
+from global_learner.optimizer import AdamState
 from global_learner.publication import Publication, due_publication
 from global_learner.receipts import cut_log
 from global_learner.registry.registry import FIRST_VERSION, Registry
 from global_learner.settings import LearnerSettings
-from global_learner.snapshot import Snapshot, read_newest_snapshot, write_snapshot
+from global_learner.snapshot import read_newest_snapshot, snapshot_of, write_snapshot
 from global_learner.state_dir import StateDir
 from global_learner.update_log import read_log
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
@@ -77,22 +80,32 @@ def _recover(
             f"state_dir {state.path}: of spec {card.spec_digest[:12]}, but initial_policy is of "
             f"{initial.spec.digest[:12]}; use another state_dir, or the policy that it began with"
         )
-    constants = AdamConstants(settings.optimizer.beta1, settings.optimizer.beta2, settings.optimizer.epsilon)
+    # What is in the log was taken under the settings of then, and is replayed under them.
+    wanted = settings.aggregation
+    logged = read_settings(state.path) or (AggregationSettings(), settings.optimizer)
+    aggregator = build_aggregator(*logged, first.network_spec)
     window = settings.ingest.active_window_updates
     snapshot = read_newest_snapshot(state.snapshots, card.spec_digest)
     average_decay = settings.publish.average_decay
     if snapshot is None:
-        head = Head(AdamState.start(first.weights), Ledger(window), constants, average_decay)
+        head = Head(AdamState.start(first.weights), Ledger(window), aggregator, average_decay)
     else:
-        head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), constants, average_decay)
+        head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), aggregator, average_decay)
+        aggregator.restore(snapshot.aggregator)
     counters = {} if snapshot is None else snapshot.counters
     publications, replayed = _replay(state, head, card.spec_digest, settings.publish.every_steps)
     for due in publications:
         if due.head_step > newest.head_step:
             _publish(registry, due, first.network_spec, settings.publish.auto_assign)
-    if replayed:
+    changed = logged != (wanted, settings.optimizer)
+    if changed:
+        if aggregator.close_early(head.state):
+            _log.warning("cohort-closed-early", head_step=head.step, reason="the aggregation settings were changed")
+        head.aggregator = build_aggregator(wanted, settings.optimizer, first.network_spec)
+    if replayed or changed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
-        write_snapshot(state.snapshots, Snapshot(card.spec_digest, head.state, head.ledger.to_json(), counters))
+        write_snapshot(state.snapshots, snapshot_of(head, card.spec_digest, counters))
+    write_settings(state.path, wanted, settings.optimizer)
     cut_log(state.log, state.receipts, head.step, with_newest=True)
     return Recovered(first.network_spec, head, counters, replayed)
 

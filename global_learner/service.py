@@ -1,24 +1,24 @@
 """The service `Fleet` of fleet.proto: what agents call. Translates; the learner decides."""
 
-# ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
+# ruff: noqa: N802  # methods and their parameters are named by fleet.proto
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-import grpc
 import structlog
 
 from global_learner.calls import Context, answered
 from global_learner.enrollment.registrar import Registrar
 from global_learner.errors import BadRequest
 from global_learner.identity import Identity
-from global_learner.learner import Learner, Outcome, PushAnswer
+from global_learner.learner import Learner
+from global_learner.push_answer import Outcome, PushAnswer
 from global_learner.telemetry import Telemetry
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.messages import GradientUpdate
-from policy_net.exchange.wire import gradient_update
+from policy_net.exchange.wire import gradient_update, round_answer, round_task
 
 _log = structlog.get_logger()
 
@@ -28,7 +28,6 @@ _MAX_JOB_TYPES = 4096
 _MAX_NAME_CHARACTERS = 253
 _MAX_STATISTICS = 64
 _MAX_INTERVENTION_REASONS = 64
-_RESERVED = "reserved for synchronous rounds; this learner has none"
 
 _OUTCOMES = {
     Outcome.APPLIED: fleet_pb2.PushReply.APPLIED,
@@ -78,6 +77,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             head_step=self._learner.log.durable_step,
             assigned_version=registration.assigned_version,
             learning=True,
+            rounds=self._learner.rounds is not None,
         )
 
     @answered
@@ -147,15 +147,24 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         grant = await self._registrar.renew(cluster, self._identity.fingerprint(presented), request.signing_request)
         return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self._registrar.authority_pem)
 
+    @answered
     async def Poll(self, request: fleet_pb2.PollRequest, context: Context) -> fleet_pb2.PollReply:
-        """Reserved for synchronous rounds."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, _RESERVED)
-        raise AssertionError("abort raises")
+        """What a round asks of a cluster; waits a while for it."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        task = await self._learner.poll(cluster, request.incarnation)
+        return fleet_pb2.PollReply(task=None if task is None else round_task(task))
 
+    @answered
     async def Reply(self, request: fleet_pb2.ReplyRequest, context: Context) -> fleet_pb2.ReplyReply:
-        """Reserved for synchronous rounds."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, _RESERVED)
-        raise AssertionError("abort raises")
+        """A cluster's answer to a round."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        if len(request.metrics) > _MAX_STATISTICS or any(not math.isfinite(v) for v in request.metrics.values()):
+            raise BadRequest(f"more than {_MAX_STATISTICS} metrics, or one that is not finite")
+        try:
+            answer = round_answer(request)
+        except SpecMismatch as error:
+            raise BadRequest(str(error)) from error
+        return fleet_pb2.ReplyReply(taken=self._learner.round_answer(cluster, request.incarnation, answer))
 
 
 def _check_status(status: fleet_pb2.ClusterStatus) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.errors import BadConfig
 from policy_net.errors import BadInput
 from policy_net.settings import read_settings_file
@@ -54,28 +55,6 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class OptimizerSettings(_Section):
-    """How one gradient moves the head. Source: Kingma & Ba 2015; DL2 §4.3 (learning rate)."""
-
-    learning_rate: float = Field(1e-4, ge=0.0, le=1.0)
-    """Adam's step for an update that is not stale. DL2's 1e-4; 0 leaves the weights bit for bit (a control)."""
-    decay_steps: int | None = Field(None, ge=1)
-    """The step shrinks as 1 / (1 + head step / this); unset: it never does. A constant step learns first and then
-    wanders: at 2e-4 the policy was best after some 5,000 updates and worse than it began after 9,000."""
-    beta1: float = Field(0.9, ge=0.0, lt=1.0)
-    """Memory of the gradient; Adam's own default."""
-    beta2: float = Field(0.999, ge=0.0, lt=1.0)
-    """Memory of its square; Adam's own default."""
-    epsilon: float = Field(1e-8, gt=0.0, le=1.0)
-    """Keeps rarely used parameters from jumping; Adam's own default."""
-
-    def rate_at(self, head_step: int) -> float:
-        """The learning rate of the update that is applied to the head at this step, before staleness."""
-        return (
-            self.learning_rate if self.decay_steps is None else self.learning_rate / (1 + head_step / self.decay_steps)
-        )
-
-
 class IngestSettings(_Section):
     """What an update must be to be applied; anything else is rejected with a reason, and changes nothing."""
 
@@ -94,6 +73,26 @@ class IngestSettings(_Section):
     """Largest request in bytes; unless set, a gradient of the served policy and 1 MiB."""
     max_concurrent_requests: int = Field(256, ge=1, le=10_000)
     """Requests in progress, beyond which callers are told to come again; bounds memory to as many gradients."""
+
+
+class QuarantineSettings(_Section):
+    """When a cluster's updates are no longer looked at. Rejections alone cost it nothing but its own time."""
+
+    rejections: int = Field(8, ge=1, le=10_000)
+    """So many faulty updates (not finite, too large, of another shape or spec, without samples, ahead of the head)
+    among the last `within_updates` put a cluster in quarantine; 8 are no accident any more."""
+    within_updates: int = Field(20, ge=1, le=10_000)
+    """How many of a cluster's judged updates are remembered, accepted ones included; not below `rejections`."""
+    seconds: float = Field(3600.0, ge=0.0, le=31_536_000.0)
+    """How long it lasts; `policyctl cluster release` ends it earlier. 0: nobody is quarantined."""
+
+    @model_validator(mode="after")
+    def _reachable(self) -> QuarantineSettings:
+        if self.rejections > self.within_updates:
+            raise ValueError(
+                f"rejections = {self.rejections} of within_updates = {self.within_updates} can never be reached"
+            )
+        return self
 
 
 class PublishSettings(_Section):
@@ -188,7 +187,9 @@ class LearnerSettings(_Section):
     shutdown_grace_seconds: float = Field(5.0, ge=0.0, le=600.0)
     """How long requests in progress may take after SIGTERM; a push takes milliseconds."""
     optimizer: OptimizerSettings = OptimizerSettings()
+    aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
+    quarantine: QuarantineSettings = QuarantineSettings()
     publish: PublishSettings = PublishSettings()
     durability: DurabilitySettings = DurabilitySettings()
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -10,13 +10,17 @@ import json
 import os
 import struct
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from global_learner.aggregation.base import Kept
 from global_learner.errors import StateUnusable
+from global_learner.head import Head
 from global_learner.log_writer import sync_folder
 from global_learner.optimizer import AdamState
 
@@ -33,12 +37,19 @@ class Snapshot:
         state: weights, moments, step.
         ledger: `Ledger.to_json`.
         counters: what was counted without changing the head (rejections, duplicates), for display.
+        aggregator: what waits for a cohort, and what a strategy remembers.
     """
 
     spec_digest: str
     state: AdamState
     ledger: dict[str, Any]
-    counters: dict[str, Any]
+    counters: Mapping[str, Any]
+    aggregator: Kept = field(default_factory=Kept)
+
+
+def snapshot_of(head: Head, spec_digest: str, counters: Mapping[str, Any]) -> Snapshot:
+    """The head as it is now, shared with nothing that goes on."""
+    return Snapshot(spec_digest, head.state.copy(), head.ledger.to_json(), counters, head.aggregator.kept())
 
 
 def _files(folder: Path) -> list[Path]:
@@ -60,13 +71,19 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
             "format": _FORMAT,
             "spec_digest": snapshot.spec_digest,
             "step": state.step,
+            "idle_steps": state.idle_steps,
             "parameters": int(state.weights.size),
             "arrays": len(arrays),
             "ledger": snapshot.ledger,
             "counters": snapshot.counters,
+            "aggregator": dict(snapshot.aggregator.facts),
+            "aggregator_arrays": [
+                [name, array.dtype.str, list(array.shape)] for name, array in snapshot.aggregator.arrays.items()
+            ],
         }
     ).encode()
     parts = [header, *(np.ascontiguousarray(array, dtype="<f4").tobytes() for array in arrays)]
+    parts += [np.ascontiguousarray(array).tobytes() for array in snapshot.aggregator.arrays.values()]
     checksum = 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)
@@ -117,5 +134,17 @@ def read_newest_snapshot(folder: Path, spec_digest: str) -> Snapshot | None:
     ]
     weights, first, second = arrays[:3]
     average = arrays[3] if len(arrays) > 3 else None
-    state = AdamState(weights, first, second, header["step"], average)
-    return Snapshot(spec_digest, state, header["ledger"], header["counters"])
+    state = AdamState(weights, first, second, header["step"], average, header.get("idle_steps", 0))
+    kept = _kept(header, content[header_length + header["arrays"] * size :])
+    return Snapshot(spec_digest, state, header["ledger"], header["counters"], kept)
+
+
+def _kept(header: dict[str, Any], content: memoryview) -> Kept:
+    """The aggregator's part; empty in snapshots from before there was one."""
+    arrays: dict[str, np.typing.NDArray[np.generic]] = {}
+    start = 0
+    for name, dtype, shape in header.get("aggregator_arrays", ()):
+        end = start + np.dtype(dtype).itemsize * prod(shape)
+        arrays[name] = np.frombuffer(content[start:end], dtype=dtype).reshape(shape).copy()
+        start = end
+    return Kept(header.get("aggregator", {}), arrays)

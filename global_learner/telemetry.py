@@ -69,6 +69,16 @@ class Telemetry:
         self.newest_version = Gauge(
             "fedl2_learner_newest_version_number", "The newest published version.", registry=self.registry
         )
+        self.quarantined = Gauge(
+            "fedl2_learner_quarantined_clusters_count",
+            "Clusters whose updates are not looked at.",
+            registry=self.registry,
+        )
+        self.waiting = Gauge(
+            "fedl2_learner_cohort_updates_count",
+            "Updates that wait for their cohort to be complete.",
+            registry=self.registry,
+        )
         self.clusters = Gauge("fedl2_learner_clusters_count", "Clusters that ever registered.", registry=self.registry)
         self.enrollments = Counter(
             "fedl2_learner_enrollments_total",

@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,11 +23,28 @@ from policy_net.exchange.messages import GradientUpdate
 
 MAGIC = b"FEDL2LOG"
 _SEGMENT = struct.Struct("<8sI32sQ")  # magic, format, spec digest, first step
-_FORMAT = 1
+_FORMAT = 2
 _RECORD = struct.Struct("<II")  # length of the body, crc32 of the body
-_BODY = struct.Struct("<QQQQQddIdH")  # step, incarnation, sequence, base, samples, effective, rate, active, unix, name
+# step, incarnation, sequence, base, samples, effective, rate, active, unix, name, and since format 2 the kind
+_BODIES = {1: struct.Struct("<QQQQQddIdH"), 2: struct.Struct("<QQQQQddIdHB")}
+_BODY = _BODIES[_FORMAT]
 _LARGEST_BODY = 1 << 30
 _LONGEST_NAME_BYTES = 255
+
+
+class Kind(IntEnum):
+    """What an update did when it was taken; a replay does the same, whatever the settings say by then."""
+
+    STEP = 0
+    """It moved the head by itself."""
+    ARRIVAL = 1
+    """It joined the cohort; the head's weights stayed as they were."""
+    CLOSING = 2
+    """It joined the cohort, which then moved the head."""
+    ROUND_PART = 3
+    """It is one reply of a round; nothing but its name is kept."""
+    ROUND_END = 4
+    """The last reply of a round; in the gradient's place stand the weights that the round ended with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,7 @@ class AppliedUpdate:
         active_clusters: what staleness was counted against.
         unix_seconds: when; for people, nothing depends on it.
         update: what the cluster sent; a log does not keep its statistics.
+        kind: what it did to the head.
     """
 
     step: int
@@ -46,6 +65,7 @@ class AppliedUpdate:
     active_clusters: int
     unix_seconds: float
     update: GradientUpdate
+    kind: Kind = Kind.STEP
 
     @property
     def staleness(self) -> int:
@@ -85,6 +105,7 @@ def encode(applied: AppliedUpdate) -> tuple[bytes, memoryview]:
             applied.active_clusters,
             applied.unix_seconds,
             len(name),
+            applied.kind,
         )
         + name
     )
@@ -115,12 +136,12 @@ def read_segment(path: Path, spec_digest: str, last: bool) -> Iterator[AppliedUp
             header = stream.read(_SEGMENT.size)
             if len(header) == _SEGMENT.size and header[: len(MAGIC)] == MAGIC:
                 _, form, digest, _ = _SEGMENT.unpack(header)
-                if form != _FORMAT or digest.hex() != spec_digest:
+                if form not in _BODIES or digest.hex() != spec_digest:
                     raise StateUnusable(
                         f"{path}: log of format {form} for spec {digest.hex()[:12]}, this learner serves "
                         f"{spec_digest[:12]}; use another state_dir"
                     )
-                yield from _records(stream, spec_digest)
+                yield from _records(stream, spec_digest, _BODIES[form])
                 whole = not stream.read(1)
             if not whole and not last:
                 raise StateUnusable(f"{path}: damaged before its end; restore the state directory from a copy")
@@ -128,17 +149,17 @@ def read_segment(path: Path, spec_digest: str, last: bool) -> Iterator[AppliedUp
         raise StateUnusable(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _records(stream: BinaryIO, spec_digest: str) -> Iterator[AppliedUpdate]:
+def _records(stream: BinaryIO, spec_digest: str, layout: struct.Struct) -> Iterator[AppliedUpdate]:
     """Records up to the first that is not whole; leaves the stream where that one begins."""
     while True:
         start = stream.tell()
         prefix = stream.read(_RECORD.size)
         length, checksum = _RECORD.unpack(prefix) if len(prefix) == _RECORD.size else (0, 0)
-        body = stream.read(length) if _BODY.size <= length <= _LARGEST_BODY else b""
-        if len(body) < max(length, _BODY.size) or zlib.crc32(body) != checksum:
+        body = stream.read(length) if layout.size <= length <= _LARGEST_BODY else b""
+        if len(body) < max(length, layout.size) or zlib.crc32(body) != checksum:
             stream.seek(start)
             return
-        yield _decode(body, spec_digest)
+        yield _decode(body, spec_digest, layout)
 
 
 def read_names(path: Path, first_step: int, end_step: int) -> Iterator[AppliedUpdate]:
@@ -149,22 +170,25 @@ def read_names(path: Path, first_step: int, end_step: int) -> Iterator[AppliedUp
         OSError: it cannot be read.
     """
     with path.open("rb") as stream:
-        stream.seek(_SEGMENT.size)
+        header = stream.read(_SEGMENT.size)
+        form = _SEGMENT.unpack(header)[1] if len(header) == _SEGMENT.size else _FORMAT
+        layout = _BODIES.get(form, _BODY)
         for step in range(first_step, end_step):
             prefix = stream.read(_RECORD.size)
             length = _RECORD.unpack(prefix)[0] if len(prefix) == _RECORD.size else 0
             start = stream.tell()
-            head = stream.read(min(length, _BODY.size + _LONGEST_NAME_BYTES))
-            applied = _decode(head, "", with_gradient=False) if len(head) >= _BODY.size else None
+            head = stream.read(min(length, layout.size + _LONGEST_NAME_BYTES))
+            applied = _decode(head, "", layout, with_gradient=False) if len(head) >= layout.size else None
             if applied is None or applied.step != step:
                 raise StateUnusable(f"{path}: update {step} is missing; restore the state directory from a copy")
             stream.seek(start + length)
             yield applied
 
 
-def _decode(body: bytes, spec_digest: str, with_gradient: bool = True) -> AppliedUpdate:
-    step, incarnation, sequence, base, samples, effective, rate, active, unix, name_length = _BODY.unpack_from(body)
-    gradient_start = _BODY.size + name_length
+def _decode(body: bytes, spec_digest: str, layout: struct.Struct, with_gradient: bool = True) -> AppliedUpdate:
+    values = layout.unpack_from(body)
+    step, incarnation, sequence, base, samples, effective, rate, active, unix, name_length, *kind = values
+    gradient_start = layout.size + name_length
     gradient = body[gradient_start:] if with_gradient else b""
     return AppliedUpdate(
         step=step,
@@ -172,7 +196,7 @@ def _decode(body: bytes, spec_digest: str, with_gradient: bool = True) -> Applie
         active_clusters=active,
         unix_seconds=unix,
         update=GradientUpdate(
-            cluster=body[_BODY.size : gradient_start].decode(),
+            cluster=body[layout.size : gradient_start].decode(),
             incarnation=incarnation,
             sequence=sequence,
             base_step=base,
@@ -181,4 +205,5 @@ def _decode(body: bytes, spec_digest: str, with_gradient: bool = True) -> Applie
             samples=samples,
             effective_samples=effective,
         ),
+        kind=Kind(kind[0]) if kind else Kind.STEP,
     )

@@ -18,7 +18,7 @@ from global_learner.receipts import cut_log
 from global_learner.registry.registry import VersionCard
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
-from global_learner.snapshot import Snapshot, write_snapshot
+from global_learner.snapshot import Snapshot, snapshot_of, write_snapshot
 from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.work_queue import WorkQueue
@@ -76,7 +76,7 @@ class Upkeep(Generic[Status]):
             return
         self._snapshot_step = head.step
         self._log.new_segment(head.step + 1)
-        snapshot = Snapshot(self._spec.digest, head.state.copy(), head.ledger.to_json(), self._fleet.counters())
+        snapshot = snapshot_of(head, self._spec.digest, self._fleet.counters())
         self._queue.add(lambda: self._write(snapshot))
 
     async def close(self) -> None:

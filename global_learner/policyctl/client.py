@@ -89,6 +89,11 @@ class AdminClient:
         reply: fleet_pb2.RevokeClusterReply = self._call(self._admin.RevokeCluster, request)
         return reply
 
+    def release_cluster(self, cluster: str) -> bool:
+        """End a cluster's quarantine; False if it was in none."""
+        request = fleet_pb2.ReleaseClusterRequest(cluster=cluster)
+        return bool(self._call(self._admin.ReleaseCluster, request).released)
+
     def _call(self, method: Callable[..., Reply], request: object) -> Reply:
         try:
             return method(request, timeout=self._timeout_seconds)

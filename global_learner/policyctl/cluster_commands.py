@@ -1,4 +1,4 @@
-"""`policyctl cluster`: who belongs to the fleet, and who does no longer."""
+"""`policyctl cluster`: who belongs to the fleet, who does no longer, and whose updates are looked at again."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from global_learner.policyctl.cluster_views import (
     enrollment_facts,
     enrollment_table,
     identity_facts,
+    released_table,
     revocation_facts,
     revocation_table,
 )
@@ -31,9 +32,10 @@ from global_learner.policyctl.options import (
     asked,
     show,
 )
+from global_learner.policyctl.views import Facts
 from policy_net.exchange.enrollment_file import EnrollmentFile
 
-cluster_app = typer.Typer(no_args_is_help=True, help="Who belongs to the fleet.")
+cluster_app = typer.Typer(no_args_is_help=True, help="Who belongs to the fleet, and who is in quarantine.")
 
 Name = Annotated[str, typer.Argument(help="The cluster's name.")]
 
@@ -105,3 +107,21 @@ def revoke_cluster(
         reply = client.revoke_cluster(name)
     facts = revocation_facts(name, reply)
     show(output, facts, revocation_table(facts))
+
+
+@cluster_app.command("release")
+def release_cluster(
+    name: Name,
+    learner: Address = LEARNER,
+    output: OutputOption = Output.TABLE,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    ca: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+    debug: Debug = False,
+) -> None:
+    """End a cluster's quarantine: its updates are looked at again."""
+    del debug
+    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+        facts: Facts = {"cluster": name, "released": client.release_cluster(name)}
+    show(output, facts, released_table(facts))

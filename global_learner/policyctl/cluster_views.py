@@ -67,3 +67,10 @@ def revocation_table(facts: Facts) -> Table:
     table.add_row("certificates", str(facts["certificates"]))
     table.add_row("tokens", str(facts["tokens"]))
     return table
+
+
+def released_table(facts: Facts) -> Table:
+    """What became of a release."""
+    table = Table("cluster", "quarantine")
+    table.add_row(facts["cluster"], "ended" if facts["released"] else "there was none")
+    return table

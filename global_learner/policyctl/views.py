@@ -70,6 +70,7 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
         "baseline_jct_seconds": status.baseline_jct_seconds,
         "guard_interventions": dict(sorted(status.guard_interventions.items())),
         "finished": status.finished,
+        "quarantined_until_unix_seconds": view.quarantined_until_unix_seconds or None,
     }
 
 
@@ -114,7 +115,7 @@ def fleet_table(fleet: Facts) -> Table:
         f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected",
     )
     for view in fleet["clusters"]:
-        heard = view["seconds_since_heard"]
+        heard, until = view["seconds_since_heard"], view["quarantined_until_unix_seconds"]
         table.add_row(
             view["cluster"],
             "never" if heard is None else f"{heard:.0f} s ago",
@@ -122,7 +123,7 @@ def fleet_table(fleet: Facts) -> Table:
             f"{view['avg_jct_seconds']:.0f} s",
             f"v{view['acting_version']}" if view["acting_version"] else "–",
             f"v{view['assigned_version']}",
-            str(view["updates_accepted"]),
+            str(view["updates_accepted"]) + (f" (quarantined until {_moment(until)} UTC)" if until else ""),
             ", ".join(f"{reason} {count}" for reason, count in view["updates_rejected"].items()) or "0",
             str(view["last_staleness"]),
         )

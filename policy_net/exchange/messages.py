@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
 from policy_net.exchange.spec import PolicySpec, Weights
@@ -29,6 +30,48 @@ class GradientUpdate:
     samples: int
     effective_samples: float
     statistics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class RoundKind(StrEnum):
+    """What a round asks for."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTask:
+    """What a round asks of a cluster.
+
+    Attributes:
+        task: names it; the answer repeats it.
+        weights: where to start, shape (parameter_count,).
+        numbers: the strategy's configuration, as are `texts`.
+    """
+
+    task: str
+    kind: RoundKind
+    weights: Weights
+    spec_digest: str
+    numbers: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAnswer:
+    """A cluster's answer to a task.
+
+    Attributes:
+        weights: of a train task: where the cluster ended; empty otherwise.
+        samples: micro-actions that the answer was computed from.
+        error: not empty: there is no answer, and why.
+    """
+
+    task: str
+    weights: Weights
+    samples: int
+    metrics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from learner_makers import SPEC, applied, update, vector
 
+from global_learner.aggregation.immediate import ImmediateAggregator
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.head import Head
 from global_learner.ingest import Ingest
@@ -13,7 +14,7 @@ from global_learner.settings import IngestSettings
 @pytest.fixture
 def head() -> Head:
     """Three updates old: two of north's, one of south's."""
-    head = Head(AdamState.start(vector(0)), Ledger(16), AdamConstants())
+    head = Head(AdamState.start(vector(0)), Ledger(16), ImmediateAggregator(AdamConstants()))
     head.apply(applied(1))
     head.apply(applied(2))
     head.apply(applied(3, cluster="south", sequence=1))

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import vector
 
+from global_learner.aggregation.immediate import ImmediateAggregator
 from global_learner.head import Head
 from global_learner.ledger import Ledger
 from global_learner.optimizer import _BLOCK, AdamConstants, AdamState, apply_adam, move_average
@@ -78,7 +79,7 @@ def test_the_average_is_the_exponential_one() -> None:
 def test_a_head_publishes_its_average_only_if_asked(decay: float) -> None:
     from learner_makers import applied
 
-    head = Head(AdamState.start(vector(0)), Ledger(8), AdamConstants(), decay)
+    head = Head(AdamState.start(vector(0)), Ledger(8), ImmediateAggregator(AdamConstants()), decay)
     for step in (1, 2, 3):
         head.apply(applied(step, learning_rate=0.1))
     assert np.array_equal(head.publishable, head.weights) is (decay == 0.0)

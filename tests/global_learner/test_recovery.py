@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, applied, policy
 from learner_makers import settings as learner_settings
 
+from global_learner.aggregation.immediate import ImmediateAggregator
 from global_learner.errors import StateUnusable
 from global_learner.head import Head
 from global_learner.ledger import Ledger
@@ -64,7 +65,7 @@ def test_snapshot_and_log_give_the_lost_head(tmp_path_factory, count, snapshot_a
     folder = tmp_path_factory.mktemp("learner")
     recovered(folder)
     state_dir = folder / "state"
-    head = Head(AdamState.start(policy().weights), Ledger(WINDOW), AdamConstants(), 0.5)
+    head = Head(AdamState.start(policy().weights), Ledger(WINDOW), ImmediateAggregator(AdamConstants()), 0.5)
     expected_versions = []
     log: dict[int, bytes] = {1: b""}
     records = list(history(count + 1))

@@ -260,8 +260,8 @@ async def test_a_heartbeat_is_shown_as_it_was_sent(tmp_path: Path) -> None:
         ("FetchPolicy", pb.FetchPolicyRequest(cluster="north", version=9), "NOT_FOUND"),
         ("FetchPolicy", pb.FetchPolicyRequest(cluster="north", version=2**63 + 1), "NOT_FOUND"),
         ("ShowVersion", pb.ShowVersionRequest(version=0), "NOT_FOUND"),
-        ("Poll", pb.PollRequest(cluster="north"), "UNIMPLEMENTED"),
-        ("Reply", pb.ReplyRequest(cluster="north"), "UNIMPLEMENTED"),
+        ("Poll", pb.PollRequest(cluster="north"), "FAILED_PRECONDITION"),
+        ("Reply", pb.ReplyRequest(cluster="north"), "FAILED_PRECONDITION"),
     ],
 )
 async def test_a_call_that_cannot_be_answered_gets_its_status_in_one_line(

@@ -18,20 +18,22 @@ class RegisterRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., spec_digest: _Optional[str] = ..., job_types: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("incarnation", "spec_json", "spec_digest", "head_step", "assigned_version", "learning")
+    __slots__ = ("incarnation", "spec_json", "spec_digest", "head_step", "assigned_version", "learning", "rounds")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
     HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
     LEARNING_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     spec_json: str
     spec_digest: str
     head_step: int
     assigned_version: int
     learning: bool
-    def __init__(self, incarnation: _Optional[int] = ..., spec_json: _Optional[str] = ..., spec_digest: _Optional[str] = ..., head_step: _Optional[int] = ..., assigned_version: _Optional[int] = ..., learning: _Optional[bool] = ...) -> None: ...
+    rounds: bool
+    def __init__(self, incarnation: _Optional[int] = ..., spec_json: _Optional[str] = ..., spec_digest: _Optional[str] = ..., head_step: _Optional[int] = ..., assigned_version: _Optional[int] = ..., learning: _Optional[bool] = ..., rounds: _Optional[bool] = ...) -> None: ...
 
 class PullHeadRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "have_step", "have")
@@ -195,25 +197,80 @@ class PollRequest(_message.Message):
     incarnation: int
     def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
+class RoundTask(_message.Message):
+    __slots__ = ("task", "kind", "weights", "spec_digest", "numbers", "texts")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[RoundTask.Kind]
+        TRAIN: _ClassVar[RoundTask.Kind]
+        EVALUATE: _ClassVar[RoundTask.Kind]
+    KIND_UNSPECIFIED: RoundTask.Kind
+    TRAIN: RoundTask.Kind
+    EVALUATE: RoundTask.Kind
+    class NumbersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class TextsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    kind: RoundTask.Kind
+    weights: bytes
+    spec_digest: str
+    numbers: _containers.ScalarMap[str, float]
+    texts: _containers.ScalarMap[str, str]
+    def __init__(self, task: _Optional[str] = ..., kind: _Optional[_Union[RoundTask.Kind, str]] = ..., weights: _Optional[bytes] = ..., spec_digest: _Optional[str] = ..., numbers: _Optional[_Mapping[str, float]] = ..., texts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class PollReply(_message.Message):
-    __slots__ = ("message",)
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    message: bytes
-    def __init__(self, message: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("task",)
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    task: RoundTask
+    def __init__(self, task: _Optional[_Union[RoundTask, _Mapping]] = ...) -> None: ...
 
 class ReplyRequest(_message.Message):
-    __slots__ = ("cluster", "incarnation", "message")
+    __slots__ = ("cluster", "incarnation", "task", "weights", "samples", "metrics", "error")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     incarnation: int
-    message: bytes
-    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., message: _Optional[bytes] = ...) -> None: ...
+    task: str
+    weights: bytes
+    samples: int
+    metrics: _containers.ScalarMap[str, float]
+    error: str
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., task: _Optional[str] = ..., weights: _Optional[bytes] = ..., samples: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ReplyReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("taken",)
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    taken: bool
+    def __init__(self, taken: _Optional[bool] = ...) -> None: ...
 
 class VersionCard(_message.Message):
     __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest")
@@ -271,7 +328,7 @@ class ShowVersionReply(_message.Message):
     def __init__(self, card: _Optional[_Union[VersionCard, _Mapping]] = ..., spec_json: _Optional[str] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status")
+    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "quarantined_until_unix_seconds")
     class UpdatesRejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +345,7 @@ class ClusterView(_message.Message):
     LAST_STALENESS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_UNTIL_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     incarnation: int
     seconds_since_heard: float
@@ -297,7 +355,20 @@ class ClusterView(_message.Message):
     last_staleness: int
     assigned_version: int
     status: ClusterStatus
-    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ...) -> None: ...
+    quarantined_until_unix_seconds: float
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., quarantined_until_unix_seconds: _Optional[float] = ...) -> None: ...
+
+class ReleaseClusterRequest(_message.Message):
+    __slots__ = ("cluster",)
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    def __init__(self, cluster: _Optional[str] = ...) -> None: ...
+
+class ReleaseClusterReply(_message.Message):
+    __slots__ = ("released",)
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    released: bool
+    def __init__(self, released: _Optional[bool] = ...) -> None: ...
 
 class GetFleetRequest(_message.Message):
     __slots__ = ()

@@ -112,7 +112,7 @@ class FleetServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Poll(self, request, context):
-        """Reserved for synchronous rounds: the agent asks for a message and sends its answer.
+        """Synchronous rounds: the agent asks for a task and sends its answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -518,6 +518,11 @@ class AdminStub:
                 request_serializer=fleet__pb2.RevokeClusterRequest.SerializeToString,
                 response_deserializer=fleet__pb2.RevokeClusterReply.FromString,
                 _registered_method=True)
+        self.ReleaseCluster = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/ReleaseCluster',
+                request_serializer=fleet__pb2.ReleaseClusterRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ReleaseClusterReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -560,6 +565,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReleaseCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -592,6 +603,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RevokeCluster,
                     request_deserializer=fleet__pb2.RevokeClusterRequest.FromString,
                     response_serializer=fleet__pb2.RevokeClusterReply.SerializeToString,
+            ),
+            'ReleaseCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseCluster,
+                    request_deserializer=fleet__pb2.ReleaseClusterRequest.FromString,
+                    response_serializer=fleet__pb2.ReleaseClusterReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -757,6 +773,33 @@ class Admin:
             '/fedl2.fleet.v1.Admin/RevokeCluster',
             fleet__pb2.RevokeClusterRequest.SerializeToString,
             fleet__pb2.RevokeClusterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/ReleaseCluster',
+            fleet__pb2.ReleaseClusterRequest.SerializeToString,
+            fleet__pb2.ReleaseClusterReply.FromString,
             options,
             channel_credentials,
             insecure,

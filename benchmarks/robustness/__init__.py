@@ -1,0 +1,1 @@
+"""What one bad cluster does to a fleet of five, by how updates are aggregated."""

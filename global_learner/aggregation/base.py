@@ -1,0 +1,79 @@
+"""The protocol of everything that turns taken updates into a moved head.
+
+An aggregator sees updates in the order of the log, live and in a replay, and must do the same both times, bit for bit:
+no clock, no randomness, nothing that is not in the update, in its own settings or in what it kept. Every update that is
+taken is one step of the head, so that exactly-once, receipts and recovery are the same for all of them; whether a step
+moves the weights is the aggregator's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from global_learner.errors import StateUnusable
+from global_learner.optimizer import AdamState
+from global_learner.update_log import AppliedUpdate, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an aggregator remembers beside the head: part of every snapshot.
+
+    Attributes:
+        facts: JSON.
+        arrays: of any shape and dtype, by name; kept bit for bit.
+    """
+
+    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    arrays: Mapping[str, NDArray[np.generic]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Aggregator(Protocol):
+    """Decides what an update does, and does it."""
+
+    @property
+    def waiting(self) -> int:
+        """Updates that were taken and have not moved the head yet."""
+        ...
+
+    def kind_of_next(self, cluster: str) -> Kind:
+        """What the next update will do, if it is this cluster's.
+
+        Raises:
+            UpdateRejected: this aggregator takes no pushed updates.
+        """
+        ...
+
+    def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
+        """Take an update: `state.step` grows by one. Whether the weights moved.
+
+        Raises:
+            StateUnusable: the update's kind is none of this aggregator's.
+        """
+        ...
+
+    def close_early(self, state: AdamState) -> bool:
+        """Let what waits move the head now, without a step of its own; for a change of the settings."""
+        ...
+
+    def kept(self) -> Kept:
+        """What `restore` needs; shares nothing with the aggregator."""
+        ...
+
+    def restore(self, kept: Kept) -> None:
+        """Go on from what a snapshot kept."""
+        ...
+
+
+def unexpected(applied: AppliedUpdate, aggregator: str) -> StateUnusable:
+    """The error for a record of another aggregator's."""
+    return StateUnusable(
+        f"update {applied.step} of the log is of kind {applied.kind.name.lower()}, which aggregation mode {aggregator} "
+        "does not know; restore the state directory from a copy"
+    )

@@ -1,0 +1,145 @@
+"""Mode `buffered`: the updates of several clusters wait for each other, and a Flower strategy makes one step of them.
+
+Every update is logged and acknowledged when it arrives, so nothing is asked of the agents that `async` does not ask; a
+replay of the log fills the cohort again. Which update closed a cohort stands in its record.
+Source: FedBuff (Nguyen et al. 2022) for the buffer. Deviation: one slot a cluster (see `cohort`), no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from global_learner.aggregation.base import Kept, unexpected
+from global_learner.aggregation.cohort import Cohort
+from global_learner.aggregation.flower import (
+    OWN_STEP,
+    aggregate,
+    build_strategy,
+    restore_strategy_arrays,
+    strategy_arrays,
+)
+from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, ServerStep
+from global_learner.optimizer import AdamConstants, AdamState, apply_adam
+from global_learner.update_log import AppliedUpdate, Kind
+from policy_net.exchange.spec import PolicySpec, Weights
+
+_SLOT, _STRATEGY = "slot/", "strategy/"
+
+
+class BufferedAggregator:
+    """See `Aggregator`.
+
+    Args:
+        on_closed: is told of every cohort: its clusters, and whether the strategy made something of it.
+    """
+
+    def __init__(
+        self,
+        settings: AggregationSettings,
+        optimizer: OptimizerSettings,
+        spec: PolicySpec,
+        on_closed: Callable[[int, bool], None] = lambda _clusters, _moved: None,
+    ) -> None:
+        self.on_closed = on_closed
+        self._settings = settings
+        self._optimizer = optimizer
+        self._constants = AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon)
+        self._spec = spec
+        self._strategy: Any = build_strategy(
+            settings.strategy, settings.parameters, fraction_train=0.0, fraction_evaluate=0.0
+        )
+        chosen = settings.server_step
+        own = settings.strategy in OWN_STEP if chosen is None else chosen is ServerStep.STRATEGY
+        self._direction = self._strategy_step if own else self._adam_step
+        self._cohort = Cohort(settings.samples_limit)
+        self._cohorts = 0
+
+    @property
+    def waiting(self) -> int:
+        """Updates in the cohort."""
+        return self._cohort.updates
+
+    def kind_of_next(self, cluster: str) -> Kind:
+        """Whether it completes the cohort."""
+        clusters = len(self._cohort) + (cluster not in self._cohort)
+        limit = self._settings.close_after_updates
+        early = limit is not None and self.waiting + 1 >= limit and clusters >= self._settings.min_clusters
+        return Kind.CLOSING if clusters >= self._settings.buffer or early else Kind.ARRIVAL
+
+    def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
+        """Let it wait, or close the cohort with it."""
+        if applied.kind not in (Kind.ARRIVAL, Kind.CLOSING):
+            raise unexpected(applied, "buffered")
+        self._cohort.add(applied)
+        if applied.kind is Kind.ARRIVAL:
+            state.pass_by()
+            return False
+        return self._close(state)
+
+    def close_early(self, state: AdamState) -> bool:
+        """Close what waits, however little; the step that this takes is given back."""
+        if not len(self._cohort):
+            return False
+        step = state.step
+        moved = self._close(state)
+        state.idle_steps -= state.step - step
+        state.step = step
+        return moved
+
+    def kept(self) -> Kept:
+        """The cohort, the number of cohorts, and the strategy's memory."""
+        cohort = self._cohort.kept()
+        arrays = {_SLOT + name: array for name, array in cohort.arrays.items()}
+        arrays |= {_STRATEGY + path: array for path, array in strategy_arrays(self._strategy).items()}
+        return Kept({"cohorts": self._cohorts, "slots": dict(cohort.facts)}, arrays)
+
+    def restore(self, kept: Kept) -> None:
+        """Go on with them."""
+        if not kept.facts:
+            return
+        self._cohorts = kept.facts["cohorts"]
+        slots = {name.removeprefix(_SLOT): array for name, array in kept.arrays.items() if name.startswith(_SLOT)}
+        self._cohort.restore(Kept(kept.facts["slots"], slots))
+        memory = {
+            name.removeprefix(_STRATEGY): array for name, array in kept.arrays.items() if name.startswith(_STRATEGY)
+        }
+        restore_strategy_arrays(self._strategy, memory)
+
+    def _close(self, state: AdamState) -> bool:
+        self._cohorts += 1
+        # At rate 0 nothing may move; a strategy with momentum would.
+        moved = self._cohort.learning_rate > 0.0 and self._direction(state)
+        if not moved:
+            state.pass_by()
+        self.on_closed(len(self._cohort), moved)
+        self._cohort.clear()
+        return moved
+
+    def _adam_step(self, state: AdamState) -> bool:
+        """The strategy aggregates gradients; our own Adam steps down the result."""
+        replies = [(slot.gradient, slot.samples) for slot in self._cohort.slots]
+        gradient = aggregate(self._strategy, self._cohorts, np.zeros_like(state.weights), replies, self._spec)
+        if gradient is None:
+            return False
+        apply_adam(state, gradient, self._cohort.learning_rate, self._constants)
+        return True
+
+    def _strategy_step(self, state: AdamState) -> bool:
+        """The strategy aggregates the models at which one gradient step would end, and says where the head goes."""
+        replies = [
+            (self._model(state.weights, slot.gradient, slot.learning_rate), slot.samples) for slot in self._cohort.slots
+        ]
+        weights = aggregate(self._strategy, self._cohorts, state.weights, replies, self._spec)
+        if weights is None:
+            return False
+        state.weights[:] = weights
+        state.pass_by()
+        return True
+
+    def _model(self, weights: Weights, gradient: Weights, learning_rate: float) -> Weights:
+        """One gradient step; what staleness and decay left of Adam's rate is left of this one too."""
+        rate = self._settings.client_learning_rate * learning_rate / self._optimizer.learning_rate
+        return weights - np.float32(rate) * gradient
