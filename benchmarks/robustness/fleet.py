@@ -62,13 +62,13 @@ class Cluster:
     def __init__(self, name: str, start: PolicyFile, seed: int) -> None:
         self._settings = ActorCriticSettings()
         self._policy = LearnedPolicy(
-            start.spec,
+            start.network_spec,
             start.weights.copy(),
             seed=seed,
             mode=ActingMode.SAMPLE,
             explorer=JobAwareExploration(EXPLORATION),
         )
-        self._gradients = GradientComputer(start.spec, self._settings, seed)
+        self._gradients = GradientComputer(start.network_spec, self._settings, seed)
         self._replay = ExperienceReplay(seed=seed)
         self._beliefs = OnlineFit()
         self._lives = self._live(name, seed)
@@ -111,9 +111,9 @@ def run_fleet(
 ) -> RunResult:
     """Let every cluster push `rounds` times, in turn; a gradient's base is the head that it was computed at."""
     optimizer = OptimizerSettings(learning_rate=LEARNING_RATE)
-    aggregator = build_aggregator(aggregation, optimizer, start.spec)
+    aggregator = build_aggregator(aggregation, optimizer, start.network_spec)
     head = Head(AdamState.start(start.weights), Ledger(256), aggregator, AVERAGE_DECAY)
-    ingest = Ingest(start.spec, IngestSettings())
+    ingest = Ingest(start.network_spec, IngestSettings())
     clusters = {
         name: Cluster(name, start, 100_000 * (seed + 31) + 10_000 * number) for number, name in enumerate(MIXES)
     }
@@ -124,7 +124,7 @@ def run_fleet(
             if result is None:
                 continue
             gradient = attack(result.gradient) if name == BAD else result.gradient
-            update = _update(name, number, head.step, start.spec, gradient, result)
+            update = _update(name, number, head.step, start.network_spec, gradient, result)
             try:
                 judgement = ingest.judge(update, head)
             except UpdateRejected:

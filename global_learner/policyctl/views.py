@@ -123,7 +123,7 @@ def fleet_table(fleet: Facts) -> Table:
             f"{view['avg_jct_seconds']:.0f} s",
             f"v{view['acting_version']}" if view["acting_version"] else "–",
             f"v{view['assigned_version']}",
-            str(view["updates_accepted"]) + (f" (quarantined until {_moment(until)} UTC)" if until else ""),
+            str(view["updates_accepted"]) + (f" (quarantined until {moment(until)} UTC)" if until else ""),
             ", ".join(f"{reason} {count}" for reason, count in view["updates_rejected"].items()) or "0",
             str(view["last_staleness"]),
         )
