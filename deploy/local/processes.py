@@ -53,6 +53,10 @@ class Processes:
         """Where a process writes."""
         return self._folder / f"{name}.log"
 
+    def pid_of(self, name: str) -> int:
+        """The process's number."""
+        return self._running[name].pid
+
     def is_running(self, name: str) -> bool:
         """Whether the process has not ended."""
         return self._running[name].poll() is None

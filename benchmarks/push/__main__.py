@@ -1,0 +1,60 @@
+"""`python -m benchmarks.push [-o json]`: updates of 0.4 MB a second through the real learner, identities on.
+
+Clusters push over mutual TLS, each over a connection of its own, and push again as soon as their update is on the
+learner's disk and the newest head in their hands. All clusters live in one process, which shares the machine with the
+learner. Beside it, within the same rounds: the same in plain text, and a bare grpcio server that sends the same bytes
+back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.status import Status
+
+from benchmarks.push.measure import measure
+from global_learner.telemetry import set_up_logging
+
+_COLUMNS = ("clusters", "updates_per_second", "p50_ms", "p99_ms", "cpu_ms_per_update", "over_echo", "over_plain")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.push", description=__doc__)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--clusters", type=int, nargs="+", default=[1, 4, 16], help="how many push at once")
+    parser.add_argument("--rounds", type=int, default=5, help="figures are medians over these")
+    parser.add_argument("--seconds", type=float, default=2.0, help="measured time of each load in each round")
+    parser.add_argument(
+        "--folder", type=Path, help="on the disk to measure; the system's temporary folder unless given"
+    )
+    options = parser.parse_args(arguments)
+    if min(options.clusters) < 1 or options.rounds < 1 or options.seconds <= 0.0:
+        parser.error("--clusters and --rounds take 1 or more, --seconds more than 0")
+    set_up_logging("warning")
+    console = Console(stderr=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="fedl2-push-", dir=options.folder) as folder,
+        Status("", console=console) as status,
+    ):
+        result = measure(Path(folder), options.clusters, options.rounds, options.seconds, status.update)
+    print(json.dumps(result) if options.output == "json" else _table(result))
+    return 0
+
+
+def _table(result: dict[str, Any]) -> str:
+    lines = ["".join(f"{name:>20}" for name in _COLUMNS)]
+    lines += ["".join(f"{run[name]:>20}" for name in _COLUMNS) for run in result["runs"]]
+    lines += [f"{name:24}{value:>16}" for name, value in result.items() if name != "runs"]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""The clusters' side, in one process: each cluster has a connection of its own and pushes as soon as it is answered.
+
+One process for all, since a process each would spend the machine on sixteen Python interpreters; a cluster still does
+what an agent does for a push: it builds the message, sends it, and reads the newest head out of the answer. Reads one
+command a line from stdin and answers each with one line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from benchmarks.push.policies import gradient
+from benchmarks.push.process_cpu import cpu_seconds
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.identity_file import read_identity
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.spec import PolicySpec, weights_from_bytes
+from policy_net.exchange.wire import push_request
+
+CALL_SECONDS = 30.0
+ECHO = "/fedl2.benchmark.Echo/Push"
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+Push = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A command.
+
+    Attributes:
+        address: HOST:PORT.
+        identities: one identity file a cluster, or none for plain text.
+        clusters: the names of those that push.
+        server_pid: whose processor time is measured too.
+        echo: the server answers with as many bytes, and does nothing else.
+    """
+
+    address: str
+    identities: dict[str, str]
+    clusters: list[str]
+    server_pid: int
+    seconds: float
+    warm_seconds: float
+    echo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a command measured; `cpu` figures are of all updates in the measured time."""
+
+    updates: int
+    seconds: float
+    latencies_ms: list[float]
+    server_cpu_seconds: float
+    load_cpu_seconds: float
+
+
+class Clusters:
+    """Opens each cluster's connection once and keeps it."""
+
+    def __init__(self, spec: PolicySpec) -> None:
+        self._spec = spec
+        self._pushes: dict[tuple[str, str], Push] = {}
+        self._channels: list[grpc.aio.Channel] = []
+
+    async def push_of(self, load: Load, cluster: str) -> Push:
+        """What the cluster does again and again."""
+        key = (load.address, cluster)
+        if key not in self._pushes:
+            channel = _channel(load, cluster)
+            self._channels.append(channel)
+            opened = self._echo(channel, len(self._pushes)) if load.echo else await self._fleet(channel, cluster)
+            self._pushes[key] = opened
+        return self._pushes[key]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for channel in self._channels:
+            await channel.close()
+
+    async def _fleet(self, channel: grpc.aio.Channel, cluster: str) -> Push:
+        fleet = fleet_pb2_grpc.FleetStub(channel)
+        registered = await fleet.Register(fleet_pb2.RegisterRequest(cluster=cluster), timeout=CALL_SECONDS)
+        slope = gradient(self._spec, registered.incarnation)
+        sequence, base_step = 0, registered.head_step
+
+        async def push() -> None:
+            nonlocal sequence, base_step
+            sequence += 1
+            update = GradientUpdate(
+                cluster, registered.incarnation, sequence, base_step, self._spec.digest, slope, 256, 200.0
+            )
+            reply = await fleet.Push(push_request(update, want_weights=True), timeout=CALL_SECONDS)
+            if reply.outcome != fleet_pb2.PushReply.APPLIED:
+                raise RuntimeError(f"cluster {cluster}: update {sequence} was not applied: {reply.reason}")
+            weights_from_bytes(reply.weights, self._spec)
+            base_step = reply.head_step
+
+        return push
+
+    def _echo(self, channel: grpc.aio.Channel, seed: int) -> Push:
+        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(ECHO)
+        data = gradient(self._spec, seed).tobytes()
+
+        async def push() -> None:
+            answer = await call(data, timeout=CALL_SECONDS)
+            if len(answer) != len(data):
+                raise RuntimeError(f"the echo has {len(answer)} bytes, {len(data)} were sent")
+
+        return push
+
+
+def _channel(load: Load, cluster: str) -> grpc.aio.Channel:
+    if not load.identities:
+        return grpc.aio.insecure_channel(load.address, options=_OPTIONS)
+    own = read_identity(Path(load.identities[cluster]))
+    credentials = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
+    return grpc.aio.secure_channel(load.address, credentials, options=_OPTIONS)
+
+
+async def run(clusters: Clusters, load: Load) -> Figures:
+    """Let the clusters push for a while; only answers within the measured time count."""
+    pushes = [await clusters.push_of(load, name) for name in load.clusters]
+    latencies: list[float] = []
+    begin = time.perf_counter() + load.warm_seconds
+    end = begin + load.seconds
+
+    async def go_on(push: Push) -> None:
+        started = time.perf_counter()
+        while started < end:
+            await push()
+            answered = time.perf_counter()
+            if begin <= answered < end:
+                latencies.append(answered - started)
+            started = answered
+
+    async def reading(moment: float) -> tuple[float, float, float]:
+        await asyncio.sleep(max(0.0, moment - time.perf_counter()))
+        return cpu_seconds(load.server_pid), cpu_seconds(os.getpid()), time.perf_counter()
+
+    readings = asyncio.gather(reading(begin), reading(end))
+    await asyncio.gather(*(go_on(push) for push in pushes))
+    before, after = await readings
+    return Figures(
+        len(latencies),
+        after[2] - before[2],
+        [1000.0 * seconds for seconds in latencies],
+        after[0] - before[0],
+        after[1] - before[1],
+    )
+
+
+async def _serve_commands(spec: PolicySpec) -> None:
+    loop = asyncio.get_running_loop()
+    clusters = Clusters(spec)
+    try:
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            command: dict[str, Any] = json.loads(line)
+            print(json.dumps(asdict(await run(clusters, Load(**command)))), flush=True)
+    finally:
+        await clusters.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_commands(PolicySpec.from_json(sys.argv[1])))

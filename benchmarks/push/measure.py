@@ -1,0 +1,111 @@
+"""Rounds of load: the learner over mutual TLS and in plain text, a bare echo over mutual TLS, by number of clusters.
+
+All are measured in turn within a round, so that whatever else the machine does hits all of them; figures are medians
+over the rounds, ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.push.apply import apply_per_second
+from benchmarks.push.disk import HighWaterMark
+from benchmarks.push.load import Figures
+from benchmarks.push.load_process import LoadProcess
+from benchmarks.push.policies import policy
+from benchmarks.push.servers import metrics, start_echo, start_learner
+from deploy.local.processes import Processes
+
+APPLY_SECONDS = 0.5
+
+OnStep = Callable[[str], None]
+
+
+def measure(folder: Path, clusters: Sequence[int], rounds: int, seconds: float, on_step: OnStep) -> dict[str, Any]:
+    """All figures, as the command prints them."""
+    first = policy()
+    names = [f"cluster{number}" for number in range(max(clusters))]
+    on_step("application alone")
+    apply_rate, apply_cpu_rate = apply_per_second(first, APPLY_SECONDS, rounds)
+    with Processes(folder) as processes, LoadProcess(first.spec.to_json()) as load:
+        on_step("starting learners, enrolling clusters")
+        learner = start_learner(processes, folder, "learner", first, names)
+        plain = start_learner(processes, folder, "plain", first, ())
+        echo = start_echo(processes, folder, "echo", learner)
+        figures: dict[tuple[str, int], list[Figures]] = {}
+        with HighWaterMark(learner.state_dir) as disk:
+            for number in range(rounds):
+                for count in clusters:
+                    for server in (learner, plain, echo):
+                        on_step(f"round {number + 1} of {rounds}: {server.name}, {count} clusters")
+                        done = load.run(server, names[:count], seconds, echo=server is echo)
+                        figures.setdefault((server.name, count), []).append(done)
+                        processes.check()
+        told = metrics(learner)
+    runs = [_run(count, *(figures[name, count] for name in ("learner", "plain", "echo"))) for count in clusters]
+    updates = told["fedl2_learner_group_updates_sum"]
+    return {
+        "runs": runs,
+        "apply_per_second": round(apply_rate, 1),
+        "apply_per_cpu_second": round(apply_cpu_rate, 1),
+        "update_bytes": 4 * first.spec.parameter_count,
+        "log_bytes_per_update": round(told["fedl2_learner_log_written_bytes_total"] / updates),
+        "updates_per_fsync": round(updates / told["fedl2_learner_group_updates_count"], 2),
+        "disk_high_water_bytes": disk.bytes,
+        "rounds": rounds,
+        "seconds": seconds,
+    }
+
+
+def _run(count: int, learner: Sequence[Figures], plain: Sequence[Figures], echo: Sequence[Figures]) -> dict[str, Any]:
+    """One line of the result; `cpu` is the server's, `load_cpu` that of the clusters beside it."""
+
+    def median_of(rounds: Sequence[Figures], figure: Callable[[Figures], float], digits: int) -> float:
+        return round(statistics.median(figure(done) for done in rounds), digits)
+
+    def over(others: Sequence[Figures]) -> float:
+        return round(statistics.median(_rate(a) / _rate(b) for a, b in zip(learner, others, strict=True)), 3)
+
+    return {
+        "clusters": count,
+        "updates_per_second": median_of(learner, _rate, 1),
+        "p50_ms": median_of(learner, _p50_ms, 2),
+        "p99_ms": median_of(learner, _p99_ms, 2),
+        "cpu_ms_per_update": median_of(learner, _server_cpu_ms, 3),
+        "load_cpu_ms_per_update": median_of(learner, _load_cpu_ms, 3),
+        "plain_updates_per_second": median_of(plain, _rate, 1),
+        "plain_cpu_ms_per_update": median_of(plain, _server_cpu_ms, 3),
+        "echo_updates_per_second": median_of(echo, _rate, 1),
+        "echo_p50_ms": median_of(echo, _p50_ms, 2),
+        "echo_cpu_ms_per_update": median_of(echo, _server_cpu_ms, 3),
+        "over_plain": over(plain),
+        "over_echo": over(echo),
+    }
+
+
+def _rate(done: Figures) -> float:
+    return done.updates / done.seconds
+
+
+def _p50_ms(done: Figures) -> float:
+    return _percentile(done, 0.5)
+
+
+def _p99_ms(done: Figures) -> float:
+    return _percentile(done, 0.99)
+
+
+def _server_cpu_ms(done: Figures) -> float:
+    return 1000.0 * done.server_cpu_seconds / done.updates
+
+
+def _load_cpu_ms(done: Figures) -> float:
+    return 1000.0 * done.load_cpu_seconds / done.updates
+
+
+def _percentile(done: Figures, share: float) -> float:
+    ordered = sorted(done.latencies_ms)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,118 @@
+"""The servers under load: `global-learner serve` as an operator starts it, and the bare echo beside it."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster_agent.learner_client import LearnerClient
+from cluster_agent.settings import LearnerSettings as LearnerAddress
+from deploy.local.processes import Processes
+from global_learner.enrollment.authority_files import open_authority
+from global_learner.policyctl.client import AdminClient, TlsFiles
+from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
+from policy_net.exchange.private_files import write_private
+
+START_SECONDS = 60.0
+CALL_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a server answers, and as whom the clusters come.
+
+    Attributes:
+        pid: its process.
+        identities: an identity file a cluster; none for plain text.
+        http_port: of its metrics; 0 for a server without.
+    """
+
+    name: str
+    address: str
+    pid: int
+    identities: dict[str, str]
+    state_dir: Path
+    http_port: int = 0
+
+
+def start_learner(processes: Processes, folder: Path, name: str, policy: PolicyFile, clusters: Sequence[str]) -> Server:
+    """Start a learner, with identities if `clusters` are named, and enroll these."""
+    home = folder / name
+    home.mkdir()
+    write_policy_file(home / "first.safetensors", policy)
+    content: dict[str, Any] = {
+        "state_dir": "state",
+        "initial_policy": "first.safetensors",
+        "listen": "127.0.0.1:0",
+        "port_file": "ports.json",
+        "telemetry": {"http_listen": "127.0.0.1:0"},
+    }
+    if clusters:
+        content["identity"] = {"enroll_port": 0}
+    (home / "learner.yaml").write_text(yaml.safe_dump(content))
+    processes.start(name, "global_learner.cli", ["serve", "--config", str(home / "learner.yaml")])
+    _wait_for(home / "ports.json", processes)
+    ports = json.loads((home / "ports.json").read_text())
+    address = f"127.0.0.1:{ports['port']}"
+    identities = _enroll(home, address, clusters)
+    return Server(name, address, processes.pid_of(name), identities, home / "state", ports["http_port"])
+
+
+def _enroll(home: Path, address: str, clusters: Sequence[str]) -> dict[str, str]:
+    """Invite every cluster and trade its token, with the code of `policyctl` and of the agent."""
+    identities = {}
+    if clusters:
+        admin = AdminClient(address, TlsFiles(certificate=home / "state" / "identity" / "admin.pem"), CALL_SECONDS)
+        for cluster in clusters:
+            reply = admin.enroll_cluster(cluster)
+            token = home / f"{cluster}.enrollment"
+            authority = reply.authority.decode()
+            EnrollmentFile(cluster, reply.token, reply.enroll_port, reply.expires_unix_seconds, authority).write(token)
+            settings = LearnerAddress(address=address, enrollment_file=token)
+            client = LearnerClient(settings, cluster, lambda _method, _outcome: None, home / cluster)
+            client.register("", ())
+            client.close()
+            identities[cluster] = str(home / cluster / "identity.pem")
+        admin.close()
+    return identities
+
+
+def start_echo(processes: Processes, folder: Path, name: str, like: Server) -> Server:
+    """Start the echo; it takes the same clusters, over the same kind of connection, as the learner `like`."""
+    home = folder / name
+    home.mkdir()
+    arguments = [str(home / "port")]
+    if like.identities:
+        authority = open_authority(like.state_dir / "identity", time.time())
+        key, certificate = authority.for_server(("127.0.0.1",), time.time())
+        write_private(home / "server.pem", key + certificate + authority.pem)
+        arguments.append(str(home / "server.pem"))
+    processes.start(name, "benchmarks.push.echo", arguments)
+    _wait_for(home / "port", processes)
+    address = f"127.0.0.1:{(home / 'port').read_text()}"
+    return Server(name, address, processes.pid_of(name), like.identities, home)
+
+
+def metrics(server: Server) -> dict[str, float]:
+    """The learner's metrics by name and labels, as `/metrics` shows them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/metrics", timeout=CALL_SECONDS) as page:
+        lines = page.read().decode().splitlines()
+    values = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in values}
+
+
+def _wait_for(path: Path, processes: Processes, clock: Callable[[], float] = time.monotonic) -> None:
+    deadline = clock() + START_SECONDS
+    while not path.exists():
+        processes.check()
+        if clock() > deadline:
+            raise TimeoutError(f"no {path} after {START_SECONDS:.0f} s")
+        time.sleep(0.02)

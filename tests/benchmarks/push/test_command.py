@@ -1,0 +1,60 @@
+import json
+import os
+
+import pytest
+
+from benchmarks.push.__main__ import main
+from benchmarks.push.apply import apply_per_second
+from benchmarks.push.disk import HighWaterMark, folder_bytes
+from benchmarks.push.policies import gradient, policy
+from benchmarks.push.process_cpu import cpu_seconds
+
+
+@pytest.mark.heavy
+def test_every_figure_that_the_issue_asks_for_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--clusters", "1", "3", "--rounds", "1", "--seconds", "0.3", "-o", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [run["clusters"] for run in result["runs"]] == [1, 3]
+    for run in result["runs"]:
+        names = ("updates_per_second", "p50_ms", "p99_ms", "cpu_ms_per_update", "over_echo", "over_plain")
+        assert all(run[name] > 0.0 for name in names)
+        assert run["p50_ms"] <= run["p99_ms"]
+    assert result["apply_per_second"] > 0.0
+    # The log holds every gradient whole; what stands around one is small.
+    assert result["update_bytes"] < result["log_bytes_per_update"] < result["update_bytes"] + 256
+    assert result["disk_high_water_bytes"] > result["update_bytes"]
+
+
+def test_an_update_has_about_four_tenths_of_a_megabyte() -> None:
+    spec = policy().network_spec
+    assert 0.39e6 < gradient(spec, 1).nbytes < 0.41e6
+
+
+def test_application_alone_takes_updates_of_sixteen_clusters() -> None:
+    wall, cpu = apply_per_second(policy(), 0.01, 1)
+    assert wall > 0.0
+    assert cpu > 0.0
+
+
+def test_the_high_water_mark_outlasts_the_file(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log").write_bytes(b"x" * 100_000)
+    with HighWaterMark(tmp_path) as mark:
+        while not mark.bytes:
+            pass
+        (tmp_path / "log").unlink()
+    assert mark.bytes >= 100_000
+    assert folder_bytes(tmp_path) == 0
+
+
+def test_processor_time_of_a_process_is_read_from_the_system() -> None:
+    before = cpu_seconds(os.getpid())
+    while cpu_seconds(os.getpid()) == before:
+        pass
+    assert cpu_seconds(os.getpid()) > before
+
+
+@pytest.mark.parametrize("arguments", [["--clusters", "0"], ["--rounds", "0"], ["--seconds", "0"]])
+def test_loads_that_are_none_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
