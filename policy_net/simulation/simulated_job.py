@@ -18,8 +18,9 @@ ROUNDING = 1e-9
 OVERRUN_SHARE = 0.01
 """Share of the declared epochs that a job shows as remaining once it has outrun its declaration."""
 
-UNKNOWN_WORK_SECONDS = 600.0
-"""A job of unknown work shows at least so much as remaining, at the size it asked for: about the median real job."""
+LEAST_SHOWN_EPOCHS = 300.0
+"""A job of unknown work shows at least so much as remaining: about ten minutes of a model of middling speed on a GPU or
+two. The same for all jobs, since anything that followed from a job's speed or length would give it away."""
 
 
 class SimulatedJob:
@@ -34,7 +35,6 @@ class SimulatedJob:
         "_environment",
         "_job_factor",
         "_key",
-        "_shown_at_least",
         "_speed",
         "_trained_since_checkpoint_seconds",
         "_view",
@@ -64,7 +64,6 @@ class SimulatedJob:
         self._environment = environment
         self._key = job_key(environment.seed, spec.job_id)
         self._job_factor = noise_factor(self._key, JOB_PART, environment.job_noise)
-        self._shown_at_least = 0.0 if spec.work_known else least_unknown_epochs(spec, speed)
         self.worker_demand = worker_demand
         self.ps_demand = ps_demand
         self.done_epochs = 0.0
@@ -112,7 +111,7 @@ class SimulatedJob:
         """The epochs that schedulers believe are left: above zero as long as the job is unfinished."""
         spec = self.spec
         if not spec.work_known:
-            return max(self.done_epochs, self._shown_at_least)
+            return max(self.done_epochs, LEAST_SHOWN_EPOCHS)
         if spec.declared_epochs is None:
             return spec.total_epochs - self.done_epochs
         return max(spec.declared_epochs - self.done_epochs, OVERRUN_SHARE * spec.declared_epochs)
@@ -233,9 +232,3 @@ class SimulatedJob:
         self.can_train, self.pause_seconds = row["can_train"], row["pause_seconds"]
         self.checkpoint_epochs = row["checkpoint_epochs"]
         self._trained_since_checkpoint_seconds = row["trained_since_checkpoint_seconds"]
-
-
-def least_unknown_epochs(spec: JobSpec, speed: Sequence[Sequence[float]]) -> float:
-    """The epochs that a job of unknown work shows as remaining while it has trained less; one where it asks in vain."""
-    ps, workers = min(spec.requested.ps, len(speed) - 1), min(spec.requested.workers, len(speed[0]) - 1)
-    return speed[ps][workers] * UNKNOWN_WORK_SECONDS / spec.samples_per_epoch or 1.0
