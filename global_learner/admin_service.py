@@ -104,6 +104,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
 
     def _view(self, entry: ClusterEntry[fleet_pb2.ClusterStatus]) -> fleet_pb2.ClusterView:
         record = self._learner.head.ledger.clusters.get(entry.cluster)
+        told = self._learner.beliefs.told(entry.cluster)
         return fleet_pb2.ClusterView(
             cluster=entry.cluster,
             incarnation=entry.incarnation,
@@ -115,6 +116,8 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             assigned_version=entry.assigned_version,
             status=entry.status,
             quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
+            speed_statistics=told.statistics,
+            speed_observations=told.observations,
         )
 
 

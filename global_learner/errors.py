@@ -1,10 +1,10 @@
 """What can go wrong in the learner; every message says what was wrong, with the value, and what to do.
 
 `LearnerError` is the root. `BadConfig` and `StateUnusable` (exit code 2) are for the platform owner to mend, and stop
-the start. `UpdateRejected`, `EnrollmentRefused` and `Unknown` answer one request and change nothing. `LogBroken` (exit
-code 1) means that the disk refused a write: the learner stops rather than acknowledge what it cannot keep.
-`Unreachable` (exit code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated where they are
-caught, and chained.
+the start. `UpdateRejected`, `BeliefsRefused`, `EnrollmentRefused` and `Unknown` answer one request and change nothing.
+`LogBroken` (exit code 1) means that the disk refused a write: the learner stops rather than acknowledge what it cannot
+keep. `Unreachable` (exit code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated where they
+are caught, and chained.
 """
 
 from __future__ import annotations
@@ -65,6 +65,25 @@ class UpdateRejected(LearnerError):
 
 class BadRequest(LearnerError):
     """A request holds a value that no agent sends."""
+
+
+class BeliefRefusal(StrEnum):
+    """Why a report of speeds is not taken; metrics know exactly these words."""
+
+    BAD_REVISION = "bad-revision"
+    TOO_MANY_TYPES = "too-many-types"
+    TOO_MANY_STATISTICS = "too-many-statistics"
+    BAD_NAME = "bad-name"
+    IMPOSSIBLE = "impossible"
+    OUT_OF_RANGE = "out-of-range"
+
+
+class BeliefsRefused(BadRequest):
+    """A report of speeds is not taken; `reason` is one of a fixed set of words."""
+
+    def __init__(self, reason: BeliefRefusal, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
 
 
 class UnknownIncarnation(LearnerError):

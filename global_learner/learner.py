@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic
 
 from global_learner.aggregation.settings import Mode
+from global_learner.beliefs.hearing import FleetBeliefs
 from global_learner.errors import FleetFull, NoRounds, Rejection, UnknownCluster, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import ClusterEntry, Fleet, Status
 from global_learner.ingest import Ingest
@@ -29,6 +30,7 @@ from global_learner.update_log import AppliedUpdate
 from global_learner.upkeep import Upkeep
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
+from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec
 
 _QUARANTINED_POLL_SECONDS = 1.0
@@ -45,6 +47,8 @@ class Learner(Generic[Status]):
         registry: RegistryThread,
         recovered: Recovered,
         telemetry: Telemetry,
+        quarantine: Quarantine,
+        beliefs: FleetBeliefs,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -64,12 +68,14 @@ class Learner(Generic[Status]):
             telemetry,
             self._fail,
             newest.version if newest else FIRST_VERSION,
+            beliefs.priors,
         )
         self._settings = settings
         self._registry = registry
         self._telemetry = telemetry
         self._wall_clock = wall_clock
-        self.quarantine = Quarantine(settings.quarantine, state.path, wall_clock)
+        self.quarantine = quarantine
+        self.beliefs = beliefs
         self._ingest = Ingest(recovered.spec, settings.ingest)
         self.rounds: Rounds | None = None
         if settings.aggregation.mode is Mode.ROUNDS:
@@ -220,7 +226,7 @@ class Learner(Generic[Status]):
         """All cards, oldest first."""
         return await self._registry.call(self._registry.registry.versions)
 
-    async def version(self, version: int) -> tuple[VersionCard, PolicySpec]:
+    async def version(self, version: int) -> tuple[VersionCard, PolicySpec | SetSpec]:
         """One version's card and spec.
 
         Raises:

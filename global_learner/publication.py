@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from global_learner.beliefs.priors import VersionPriors
 from global_learner.head import Head
 from global_learner.ledger import SinceVersion
 from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights
 
 
@@ -19,19 +22,18 @@ class Publication:
     since: SinceVersion
     unix_seconds: float
 
-    def policy_file(self, spec: PolicySpec) -> PolicyFile:
-        """The file that agents fetch."""
-        return PolicyFile(
-            spec,
-            self.weights,
-            {
-                "source": "global-learner",
-                "head_step": self.head_step,
-                "updates": self.since.contributions.total(),
-                "contributions": dict(self.since.contributions),
-                "staleness_p50": self.since.staleness_p50,
-            },
-        )
+    def policy_file(self, spec: PolicySpec | SetSpec, priors: VersionPriors | None = None) -> PolicyFile:
+        """The file that agents fetch; only a policy that plans on beliefs takes priors along."""
+        card: dict[str, Any] = {
+            "source": "global-learner",
+            "head_step": self.head_step,
+            "updates": self.since.contributions.total(),
+            "contributions": dict(self.since.contributions),
+            "staleness_p50": self.since.staleness_p50,
+        }
+        if priors is None or not isinstance(spec, SetSpec):
+            return PolicyFile(spec, self.weights, card)
+        return PolicyFile(spec, self.weights, {**card, "priors": priors.facts()}, priors.statistics)
 
 
 def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Publication | None:

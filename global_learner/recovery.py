@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from global_learner.aggregation.change import read_settings, write_settings
 from global_learner.aggregation.choice import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings
+from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import StateUnusable
 from global_learner.head import Head
 from global_learner.ledger import Ledger
@@ -49,15 +50,22 @@ class Recovered:
 
 
 def recover(
-    state: StateDir, registry: Registry, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float
+    state: StateDir,
+    registry: Registry,
+    settings: LearnerSettings,
+    initial: PolicyFile,
+    unix_seconds: float,
+    priors: PriorsSource | None = None,
 ) -> Recovered:
     """Read the state directory, or begin one with `initial` as v1.
+
+    `priors` go into versions that were due and are published now.
 
     Raises:
         StateUnusable: damaged, not writable, or of another spec than the initial policy's.
     """
     try:
-        return _recover(state, registry, settings, initial, unix_seconds)
+        return _recover(state, registry, settings, initial, unix_seconds, priors)
     except (OSError, SQLAlchemyError) as error:
         raise StateUnusable(
             f"state_dir {state.path}: cannot be read and written ({error}); free space or mend the disk"
@@ -65,7 +73,12 @@ def recover(
 
 
 def _recover(
-    state: StateDir, registry: Registry, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float
+    state: StateDir,
+    registry: Registry,
+    settings: LearnerSettings,
+    initial: PolicyFile,
+    unix_seconds: float,
+    priors: PriorsSource | None,
 ) -> Recovered:
     for partial in state.path.rglob("*.partial"):
         partial.unlink()
@@ -96,7 +109,7 @@ def _recover(
     publications, replayed = _replay(state, head, card.spec_digest, settings.publish.every_steps)
     for due in publications:
         if due.head_step > newest.head_step:
-            _publish(registry, due, first.network_spec, settings.publish.auto_assign)
+            _publish(registry, due, first.network_spec, settings.publish.auto_assign, priors)
     changed = logged != (wanted, settings.optimizer)
     if changed:
         if aggregator.close_early(head.state):
@@ -110,10 +123,12 @@ def _recover(
     return Recovered(first.network_spec, head, counters, replayed)
 
 
-def _publish(registry: Registry, due: Publication, spec: PolicySpec, assign_all: bool) -> None:
+def _publish(
+    registry: Registry, due: Publication, spec: PolicySpec, assign_all: bool, priors: PriorsSource | None
+) -> None:
     """Publish a version that was due when the learner ended."""
     registry.publish(
-        due.policy_file(spec),
+        due.policy_file(spec, priors_for(spec, priors)),
         due.head_step,
         due.unix_seconds,
         dict(due.since.contributions),

@@ -16,11 +16,15 @@ import grpc
 import structlog
 
 from global_learner.admin_service import AdminService
+from global_learner.beliefs.book import BeliefBook
+from global_learner.beliefs.hearing import FleetBeliefs
+from global_learner.beliefs.priors import PriorsSource
 from global_learner.enrollment.opening import open_identities, read_brought, start_enrollment
 from global_learner.errors import BadConfig
 from global_learner.http_endpoint import HttpEndpoint
 from global_learner.learner import Learner
 from global_learner.listener import bind, check_free
+from global_learner.quarantine import Quarantine
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
@@ -64,8 +68,12 @@ async def serve(settings: LearnerSettings) -> None:
         StateDir(settings.state_dir) as state,
         contextlib.closing(RegistryThread(Registry(state.path))) as registry,
         open_identities(settings, brought, state.path, registry, telemetry, time.time) as identities,
+        contextlib.closing(BeliefBook(state.path, settings.beliefs)) as book,
     ):
-        learner = _recovered_learner(settings, state, registry, initial, telemetry)
+        priors = PriorsSource(book, settings.beliefs, registry.registry.first_priors, telemetry)
+        priors.exclude(identities.registrar.turned_out)
+        beliefs = FleetBeliefs(book, priors, settings.beliefs, registry, telemetry, time.time)
+        learner = _recovered_learner(settings, state, registry, initial, telemetry, beliefs)
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.ingest.max_concurrent_requests)
         fleet = FleetService(learner, identities.identity, identities.registrar, telemetry, time.perf_counter)
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
@@ -87,17 +95,24 @@ async def serve(settings: LearnerSettings) -> None:
 
 
 def _recovered_learner(
-    settings: LearnerSettings, state: StateDir, registry: RegistryThread, initial: PolicyFile, telemetry: Telemetry
+    settings: LearnerSettings,
+    state: StateDir,
+    registry: RegistryThread,
+    initial: PolicyFile,
+    telemetry: Telemetry,
+    beliefs: FleetBeliefs,
 ) -> FleetLearner:
     started = time.perf_counter()
-    recovered = recover(state, registry.registry, settings, initial, time.time())
+    quarantine = Quarantine(settings.quarantine, state.path, time.time)
+    beliefs.priors.exclude(lambda cluster, _: quarantine.until(cluster) is not None)
+    recovered = recover(state, registry.registry, settings, initial, time.time(), beliefs.priors)
     _log.info(
         "recovered",
         head_step=recovered.head.step,
         replayed_updates=recovered.replayed,
         seconds=round(time.perf_counter() - started, 3),
     )
-    return Learner(settings, state, registry, recovered, telemetry)
+    return Learner(settings, state, registry, recovered, telemetry, quarantine, beliefs)
 
 
 def _options(settings: LearnerSettings, spec: PolicySpec) -> list[tuple[str, int]]:

@@ -10,7 +10,7 @@ import structlog
 
 from global_learner.calls import Context, answered
 from global_learner.enrollment.registrar import Registrar
-from global_learner.errors import BadRequest
+from global_learner.errors import BadRequest, UnknownIncarnation
 from global_learner.identity import Identity
 from global_learner.learner import Learner
 from global_learner.push_answer import Outcome, PushAnswer
@@ -124,6 +124,21 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         return fleet_pb2.HeartbeatReply(
             assigned_version=entry.assigned_version, head_step=self._learner.log.durable_step
         )
+
+    @answered
+    async def ShareBeliefs(
+        self, request: fleet_pb2.ShareBeliefsRequest, context: Context
+    ) -> fleet_pb2.ShareBeliefsReply:
+        """Keep what a cluster has seen of speeds, in place of what it said before; answered when it is on disk."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        learner, beliefs = self._learner, self._learner.beliefs
+        if learner.fleet.heard(cluster, request.incarnation) is None:
+            raise UnknownIncarnation(
+                f"cluster {cluster} is not registered with incarnation {request.incarnation}; register"
+            )
+        taken = await beliefs.hear(cluster, request.incarnation, request.revision, request.types)
+        told = beliefs.told(cluster)
+        return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=told.statistics, left_out=told.left_out)
 
     @answered
     async def FetchPolicy(self, request: fleet_pb2.FetchPolicyRequest, context: Context) -> fleet_pb2.FetchPolicyReply:

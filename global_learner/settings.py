@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from global_learner.beliefs.settings import BeliefSettings
 from global_learner.errors import BadConfig
 from policy_net.errors import BadInput
 from policy_net.settings import read_settings_file
@@ -190,6 +191,7 @@ class LearnerSettings(_Section):
     aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
     quarantine: QuarantineSettings = QuarantineSettings()
+    beliefs: BeliefSettings = BeliefSettings()
     publish: PublishSettings = PublishSettings()
     durability: DurabilitySettings = DurabilitySettings()
     telemetry: TelemetrySettings = TelemetrySettings()

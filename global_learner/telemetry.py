@@ -9,6 +9,8 @@ from typing import TextIO
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from policy_net.throughput.fleet_priors import FleetPriors
+
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 _APPLY_SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05)
 _CALL_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
@@ -79,6 +81,34 @@ class Telemetry:
             "Updates that wait for their cohort to be complete.",
             registry=self.registry,
         )
+        self.belief_reports = Counter(
+            "fedl2_learner_belief_reports_total",
+            "Reports of speeds, by outcome (taken, repeated, or why it was refused).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.job_types = Gauge(
+            "fedl2_learner_job_types_count", "Job types in the fleet's vocabulary.", registry=self.registry
+        )
+        self.priors_statistics = Gauge(
+            "fedl2_learner_priors_statistics_count",
+            "Splits of job types whose speed the newest priors say.",
+            registry=self.registry,
+        )
+        self.priors_observations = Gauge(
+            "fedl2_learner_priors_observations_count",
+            "Intervals that clusters saw, behind the newest priors.",
+            registry=self.registry,
+        )
+        self.priors_clusters = Gauge(
+            "fedl2_learner_priors_clusters_count", "Clusters behind the newest priors.", registry=self.registry
+        )
+        self.priors_contradictions = Gauge(
+            "fedl2_learner_priors_contradictions_count",
+            "Job types that the newest priors withhold, and reports on a type that they leave out, as clusters "
+            "contradict one another.",
+            registry=self.registry,
+        )
         self.clusters = Gauge("fedl2_learner_clusters_count", "Clusters that ever registered.", registry=self.registry)
         self.enrollments = Counter(
             "fedl2_learner_enrollments_total",
@@ -96,6 +126,13 @@ class Telemetry:
     def called(self, method: str, status: str, seconds: float) -> None:
         """Count one call."""
         self.call_seconds.labels(method, status).observe(seconds)
+
+    def priors_made(self, merged: FleetPriors) -> None:
+        """Show the size of new priors; called on the registry's thread."""
+        self.priors_statistics.set(len(merged.statistics))
+        self.priors_observations.set(merged.observations)
+        self.priors_clusters.set(merged.clusters)
+        self.priors_contradictions.set(len(merged.withheld) + len(merged.left_out))
 
     def flushed(self, updates: int, size_bytes: int) -> None:
         """Count one group commit; called on the log's thread."""

@@ -9,6 +9,7 @@ from typing import Generic
 
 import structlog
 
+from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import LearnerError
 from global_learner.fleet import Fleet, Status
 from global_learner.head import Head
@@ -41,6 +42,7 @@ class Upkeep(Generic[Status]):
         telemetry: Telemetry,
         failed: Callable[[BaseException], None],
         newest_version: int,
+        priors: PriorsSource,
     ) -> None:
         self.newest_version = newest_version
         self._settings = settings
@@ -50,6 +52,7 @@ class Upkeep(Generic[Status]):
         self._fleet = fleet
         self._log = log
         self._telemetry = telemetry
+        self._priors = priors
         self._queue = WorkQueue(failed)
         self._snapshot_step = log.durable_step
         telemetry.newest_version.set(newest_version)
@@ -92,7 +95,7 @@ class Upkeep(Generic[Status]):
         registry = self._registry.registry
         publish = self._settings.publish
         card = registry.publish(
-            due.policy_file(self._spec),
+            due.policy_file(self._spec, priors_for(self._spec, self._priors)),
             due.head_step,
             due.unix_seconds,
             dict(due.since.contributions),

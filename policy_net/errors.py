@@ -33,6 +33,10 @@ class PolicyFileError(BadInput):
     """A policy file is cut short, damaged, or of another specification than this program reads."""
 
 
+class ImpossibleStatistics(BadInput):
+    """Reports of speeds that cannot have been observed."""
+
+
 class IdentityFileError(BadInput):
     """A key, a certificate or an enrollment file is cut short, damaged, or something else."""
 

@@ -7,6 +7,7 @@ that every call that comes in later is judged by it, on whatever connection.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -180,6 +181,15 @@ class IdentityBook:
             session.merge(RevocationRow(name=name, unix_seconds=now))
             record(session, now, actor, "revoked", name, "certificates made before now")
         self._reread()
+
+    def turned_out(self, cluster: str, unix_seconds: float) -> bool:
+        """Whether a cluster has no certificate but revoked ones, or its name was refused after this moment."""
+        if self.revocations.get(cluster, -math.inf) >= unix_seconds:
+            return True
+        revoked = [
+            entry.revoked for entry in self.known.values() if entry.name == cluster and entry.role is Role.CLUSTER
+        ]
+        return bool(revoked) and all(revoked)
 
     def clusters(self, now: float) -> list[ClusterIdentity]:
         """Every cluster that was ever invited or turned out, by name."""

@@ -117,6 +117,10 @@ class Registrar:
         """Every cluster that was ever invited or turned out, by name."""
         return await self._thread.call(self._book.clusters, self._clock())
 
+    def turned_out(self, cluster: str, unix_seconds: float) -> bool:
+        """Whether what a cluster said at a moment counts no longer, as it was revoked; callable from any thread."""
+        return self._book.turned_out(cluster, unix_seconds)
+
     async def revoke(self, cluster: str, actor: str) -> tuple[int, int]:
         """Turn a cluster out; how many certificates and tokens were good until now.
 

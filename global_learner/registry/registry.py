@@ -18,8 +18,10 @@ from sqlalchemy.orm import Session
 from global_learner.errors import StateUnusable, UnknownPolicyVersion
 from global_learner.registry.policy_store import PolicyStore
 from global_learner.registry.tables import Base, ClusterRow, VersionRow
-from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
+from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.statistics import SpeedStatistic
 
 FIRST_VERSION = 1
 _LARGEST_INTEGER = 2**63 - 1
@@ -119,7 +121,7 @@ class Registry:
             row = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             return _card(row) if row else None
 
-    def version(self, version: int) -> tuple[VersionCard, PolicySpec]:
+    def version(self, version: int) -> tuple[VersionCard, PolicySpec | SetSpec]:
         """One version's card and spec.
 
         Raises:
@@ -129,7 +131,7 @@ class Registry:
             row = session.get(VersionRow, version) if version <= _LARGEST_INTEGER else None
             if row is None:
                 raise UnknownPolicyVersion(f"there is no version v{version}; see `policyctl version list`")
-            return _card(row), PolicySpec.from_json(row.spec_json)
+            return _card(row), spec_from_json(row.spec_json)
 
     def policy_bytes(self, version: int) -> tuple[VersionCard, bytes]:
         """A version's policy file, checked against its digest.
@@ -143,6 +145,15 @@ class Registry:
             return card, self._policies.read(card.digest)
         except UnknownPolicyVersion as error:
             raise UnknownPolicyVersion(f"v{version}: {error}") from error
+
+    def first_priors(self) -> tuple[SpeedStatistic, ...]:
+        """What v1 says of speeds.
+
+        Raises:
+            UnknownPolicyVersion, StateUnusable: as `policy_bytes`.
+        """
+        _, data = self.policy_bytes(FIRST_VERSION)
+        return parse_policy_file(data, f"v{FIRST_VERSION}").priors
 
     def register(
         self, cluster: str, on_newest: bool, job_types: Sequence[str], registered_unix_seconds: float

@@ -102,6 +102,18 @@ def parse_policy_file(data: bytes, source: str) -> PolicyFile:
     return PolicyFile(spec, weights, content.get("card", {}), priors)
 
 
+def spec_from_json(text: str) -> PolicySpec | SetSpec:
+    """Read a spec of either kind.
+
+    Raises:
+        PolicyFileError: the text is no spec that this program reads.
+    """
+    try:
+        return _spec_of(json.loads(text))
+    except ValueError as error:
+        raise PolicyFileError(f"policy spec: no JSON ({error})") from error
+
+
 def _spec_of(entry: object) -> PolicySpec | SetSpec:
     kind = SetSpec if isinstance(entry, dict) and entry.get("policy") == SET else PolicySpec
     return kind.from_json(json.dumps(entry))

@@ -6,6 +6,8 @@ so that no cluster's history drowns another's.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +16,14 @@ from typing import Any
 from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
 from policy_net.errors import PolicyFileError
 
+CLUSTER_COUNT = 16
+"""One cluster counts as at most so many observations of a split: an error of 7%, which is about what clusters differ by
+beside their scale."""
 LONGEST_TYPE_NAME = 128
 LARGEST_LOG_SPEED = 50.0
+MOST_SHARED = 8192
+MOST_SHARED_TYPES = 128
+"""What an agent tells at most, what it saw most often first: 100 kB, and every split of 32 types."""
 MOST_STATISTICS = 100_000
 """Rows of one file: 256 splits of hundreds of types."""
 
@@ -68,6 +76,11 @@ def merged(statistics: Iterable[SpeedStatistic], *, most_count: int) -> tuple[Sp
     )
 
 
+def statistics_digest(statistics: Sequence[SpeedStatistic]) -> str:
+    """SHA-256 of the rows, hex: names what is believed."""
+    return hashlib.sha256(json.dumps(statistics_to_rows(statistics), separators=(",", ":")).encode()).hexdigest()
+
+
 def statistics_to_rows(statistics: Sequence[SpeedStatistic]) -> list[list[object]]:
     """As JSON-able rows."""
     return [[s.job_type, s.kind.value, s.ps, s.workers, round(s.mean_log_speed, 6), s.count] for s in statistics]
@@ -91,9 +104,16 @@ def statistics_from_rows(rows: object) -> tuple[SpeedStatistic, ...]:
     if not isinstance(rows, list) or len(rows) > MOST_STATISTICS:
         raise PolicyFileError(f"priors must be a list of at most {MOST_STATISTICS} rows")
     statistics = []
+    kinds: dict[str, JobKind] = {}
+    seen: set[tuple[str, int, int]] = set()
     for row in rows:
         try:
-            statistics.append(_statistic_of(row))
+            entry = _statistic_of(row)
         except (TypeError, ValueError) as error:
             raise PolicyFileError(f"priors: {error}") from error
+        split = (entry.job_type, entry.ps, entry.workers)
+        if split in seen or kinds.setdefault(entry.job_type, entry.kind) is not entry.kind:
+            raise PolicyFileError(f"priors: {row} repeats a split, or gives its type a second kind")
+        seen.add(split)
+        statistics.append(entry)
     return tuple(statistics)

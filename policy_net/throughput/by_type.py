@@ -5,6 +5,7 @@ How one type is fitted is the subclass's affair (`type_belief.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 
 from policy_net.domain import Allocation, Job, JobKind, Progress
 from policy_net.errors import BadInput
+from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.throughput.form import FORMS, form_grid
-from policy_net.throughput.type_belief import TypeBelief, is_possible
+from policy_net.throughput.type_belief import NOISE, Cell, TypeBelief, is_possible
 
 Array = NDArray[np.float64]
 Belief = TypeVar("Belief", bound=TypeBelief)
@@ -70,6 +72,19 @@ class BeliefsByType(Generic[Belief]):
         belief = self._types.get(job_type)
         return frozenset() if belief is None else frozenset(Allocation(workers, ps) for ps, workers in belief.cells)
 
+    def statistics(self) -> tuple[SpeedStatistic, ...]:
+        """What was observed here, and nothing that came from others, as it may be told to others; sorted.
+
+        What no statistic can say is left out: a name of hundreds of characters, a speed beyond all computers.
+        """
+        told = (
+            _told(job_type, belief.form.kind, index, cell)
+            for job_type, belief in sorted(self._types.items())
+            for index, cell in sorted(belief.cells.items())
+            if cell.samples > 0
+        )
+        return tuple(entry for entry in told if entry is not None)
+
     def snapshot(self) -> dict[str, object]:
         """Everything observed and fitted, as JSON-able values; `restore` is its inverse."""
         return {job_type: belief.snapshot() for job_type, belief in sorted(self._types.items())}
@@ -94,3 +109,12 @@ class BeliefsByType(Generic[Belief]):
         if known is None:
             return JobKind.ALLREDUCE if entry.allocation.ps == 0 and entry.samples > 0 else JobKind.PS
         return known
+
+
+def _told(job_type: str, kind: JobKind, index: tuple[int, int], cell: Cell) -> SpeedStatistic | None:
+    # The mean of the log lies below the log of the mean, by half the variance.
+    mean = math.log(cell.samples) - math.log(cell.seconds) - NOISE**2 / cell.count / 2
+    try:
+        return SpeedStatistic(job_type, kind, *index, mean, cell.count)
+    except ValueError:
+        return None

@@ -15,7 +15,7 @@ Source: Gaussian-process regression (Rasmussen & Williams 2006, algorithm 2.1); 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from policy_net.domain import Job, JobKind
-from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.form import FORMS, SIDE, SpeedForm
 from policy_net.throughput.type_belief import FARTHEST, NOISE, Cell, Cells, TypeBelief, cell_rows, read_cells
@@ -133,13 +133,29 @@ def prior_of_type(statistics: tuple[SpeedStatistic, ...]) -> _Prior:
     return _Prior(replace(general.spread, cell=LOCAL_CELL_SD), mean, left, general.position, of_type=True)
 
 
+def predicted_by_type(statistics: tuple[SpeedStatistic, ...]) -> dict[tuple[int, int], tuple[float, float]]:
+    """By cell (PSs, workers): the log speed that reports on one type let expect, and its standard deviation.
+
+    Raises:
+        ValueError: there is no report.
+    """
+    prior = prior_of_type(statistics)
+    values = list(zip(prior.mean.tolist(), prior.sd_of_shape.tolist(), strict=True))
+    return {cell: values[position] for cell, position in prior.position.items()}
+
+
 class TypeProcess(TypeBelief):
-    """One type's process; the fit is the cells that it was conditioned on, and what follows from them."""
+    """One type's process; the fit is the cells that it was conditioned on, and what follows from them.
+
+    Attributes:
+        left_out: by cell, how many observations of a prior are this process's own, and do not count there.
+    """
 
     refit_growth = 0.1
 
     def __init__(self, form: SpeedForm) -> None:
         super().__init__(form)
+        self.left_out: dict[tuple[int, int], int] = {}
         self._conditioned_on: Cells = {}
         self._prior = _prior_of(form.kind)
         self._sd = np.zeros((SIDE, SIDE))
@@ -149,9 +165,14 @@ class TypeProcess(TypeBelief):
         self.grid()
         return float(self._sd[ps, workers])
 
-    def start_from(self, prior: _Prior) -> None:
-        """Take another prior than that of the kind."""
-        self._prior = prior
+    def start_from(self, reports: Iterable[SpeedStatistic]) -> None:
+        """Take the prior that others' reports leave, less `left_out`; that of the kind where nothing remains."""
+        others = tuple(
+            replace(entry, count=entry.count - self.left_out.get((entry.ps, entry.workers), 0))
+            for entry in reports
+            if entry.count > self.left_out.get((entry.ps, entry.workers), 0)
+        )
+        self._prior = prior_of_type(others) if others else _prior_of(self.form.kind)
         self._grid = None
 
     def _fit(self) -> None:
@@ -206,12 +227,19 @@ class TypeProcess(TypeBelief):
         return grid
 
     def _fit_snapshot(self) -> dict[str, object]:
-        return {"conditioned_on": cell_rows(self._conditioned_on)}
+        fit: dict[str, object] = {"conditioned_on": cell_rows(self._conditioned_on)}
+        if self.left_out:
+            fit["left_out"] = [[ps, workers, count] for (ps, workers), count in sorted(self.left_out.items())]
+        return fit
 
     def _restore_fit(self, entry: Any) -> None:
         self._conditioned_on = read_cells(self.form, entry["conditioned_on"])
         if any(cell.samples <= 0 for cell in self._conditioned_on.values()):
             raise ValueError("a fit to a cell without a sample")
+        for ps, workers, count in entry.get("left_out", []):
+            if not (self.form.has_cell(ps, workers) and count > 0):
+                raise ValueError(f"impossible share in a prior {[ps, workers, count]}")
+            self.left_out[int(ps), int(workers)] = int(count)
 
 
 class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
@@ -225,9 +253,7 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         by_type: dict[str, list[SpeedStatistic]] = {}
         for entry in priors:
             by_type.setdefault(entry.job_type, []).append(entry)
-        self._priors = {
-            job_type: (entries[0].kind, prior_of_type(tuple(entries))) for job_type, entries in by_type.items()
-        }
+        self._priors = by_type
         self._begin_from_priors()
 
     def introduce(self, jobs: Iterable[Job]) -> None:
@@ -237,7 +263,7 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
                 continue
             self._kinds[job.job_type] = job.kind
             prior = self._priors.get(job.job_type)
-            if prior is not None and prior[0] is not job.kind:
+            if prior is not None and prior[0].kind is not job.kind:
                 del self._priors[job.job_type]
                 if not self._types[job.job_type].count:
                     del self._types[job.job_type]
@@ -245,6 +271,24 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """See `Beliefs`; the priors stay those of this object."""
         super().restore(snapshot)
+        self._begin_from_priors()
+
+    def leave_out_own(self, shared: Callable[[str], bool] = lambda _: True) -> None:
+        """Take what was observed here so far out of the priors: this cluster has told it, and it is counted here.
+
+        A cell of a prior loses as many observations as this cluster can have had in it, and goes where none is left.
+        Its mean stays: a merged mean cannot be taken apart. So no observation is given more weight than it has, though
+        of a cell that others saw too, one's own share is within the others' mean.
+
+        Args:
+            shared: whether a type is told to others at all.
+        """
+        for job_type, process in self._types.items():
+            process.left_out = (
+                {index: min(cell.count, CLUSTER_COUNT) for index, cell in process.cells.items() if cell.samples > 0}
+                if shared(job_type)
+                else {}
+            )
         self._begin_from_priors()
 
     def deviation(self, job_type: str, ps: int, workers: int) -> float:
@@ -255,30 +299,14 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
             return math.hypot(spread.smooth, spread.cell)
         return process.deviation(ps, workers)
 
-    def statistics(self) -> tuple[SpeedStatistic, ...]:
-        """What was observed here, and nothing from the priors, as it may be told to others; sorted."""
-        return tuple(
-            SpeedStatistic(
-                job_type,
-                process.form.kind,
-                ps,
-                workers,
-                # As in `posterior`: the mean of the log lies below the log of the mean.
-                math.log(cell.samples / cell.seconds) - NOISE**2 / cell.count / 2,
-                cell.count,
-            )
-            for job_type, process in sorted(self._types.items())
-            for (ps, workers), cell in sorted(process.cells.items())
-            if cell.samples > 0
-        )
-
     def _begin_from_priors(self) -> None:
-        for job_type, (kind, prior) in self._priors.items():
+        for job_type, reports in self._priors.items():
+            kind = reports[0].kind
             process = self._types.get(job_type)
             if process is None:
                 process = self._types[job_type] = TypeProcess(FORMS[kind])
             if process.form.kind is kind:
-                process.start_from(prior)
+                process.start_from(reports)
 
     def posterior(self, job_type: str) -> tuple[Array, Array]:
         """What is believed without optimism, as of the last fit.

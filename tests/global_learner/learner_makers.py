@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from global_learner.beliefs.book import BeliefBook
+from global_learner.beliefs.hearing import FleetBeliefs
+from global_learner.beliefs.priors import PriorsSource
+from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
+from global_learner.telemetry import Telemetry
 from global_learner.update_log import AppliedUpdate
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
@@ -47,6 +53,12 @@ def applied(step: int, **changes: Any) -> AppliedUpdate:
         unix_seconds=1_700_000_000.5 + step,
         update=update(step, **{"base_step": step - 1, **changes}),
     )
+
+
+def fleet_beliefs(config: LearnerSettings, thread: RegistryThread, telemetry: Telemetry) -> FleetBeliefs:
+    book = BeliefBook(config.state_dir, config.beliefs)
+    priors = PriorsSource(book, config.beliefs, thread.registry.first_priors, telemetry)
+    return FleetBeliefs(book, priors, config.beliefs, thread, telemetry, time.time)
 
 
 def settings(folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> LearnerSettings:

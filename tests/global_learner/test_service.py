@@ -8,11 +8,12 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from learner_makers import SPEC, policy, settings, update, vector
+from learner_makers import SPEC, fleet_beliefs, policy, settings, update, vector
 
 from global_learner.admin_service import AdminService
 from global_learner.enrollment.opening import Brought, open_identities
 from global_learner.learner import Learner
+from global_learner.quarantine import Quarantine
 from global_learner.receipts import read_receipts
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -62,8 +63,10 @@ async def serving(folder: Path, **sections):
     with StateDir(config.state_dir) as state:
         registry = RegistryThread(Registry(state.path))
         telemetry = Telemetry()
-        recovered = recover(state, registry.registry, config, policy(), time.time())
-        learner = Learner(config, state, registry, recovered, telemetry)
+        beliefs = fleet_beliefs(config, registry, telemetry)
+        recovered = recover(state, registry.registry, config, policy(), time.time(), beliefs.priors)
+        quarantine = Quarantine(config.quarantine, state.path, time.time)
+        learner = Learner(config, state, registry, recovered, telemetry, quarantine, beliefs)
         server = grpc.aio.server()
         with open_identities(config, Brought(), state.path, registry, telemetry, time.time) as who:
             fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter)

@@ -169,6 +169,44 @@ class HeartbeatReply(_message.Message):
     reregister: bool
     def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ...) -> None: ...
 
+class TypeStatistics(_message.Message):
+    __slots__ = ("job_type", "kind", "ps", "workers", "mean_log_speed", "count")
+    JOB_TYPE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    MEAN_LOG_SPEED_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    job_type: str
+    kind: str
+    ps: _containers.RepeatedScalarFieldContainer[int]
+    workers: _containers.RepeatedScalarFieldContainer[int]
+    mean_log_speed: _containers.RepeatedScalarFieldContainer[float]
+    count: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job_type: _Optional[str] = ..., kind: _Optional[str] = ..., ps: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[int]] = ..., mean_log_speed: _Optional[_Iterable[float]] = ..., count: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ShareBeliefsRequest(_message.Message):
+    __slots__ = ("cluster", "incarnation", "revision", "types")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    revision: int
+    types: _containers.RepeatedCompositeFieldContainer[TypeStatistics]
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., revision: _Optional[int] = ..., types: _Optional[_Iterable[_Union[TypeStatistics, _Mapping]]] = ...) -> None: ...
+
+class ShareBeliefsReply(_message.Message):
+    __slots__ = ("taken", "statistics", "left_out")
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    taken: bool
+    statistics: int
+    left_out: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, taken: _Optional[bool] = ..., statistics: _Optional[int] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class FetchPolicyRequest(_message.Message):
     __slots__ = ("cluster", "version")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
@@ -328,7 +366,7 @@ class ShowVersionReply(_message.Message):
     def __init__(self, card: _Optional[_Union[VersionCard, _Mapping]] = ..., spec_json: _Optional[str] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "quarantined_until_unix_seconds")
+    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "quarantined_until_unix_seconds", "speed_statistics", "speed_observations")
     class UpdatesRejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +384,8 @@ class ClusterView(_message.Message):
     ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_UNTIL_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SPEED_STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    SPEED_OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     incarnation: int
     seconds_since_heard: float
@@ -356,7 +396,9 @@ class ClusterView(_message.Message):
     assigned_version: int
     status: ClusterStatus
     quarantined_until_unix_seconds: float
-    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., quarantined_until_unix_seconds: _Optional[float] = ...) -> None: ...
+    speed_statistics: int
+    speed_observations: int
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ...) -> None: ...
 
 class ReleaseClusterRequest(_message.Message):
     __slots__ = ("cluster",)

@@ -70,6 +70,11 @@ class FleetStub:
                 request_serializer=fleet__pb2.ReplyRequest.SerializeToString,
                 response_deserializer=fleet__pb2.ReplyReply.FromString,
                 _registered_method=True)
+        self.ShareBeliefs = channel.unary_unary(
+                '/fedl2.fleet.v1.Fleet/ShareBeliefs',
+                request_serializer=fleet__pb2.ShareBeliefsRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ShareBeliefsReply.FromString,
+                _registered_method=True)
         self.RenewCertificate = channel.unary_unary(
                 '/fedl2.fleet.v1.Fleet/RenewCertificate',
                 request_serializer=fleet__pb2.RenewCertificateRequest.SerializeToString,
@@ -124,6 +129,13 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ShareBeliefs(self, request, context):
+        """What a cluster has seen of speeds, all of it; takes the place of what it said before.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RenewCertificate(self, request, context):
         """The next certificate, for the cluster that the present one names.
         """
@@ -168,6 +180,11 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.Reply,
                     request_deserializer=fleet__pb2.ReplyRequest.FromString,
                     response_serializer=fleet__pb2.ReplyReply.SerializeToString,
+            ),
+            'ShareBeliefs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShareBeliefs,
+                    request_deserializer=fleet__pb2.ShareBeliefsRequest.FromString,
+                    response_serializer=fleet__pb2.ShareBeliefsReply.SerializeToString,
             ),
             'RenewCertificate': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewCertificate,
@@ -365,6 +382,33 @@ class Fleet:
             '/fedl2.fleet.v1.Fleet/Reply',
             fleet__pb2.ReplyRequest.SerializeToString,
             fleet__pb2.ReplyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShareBeliefs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Fleet/ShareBeliefs',
+            fleet__pb2.ShareBeliefsRequest.SerializeToString,
+            fleet__pb2.ShareBeliefsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,12 +1,13 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from states import make_job
 
 from policy_net.domain import Allocation, JobKind, Progress
-from policy_net.errors import PolicyFileError
+from policy_net.errors import BadInput, PolicyFileError
 from policy_net.exchange.statistics import (
     SpeedStatistic,
     merged,
@@ -14,6 +15,7 @@ from policy_net.exchange.statistics import (
     statistics_to_rows,
 )
 from policy_net.simulation.speed import default_speeds
+from policy_net.throughput.fleet_priors import merge_fleet
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 TRUTH = default_speeds()
@@ -72,6 +74,72 @@ def test_a_snapshot_on_the_same_priors_restores_every_bit() -> None:
     assert again.statistics() == beliefs.statistics()
 
 
+def test_what_a_fleet_of_one_says_is_not_believed_a_second_time() -> None:
+    own = observed()
+    priors = merge_fleet({"me": own.statistics()}).statistics
+    again = GaussianProcessBeliefs(priors)
+    again.restore(own.snapshot())
+    assert (again.grid("vgg-16") != own.grid("vgg-16")).any(), "counted twice, it looks more certain than it is"
+    again.leave_out_own()
+    assert (again.grid("vgg-16") == own.grid("vgg-16")).all()
+
+
+def test_only_ones_own_share_of_a_cell_is_left_out() -> None:
+    own, other = observed(), observed(factor=1.1, rounds=3)
+    priors = merge_fleet({"me": own.statistics(), "other": other.statistics()}).statistics
+    assert {entry.count for entry in priors} == {7}
+    beliefs = GaussianProcessBeliefs(priors)
+    beliefs.restore(own.snapshot())
+    beliefs.leave_out_own()
+    of_others = GaussianProcessBeliefs(tuple(replace(entry, count=3) for entry in priors))
+    of_others.restore(own.snapshot())
+    assert (beliefs.grid("vgg-16") == of_others.grid("vgg-16")).all()
+
+
+def test_what_was_left_out_outlives_a_snapshot_and_later_observations_are_not() -> None:
+    own, other = observed(), observed(factor=1.1)
+    priors = merge_fleet({"me": own.statistics(), "other": other.statistics()}).statistics
+    beliefs = GaussianProcessBeliefs(priors)
+    beliefs.restore(own.snapshot())
+    beliefs.leave_out_own()
+    beliefs.observe([report("vgg-16", 5, 5), report("vgg-16", 1, 1)])
+    expected = beliefs.grid("vgg-16")
+    again = GaussianProcessBeliefs(priors)
+    again.restore(json.loads(json.dumps(beliefs.snapshot())))
+    assert (again.grid("vgg-16") == expected).all()
+
+
+def test_types_that_are_not_shared_keep_their_prior_whole() -> None:
+    own = observed()
+    priors = observed(factor=1.1).statistics()
+    kept, dropped = (GaussianProcessBeliefs(priors) for _ in range(2))
+    for beliefs in (kept, dropped):
+        beliefs.restore(own.snapshot())
+    before = kept.grid("vgg-16")
+    kept.leave_out_own(lambda job_type: job_type != "vgg-16")
+    dropped.leave_out_own()
+    assert (kept.grid("vgg-16") == before).all()
+    assert (dropped.grid("vgg-16") != before).any()
+
+
+@pytest.mark.parametrize("share", [[[1, 1, 0]], [[0, 1, 3]], [[1, 1]], "all"])
+def test_a_damaged_share_in_a_snapshot_is_refused(share: object) -> None:
+    snapshot = observed().snapshot()
+    entry = snapshot["vgg-16"]
+    assert isinstance(entry, dict)
+    entry["left_out"] = share
+    with pytest.raises(BadInput, match="not a snapshot"):
+        GaussianProcessBeliefs().restore(snapshot)
+
+
+def test_what_no_statistic_can_say_is_not_told() -> None:
+    beliefs = GaussianProcessBeliefs()
+    beliefs.observe([report("vgg-16", 1, 1)])
+    beliefs.observe([Progress("job", "n" * 500, Allocation(1, 1), 600.0, 6.0, 1.0, 10.0)])
+    beliefs.observe([Progress("job", "slow", Allocation(1, 1), 600.0, 1e-300, 1.0, 10.0)])
+    assert {entry.job_type for entry in beliefs.statistics()} == {"vgg-16"}
+
+
 def test_statistics_say_type_split_speed_and_count_and_nothing_else() -> None:
     statistics = observed(rounds=3).statistics()
     assert {(entry.ps, entry.workers) for entry in statistics} == set(SPLITS)
@@ -112,6 +180,8 @@ def test_rows_are_read_back_as_written() -> None:
         [["a", "ps", 1, 1, "1.0", 3]],
         [["", "ps", 1, 1, 1.0, 3]],
         [["a" * 200, "ps", 1, 1, 1.0, 3]],
+        [["a", "ps", 1, 1, 1.0, 3], ["a", "ps", 1, 1, 2.0, 3]],
+        [["a", "ps", 1, 1, 1.0, 3], ["a", "allreduce", 0, 1, 1.0, 3]],
         [None],
     ],
 )

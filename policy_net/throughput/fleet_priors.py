@@ -1,0 +1,230 @@
+"""What a fleet believes of speeds: the statistics of many clusters, merged so that none of them can spoil the outcome.
+
+Per job type, every cell (PSs, workers) has a level, and every cluster a scale: the same model runs at another speed on
+other GPUs, in the same proportions. Both are weighted medians of what is left of the reports without the other, over
+and over (median polish, Tukey 1977). A cluster whose proportions are not the others', or whose scale is absurd, is left
+out of that type; where that would be half of them nobody can say who is right, and the type is withheld. What remains
+of noise is averaged, with every report held to three standard deviations of its cell's level.
+
+A cluster counts as at most `CLUSTER_COUNT` observations of a cell, however often it looked. An agent can thus take its
+own share out of a prior again: see `GaussianProcessBeliefs.leave_out_own`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.domain import JobKind
+from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
+from policy_net.throughput.gaussian_process import predicted_by_type
+from policy_net.throughput.type_belief import NOISE
+from policy_net.throughput.weighted_median import weighted_median
+
+Array = NDArray[np.float64]
+Cell = tuple[int, int]
+
+MOST_COUNT = 64
+"""A prior's cell counts as at most so many observations: 3% of error, which is what clusters differ by anyway."""
+FARTHEST_SCALE = math.log(8.0)
+"""A cluster is at most this much faster or slower than the fleet: generations of GPUs lie within it."""
+ODD_SHAPE = 0.4
+"""Median deviation, in log speed, beyond which a cluster's proportions are not the others'; noise leaves 0.2."""
+CELL_DEVIATION = 0.1
+"""Of the log of a cell's speed between clusters, beside the scale."""
+ENOUGH_CLUSTERS = 3
+"""From so many reporters of a type on, a cell that only one of them saw must agree with what the others' cells say."""
+_ROUNDS = 20
+_SETTLED = 1e-9
+_DEVIATIONS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPriors:
+    """The outcome.
+
+    Attributes:
+        statistics: one a type and cell, sorted.
+        clusters: how many had a part in it.
+        observations: intervals behind those clusters' reports.
+        withheld: types on which the clusters contradict one another.
+        left_out: (cluster, type) of reports that contradict the others'.
+    """
+
+    statistics: tuple[SpeedStatistic, ...]
+    clusters: int = 0
+    observations: int = 0
+    withheld: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def merge_fleet(
+    reports: Mapping[str, Sequence[SpeedStatistic]], base: Sequence[SpeedStatistic] = (), least_clusters: int = 1
+) -> FleetPriors:
+    """Merge what clusters have seen.
+
+    Args:
+        reports: by cluster; no cell twice in one report.
+        base: what stood in the first policy file: shifted to the fleet's scale it fills the cells that no cluster saw.
+        least_clusters: types that fewer have reported stay as they are in `base`.
+    """
+    kinds = _kinds(reports)
+    statistics: list[SpeedStatistic] = []
+    withheld, left_out, clusters, observations = [], [], set(), 0
+    base_of = _by_type(base)
+    for job_type, kind in sorted(kinds.items()):
+        of_type = {
+            cluster: rows
+            for cluster, entries in sorted(reports.items())
+            if (rows := [entry for entry in entries if entry.job_type == job_type and entry.kind is kind])
+        }
+        fallback = base_of.pop(job_type, [])
+        if len(of_type) < least_clusters:
+            statistics += fallback
+            continue
+        table = _Table(of_type)
+        odd = table.odd_ones()
+        if odd and 2 * len(odd) >= len(of_type):
+            withheld.append(job_type)
+            statistics += fallback
+            continue
+        if odd:
+            left_out += [(cluster, job_type) for cluster in odd]
+            of_type = {cluster: rows for cluster, rows in of_type.items() if cluster not in odd}
+            table = _Table(of_type)
+        merged = table.merged(job_type, kind)
+        clusters |= set(of_type)
+        observations += sum(entry.count for rows in of_type.values() for entry in rows)
+        statistics += _filled(merged, fallback)
+    for rest in base_of.values():
+        statistics += rest
+    statistics.sort(key=lambda entry: (entry.job_type, entry.ps, entry.workers))
+    return FleetPriors(tuple(statistics), len(clusters), observations, tuple(withheld), tuple(left_out))
+
+
+class _Table:
+    """One type's reports as arrays: C clusters by I cells, NaN where a cluster has not seen a cell."""
+
+    def __init__(self, reports: Mapping[str, Sequence[SpeedStatistic]]) -> None:
+        self._clusters = list(reports)
+        self._cells: list[Cell] = sorted({(entry.ps, entry.workers) for rows in reports.values() for entry in rows})
+        column = {cell: index for index, cell in enumerate(self._cells)}
+        shape = (len(self._clusters), len(self._cells))
+        self._speeds_CI, self._counts_CI = np.full(shape, np.nan), np.zeros(shape)
+        for row, entries in enumerate(reports.values()):
+            for entry in entries:
+                index = column[entry.ps, entry.workers]
+                self._speeds_CI[row, index] = entry.mean_log_speed
+                self._counts_CI[row, index] = min(entry.count, CLUSTER_COUNT)
+        self._reporters_I = (self._counts_CI > 0).sum(axis=0)
+        self._scales_C, self._levels_I = self._polished()
+
+    def odd_ones(self) -> list[str]:
+        """Clusters whose scale or proportions are not those of the others."""
+        shared = self._reporters_I > 1
+        residuals = np.abs(self._speeds_CI - self._scales_C[:, None] - self._levels_I)
+        off = [
+            weighted_median(row[shared], weights[shared]) if weights[shared].any() else 0.0
+            for row, weights in zip(residuals, self._counts_CI, strict=True)
+        ]
+        rows = range(len(self._clusters))
+        others = [np.delete(self._scales_C, row) for row in rows]
+        distances = [abs(self._scales_C[row] - np.median(others[row])) if len(others[row]) else 0.0 for row in rows]
+        return [
+            cluster
+            for cluster, distance, shape in zip(self._clusters, distances, off, strict=True)
+            if distance > FARTHEST_SCALE or shape > ODD_SHAPE
+        ]
+
+    def merged(self, job_type: str, kind: JobKind) -> list[SpeedStatistic]:
+        """The averages, without cells that one cluster says against all the others."""
+        aligned = self._speeds_CI - self._scales_C[:, None]
+        with np.errstate(divide="ignore"):
+            allowed = _DEVIATIONS * np.sqrt(NOISE**2 / self._counts_CI + CELL_DEVIATION**2)
+        held = self._levels_I + np.clip(aligned - self._levels_I, -allowed, allowed)
+        weights = self._counts_CI.sum(axis=0)
+        means = np.where(self._counts_CI > 0, held * self._counts_CI, 0.0).sum(axis=0) / weights
+        merged = [
+            SpeedStatistic(job_type, kind, ps, workers, float(mean), int(min(weight, MOST_COUNT)))
+            for (ps, workers), mean, weight in zip(self._cells, means, weights, strict=True)
+        ]
+        if len(self._clusters) < ENOUGH_CLUSTERS:
+            return merged
+        return _believable(merged, (self._reporters_I > 1).tolist())
+
+    def _polished(self) -> tuple[Array, Array]:
+        """Scales of the clusters, median 0 over those that share a cell with another; levels of the cells."""
+        scales = np.zeros(len(self._clusters))
+        shared = self._reporters_I > 1
+        comparable = (self._counts_CI[:, shared] > 0).any(axis=1)
+        levels = self._levels(scales)
+        for _ in range(_ROUNDS if comparable.any() else 0):
+            before = scales
+            scales = np.zeros(len(self._clusters))
+            for row in np.flatnonzero(comparable):
+                scales[row] = weighted_median((self._speeds_CI[row] - levels)[shared], self._counts_CI[row][shared])
+            scales[comparable] -= np.median(scales[comparable])
+            levels = self._levels(scales)
+            if np.abs(scales - before).max() < _SETTLED:
+                break
+        return scales, levels
+
+    def _levels(self, scales: Array) -> Array:
+        aligned = self._speeds_CI - scales[:, None]
+        return np.array(
+            [weighted_median(aligned[:, index], self._counts_CI[:, index]) for index in range(len(self._cells))]
+        )
+
+
+def _believable(merged: list[SpeedStatistic], confirmed: Sequence[bool]) -> list[SpeedStatistic]:
+    """Cells that several clusters saw, and those single reports that fit in with them."""
+    firm = tuple(entry for entry, several in zip(merged, confirmed, strict=True) if several)
+    if not firm:
+        return merged
+    expected = predicted_by_type(firm)
+    kept = []
+    for entry, several in zip(merged, confirmed, strict=True):
+        mean, deviation = expected[entry.ps, entry.workers]
+        allowed = _DEVIATIONS * math.sqrt(deviation**2 + NOISE**2 / entry.count)
+        if several or abs(entry.mean_log_speed - mean) <= allowed:
+            kept.append(entry)
+    return kept
+
+
+def _filled(merged: list[SpeedStatistic], base: list[SpeedStatistic]) -> list[SpeedStatistic]:
+    """The fleet's cells, and those of the base that it lacks, as if they were one more cluster's report."""
+    if not base or not merged or base[0].kind is not merged[0].kind:
+        return merged
+    expected = predicted_by_type(tuple(base))
+    gaps = np.array([entry.mean_log_speed - expected[entry.ps, entry.workers][0] for entry in merged])
+    counts = np.array([entry.count for entry in merged], dtype=np.float64)
+    shift = weighted_median(gaps, counts)
+    if weighted_median(np.abs(gaps - shift), counts) > ODD_SHAPE:
+        return merged  # the fleet's clusters are not what the first file was made on
+    seen = {(entry.ps, entry.workers) for entry in merged}
+    return merged + [
+        replace(entry, mean_log_speed=entry.mean_log_speed + shift, count=min(entry.count, CLUSTER_COUNT))
+        for entry in base
+        if (entry.ps, entry.workers) not in seen
+    ]
+
+
+def _kinds(reports: Mapping[str, Sequence[SpeedStatistic]]) -> dict[str, JobKind]:
+    """By type: the kind that most clusters report it with; of equals the first by name."""
+    votes: dict[str, Counter[JobKind]] = {}
+    for _, entries in sorted(reports.items()):
+        for job_type, kind in sorted({(entry.job_type, entry.kind) for entry in entries}):
+            votes.setdefault(job_type, Counter())[kind] += 1
+    return {job_type: min(of_type, key=lambda kind: (-of_type[kind], kind)) for job_type, of_type in votes.items()}
+
+
+def _by_type(statistics: Sequence[SpeedStatistic]) -> dict[str, list[SpeedStatistic]]:
+    found: dict[str, list[SpeedStatistic]] = {}
+    for entry in statistics:
+        found.setdefault(entry.job_type, []).append(entry)
+    return found

@@ -1,0 +1,182 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy_net.domain import JobKind
+from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
+from policy_net.simulation.speed import default_speeds
+from policy_net.throughput.fleet_priors import MOST_COUNT, FleetPriors, merge_fleet
+from policy_net.throughput.gaussian_process import prior_of_type
+from policy_net.throughput.type_belief import NOISE
+
+TRUTH = default_speeds()
+CELLS = ((1, 1), (2, 2), (4, 1), (4, 4), (8, 2), (8, 8), (2, 6), (3, 3), (6, 4), (1, 3))
+Report = tuple[SpeedStatistic, ...]
+
+
+def cluster(
+    seed: int,
+    cells: tuple[tuple[int, int], ...] = CELLS,
+    *,
+    factor: float = 1.0,
+    count: int = 20,
+    job_type: str = "vgg-16",
+    noise: float = NOISE,
+) -> Report:
+    """What a cluster with GPUs of another speed has seen, with noise."""
+    random = np.random.default_rng(seed)
+    return tuple(
+        SpeedStatistic(
+            job_type,
+            JobKind.PS,
+            ps,
+            workers,
+            math.log(factor * TRUTH.samples_per_second(job_type, ps, workers))
+            + float(random.normal(0, noise / math.sqrt(count))),
+            count,
+        )
+        for ps, workers in cells
+    )
+
+
+def worst_error(merged: FleetPriors, factor: float = 1.0) -> float:
+    return max(
+        abs(entry.mean_log_speed - math.log(factor * TRUTH.samples_per_second(entry.job_type, entry.ps, entry.workers)))
+        for entry in merged.statistics
+    )
+
+
+def garbage(seed: int, cells: tuple[tuple[int, int], ...] = CELLS) -> Report:
+    random = np.random.default_rng(seed)
+    return tuple(
+        replace(entry, mean_log_speed=float(random.uniform(-8, 15)), count=10**9) for entry in cluster(0, cells)
+    )
+
+
+def test_one_cluster_is_told_as_it_is_with_its_counts_capped() -> None:
+    report = cluster(1)
+    merged = merge_fleet({"a": report})
+    assert merged.clusters == 1
+    assert merged.observations == 20 * len(CELLS)
+    told = {(entry.ps, entry.workers): entry.mean_log_speed for entry in report}
+    assert {(entry.ps, entry.workers): entry.mean_log_speed for entry in merged.statistics} == pytest.approx(told)
+    assert {entry.count for entry in merged.statistics} == {CLUSTER_COUNT}
+
+
+def test_noise_averages_out_over_clusters() -> None:
+    alone = merge_fleet({"a": cluster(1, count=2)})
+    together = merge_fleet({str(seed): cluster(seed, count=2) for seed in range(24)})
+    assert worst_error(together) < worst_error(alone) / 2
+    assert {entry.count for entry in together.statistics} == {48}
+
+
+def test_clusters_of_other_speeds_are_aligned_before_they_are_averaged() -> None:
+    # Each has seen another half of the cells: without a common scale the shape would be torn in two.
+    fleet = {
+        "slow": cluster(1, CELLS[:7], factor=0.5),
+        "middle": cluster(2, CELLS, factor=1.0),
+        "fast": cluster(3, CELLS[3:], factor=2.0),
+    }
+    assert worst_error(merge_fleet(fleet)) < 0.2
+
+
+@pytest.mark.parametrize("lie", ["a hundred times too fast", "noise", "half of the cells upside down"])
+def test_a_cluster_whose_speeds_are_absurd_changes_little(lie: str) -> None:
+    sound = {str(seed): cluster(seed) for seed in range(4)}
+    liar = {
+        "a hundred times too fast": tuple(replace(e, mean_log_speed=e.mean_log_speed + 4.6) for e in cluster(9)),
+        "noise": garbage(9),
+        "half of the cells upside down": tuple(
+            replace(e, mean_log_speed=-e.mean_log_speed) if e.ps > 2 else e for e in cluster(9)
+        ),
+    }[lie]
+    clean, poisoned = merge_fleet(sound), merge_fleet({**sound, "liar": liar})
+    assert poisoned.left_out == (("liar", "vgg-16"),)
+    assert poisoned.statistics == clean.statistics
+    assert poisoned.clusters == 4
+
+
+def test_an_absurd_cell_that_nobody_else_saw_is_not_believed() -> None:
+    sound = {str(seed): cluster(seed) for seed in range(4)}
+    liar = (*cluster(9), SpeedStatistic("vgg-16", JobKind.PS, 16, 16, 15.0, 1000))
+    merged = merge_fleet({**sound, "liar": liar})
+    assert (16, 16) not in {(entry.ps, entry.workers) for entry in merged.statistics}
+    truth = SpeedStatistic("vgg-16", JobKind.PS, 7, 5, math.log(TRUTH.samples_per_second("vgg-16", 7, 5)), 9)
+    merged = merge_fleet({**sound, "scout": (*cluster(9), truth)})
+    assert (7, 5) in {(entry.ps, entry.workers) for entry in merged.statistics}
+
+
+def test_where_half_of_the_clusters_contradict_the_others_nothing_is_said() -> None:
+    merged = merge_fleet({"a": cluster(1), "b": garbage(2), "c": cluster(3, job_type="resnet-50")})
+    assert merged.withheld == ("vgg-16",)
+    assert {entry.job_type for entry in merged.statistics} == {"resnet-50"}
+    base = cluster(5, count=3)
+    kept = merge_fleet({"a": cluster(1), "b": garbage(2)}, base)
+    assert set(kept.statistics) == set(base), "what the first version said stays"
+
+
+def test_the_first_versions_cells_fill_what_no_cluster_saw_at_the_fleets_scale() -> None:
+    base = cluster(5, CELLS, factor=10.0, count=1000)
+    fleet = {str(seed): cluster(seed, CELLS[:5], count=64) for seed in range(3)}
+    merged = merge_fleet(fleet, base)
+    assert len(merged.statistics) == len(CELLS)
+    assert worst_error(merged) < 0.4
+    assert {entry.count for entry in merged.statistics if (entry.ps, entry.workers) in CELLS[5:]} == {CLUSTER_COUNT}
+
+
+def test_a_type_that_too_few_have_reported_stays_as_it_was() -> None:
+    base = cluster(5)
+    fleet = {"a": cluster(1), "b": cluster(2), "c": (*cluster(3), *cluster(4, job_type="resnet-50"))}
+    merged = merge_fleet({name: fleet[name] for name in ("a", "b")}, base, least_clusters=3)
+    assert set(merged.statistics) == set(base)
+    assert {entry.job_type for entry in merge_fleet(fleet, least_clusters=3).statistics} == {"vgg-16"}
+
+
+def test_a_type_has_the_kind_that_most_clusters_give_it() -> None:
+    ring = (SpeedStatistic("vgg-16", JobKind.ALLREDUCE, 0, 4, 5.0, 10),)
+    merged = merge_fleet({"a": ring, "b": cluster(1), "c": cluster(2)})
+    assert {entry.kind for entry in merged.statistics} == {JobKind.PS}
+
+
+def test_nothing_makes_nothing() -> None:
+    assert merge_fleet({}) == FleetPriors(())
+    assert merge_fleet({"a": ()}) == FleetPriors(())
+
+
+statistics = st.builds(
+    lambda job_type, uses_ps, ps, workers, mean, count: SpeedStatistic(
+        job_type, JobKind.PS if uses_ps else JobKind.ALLREDUCE, ps if uses_ps else 0, workers, mean, count
+    ),
+    st.sampled_from("ab"),
+    st.booleans(),
+    st.integers(1, 16),
+    st.integers(1, 16),
+    st.floats(-14, 20),
+    st.integers(1, 10**12),
+)
+fleets = st.dictionaries(
+    st.sampled_from(["n", "s", "e", "w"]),
+    st.lists(statistics, max_size=12, unique_by=lambda e: (e.job_type, e.ps, e.workers)).map(tuple),
+)
+
+
+@given(fleets)
+def test_whatever_is_reported_the_outcome_is_sound_and_the_same_in_any_order(fleet: dict[str, Report]) -> None:
+    merged = merge_fleet(fleet)
+    again = merge_fleet({name: tuple(reversed(fleet[name])) for name in reversed(list(fleet))})
+    assert merged == again
+    splits = [(entry.job_type, entry.ps, entry.workers) for entry in merged.statistics]
+    assert splits == sorted(set(splits))
+    low = min((e.mean_log_speed for report in fleet.values() for e in report), default=0.0)
+    high = max((e.mean_log_speed for report in fleet.values() for e in report), default=0.0)
+    reach = high - low + 1e-6
+    for entry in merged.statistics:
+        assert 1 <= entry.count <= MOST_COUNT
+        assert low - reach <= entry.mean_log_speed <= high + reach
+    for job_type in {entry.job_type for entry in merged.statistics}:
+        prior = prior_of_type(tuple(entry for entry in merged.statistics if entry.job_type == job_type))
+        assert np.isfinite(prior.mean).all()
