@@ -20,6 +20,7 @@ from cluster_agent.experience_queue import ExperienceQueue
 from cluster_agent.first_policy import KeptVersion, fetched_policy, local_policy
 from cluster_agent.fleet_link import FleetLink
 from cluster_agent.guard import Guard
+from cluster_agent.job_timelines import JobTimelines
 from cluster_agent.learner import AgentStatus, Head
 from cluster_agent.learner_client import LearnerClient
 from cluster_agent.loop import DecisionLoop
@@ -125,6 +126,8 @@ class Agent:
             learning_step=0 if trainer is None else trainer.head_step,
             interventions=self._loop.interventions,
             finished=self._backend.finished,
+            baseline_policy=self._settings.guard.fallback if self._settings.backend.baseline else "",
+            job_timelines=() if self._timelines is None else self._timelines.told,
         )
 
     def _build_loop(self) -> DecisionLoop:
@@ -136,6 +139,8 @@ class Agent:
         fallback = build_policy(settings.guard.fallback, PolicyContext(seed=settings.policy.seed))
         record = settings.decision_log
         log = DecisionLog(settings.state_dir, record.max_bytes, record.keep) if record.enabled else None
+        followed = 0 if settings.learner is None else settings.learner.job_timelines
+        self._timelines = JobTimelines(followed, resumed=memory.decisions > 0) if followed else None
         return DecisionLoop(
             backend=self._backend,
             office=self._office,
@@ -149,6 +154,7 @@ class Agent:
             log=log,
             learn=None if self._queue is None else self._queue.put,
             decisions=memory.decisions,
+            timelines=self._timelines,
         )
 
     def _connect(self, learner: LearnerSettings, first: Candidate | None) -> tuple[LearnerClient, Session]:

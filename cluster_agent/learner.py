@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from cluster_agent.backends.base import BackendStatus
+from cluster_agent.job_timelines import JobTimeline
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.spec import PolicySpec, Weights
 
@@ -79,7 +80,12 @@ class FetchedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """What a heartbeat says."""
+    """What a heartbeat says.
+
+    Attributes:
+        baseline_policy: whose average JCT `cluster.baseline_jct_seconds` is.
+        job_timelines: of a few jobs; empty unless the operator lets them be told.
+    """
 
     cluster: BackendStatus
     decisions: int
@@ -87,6 +93,8 @@ class AgentStatus:
     learning_step: int
     interventions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     finished: bool = False
+    baseline_policy: str = ""
+    job_timelines: Sequence[JobTimeline] = ()
 
 
 class Learner(Protocol):

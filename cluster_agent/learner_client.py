@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
+from cluster_agent.job_timelines import JobTimeline
 from cluster_agent.learner import (
     AgentStatus,
     Assignment,
@@ -154,6 +155,8 @@ class LearnerClient:
             guard_interventions=dict(status.interventions),
             finished=status.finished,
             jobs_total=jobs.jobs_total,
+            job_timelines=[_timeline(timeline) for timeline in status.job_timelines],
+            baseline_policy=status.baseline_policy,
         )
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
         reply = self._call("Heartbeat", self._wire.fleet().Heartbeat, request)
@@ -192,6 +195,19 @@ class LearnerClient:
             raise LearnerUnreachable(f"{name}: the connection is closed") from error
         self._observe(name, "ok")
         return reply
+
+
+def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:
+    message = fleet_pb2.JobTimeline
+    return message(
+        number=timeline.number,
+        job_type=timeline.job_type,
+        held=[message.Held(seconds=at, workers=workers, ps=ps) for at, workers, ps in timeline.held],
+        interventions=[message.Intervention(seconds=at, reason=reason) for at, reason in timeline.interventions],
+        resizes=timeline.resizes,
+        seconds=timeline.seconds,
+        completed=timeline.completed,
+    )
 
 
 def _understood(method: str, parse: Callable[..., Any], *arguments: object) -> Any:

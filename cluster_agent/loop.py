@@ -19,6 +19,7 @@ from cluster_agent.deadline import DeadlineAsker
 from cluster_agent.decision_log import DecisionLog, DecisionRecord
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import Guard, GuardedDecision
+from cluster_agent.job_timelines import JobTimelines
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Progress, Trigger
@@ -56,6 +57,7 @@ class DecisionLoop:
     Args:
         learn: takes experience without waiting; None if nothing is learned here.
         decisions: how many were made in earlier lives of this agent.
+        timelines: follows some jobs for the learner's report; None if nothing about jobs is told.
         wait: waits up to so many seconds; True when the agent is to stop.
     """
 
@@ -73,6 +75,7 @@ class DecisionLoop:
         log: DecisionLog | None = None,
         learn: Callable[[Experience], None] | None = None,
         decisions: int = 0,
+        timelines: JobTimelines | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._backend = backend
@@ -86,6 +89,7 @@ class DecisionLoop:
         self._wait = wait
         self._log = log
         self._learn = learn
+        self._timelines = timelines
         self._wall_clock = wall_clock
         self._previous_reward: float | None = None
         self.decisions = decisions
@@ -192,6 +196,9 @@ class DecisionLoop:
         """
         try:
             samples = guarded.samples if guarded.trainable else None
+            if self._timelines is not None:
+                interventions = [intervention.value for intervention in guarded.interventions]
+                self._timelines.live_through(state, progress, seconds, interventions)
             reward, experience = self._reward.live_through(state, progress, seconds, samples)
             if self._learn is not None and experience is not None:
                 self._learn(experience)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cluster_agent.job_timelines import MOST_JOBS
 from policy_net.domain import CapacityMode
 from policy_net.learning.replay import REPLAY_SAMPLES
 from policy_net.learning.settings import ActorCriticSettings
@@ -215,6 +216,9 @@ class LearnerSettings(_Section):
     """`host:port`."""
     heartbeat_seconds: Seconds = 2.0
     """How often the status is sent and a new assignment noticed; small against a slot, cheap enough for hundreds."""
+    job_timelines: int = Field(0, ge=0, le=MOST_JOBS)
+    """How many jobs' timelines the heartbeat carries for the learner's report: type, workers and parameter servers over
+    time, without names. 0: nothing about a single job leaves the cluster."""
     retry: RetrySettings = RetrySettings()
     tls: TlsSettings | None = None
     """Certificates that were made elsewhere. Without this and `enrollment_file` all is plain text, in which the learner

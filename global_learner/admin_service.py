@@ -3,7 +3,11 @@
 # ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from global_learner.calls import Context, answered
+from global_learner.enrollment.known import ClusterIdentity
 from global_learner.enrollment.registrar import Registrar
 from global_learner.fleet import ClusterEntry
 from global_learner.identity import Identity
@@ -16,8 +20,16 @@ from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 class AdminService(fleet_pb2_grpc.AdminServicer):
     """Answers the platform owner."""
 
-    def __init__(self, learner: FleetLearner, identity: Identity, registrar: Registrar, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        learner: FleetLearner,
+        identity: Identity,
+        registrar: Registrar,
+        telemetry: Telemetry,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         self.telemetry = telemetry
+        self._wall_clock = wall_clock
         self._learner = learner
         self._identity = identity
         self._registrar = registrar
@@ -41,14 +53,38 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
         """All clusters, and the head."""
         self._identity.administrator(context.auth_context())
+        return self._fleet(with_jobs=False)
+
+    def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
         learner = self._learner
         return fleet_pb2.GetFleetReply(
             head_step=learner.log.durable_step,
             updates_accepted=learner.head.ledger.accepted,
             updates_rejected=learner.fleet.rejections,
             staleness_p50=learner.head.ledger.staleness_p50,
-            clusters=[self._view(entry) for entry in learner.fleet.entries()],
+            clusters=[self._view(entry, with_jobs) for entry in learner.fleet.entries()],
             latest_version=learner.upkeep.newest_version,
+        )
+
+    @answered
+    async def GetReport(self, request: fleet_pb2.GetReportRequest, context: Context) -> fleet_pb2.GetReportReply:
+        """Everything that the report shows."""
+        self._identity.administrator(context.auth_context())
+        return await self.report()
+
+    async def report(self) -> fleet_pb2.GetReportReply:
+        """Everything that the report shows, as it is now; only on the learner's event loop."""
+        enrolls = self._registrar.enrolls
+        staleness = self._learner.head.ledger.recent_staleness()
+        return fleet_pb2.GetReportReply(
+            made_unix_seconds=self._wall_clock(),
+            fleet=self._fleet(with_jobs=True),
+            versions=[_card(card) for card in await self._learner.versions()],
+            enrolls=enrolls,
+            identities=[_identity(entry) for entry in await self._registrar.clusters()] if enrolls else [],
+            staleness=[
+                fleet_pb2.StalenessCounts(cluster=cluster, updates=counts) for cluster, counts in staleness.items()
+            ],
         )
 
     @answered
@@ -72,19 +108,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         """Who may call, who might, who may no longer."""
         self._identity.administrator(context.auth_context())
         clusters = await self._registrar.clusters()
-        return fleet_pb2.ListClustersReply(
-            clusters=[
-                fleet_pb2.ClusterIdentity(
-                    cluster=entry.cluster,
-                    state=entry.state.value,
-                    issued_unix_seconds=entry.issued_unix_seconds,
-                    expires_unix_seconds=entry.expires_unix_seconds,
-                    fingerprint=entry.fingerprint,
-                    revoked_unix_seconds=entry.revoked_unix_seconds,
-                )
-                for entry in clusters
-            ]
-        )
+        return fleet_pb2.ListClustersReply(clusters=[_identity(entry) for entry in clusters])
 
     @answered
     async def RevokeCluster(
@@ -102,10 +126,10 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         self._identity.administrator(context.auth_context())
         return fleet_pb2.ReleaseClusterReply(released=self._learner.release(request.cluster))
 
-    def _view(self, entry: ClusterEntry[fleet_pb2.ClusterStatus]) -> fleet_pb2.ClusterView:
+    def _view(self, entry: ClusterEntry[fleet_pb2.ClusterStatus], with_jobs: bool) -> fleet_pb2.ClusterView:
         record = self._learner.head.ledger.clusters.get(entry.cluster)
         told = self._learner.beliefs.told(entry.cluster)
-        return fleet_pb2.ClusterView(
+        view = fleet_pb2.ClusterView(
             cluster=entry.cluster,
             incarnation=entry.incarnation,
             seconds_since_heard=self._learner.fleet.seconds_since_heard(entry),
@@ -119,6 +143,20 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             speed_statistics=told.statistics,
             speed_observations=told.observations,
         )
+        if not with_jobs and view.HasField("status"):
+            view.status.ClearField("job_timelines")
+        return view
+
+
+def _identity(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:
+    return fleet_pb2.ClusterIdentity(
+        cluster=entry.cluster,
+        state=entry.state.value,
+        issued_unix_seconds=entry.issued_unix_seconds,
+        expires_unix_seconds=entry.expires_unix_seconds,
+        fingerprint=entry.fingerprint,
+        revoked_unix_seconds=entry.revoked_unix_seconds,
+    )
 
 
 def _card(card: VersionCard) -> fleet_pb2.VersionCard:

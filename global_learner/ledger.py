@@ -88,6 +88,13 @@ class Ledger:
         """Median staleness of the recent window, in head steps; 0 without updates."""
         return float(statistics.median(staleness for _, staleness in self._recent)) if self._recent else 0.0
 
+    def recent_staleness(self) -> dict[str, Counter[int]]:
+        """Updates of the recent window by their staleness in head steps, of every cluster that has some."""
+        found: dict[str, Counter[int]] = {}
+        for cluster, staleness in self._recent:
+            found.setdefault(cluster, Counter())[staleness] += 1
+        return found
+
     def active_clusters_with(self, cluster: str) -> int:
         """How many clusters contributed to the recent window, counting `cluster`, which is about to."""
         return len(self._recent_clusters) + (cluster not in self._recent_clusters)

@@ -28,6 +28,7 @@ from global_learner.quarantine import Quarantine
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.report.live import LiveReport
 from global_learner.service import FleetLearner, FleetService
 from global_learner.settings import LearnerSettings
 from global_learner.state_dir import StateDir
@@ -80,7 +81,8 @@ async def serve(settings: LearnerSettings) -> None:
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
         port = bind(server, settings.listen, identities.credentials)
-        with _http(settings, telemetry, learner, ending) as http_port:
+        live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
+        with _http(settings, telemetry, learner, ending, live) as http_port:
             learner.start()
             await server.start()
             enrollment = await start_enrollment(settings, identities, telemetry)
@@ -141,15 +143,19 @@ async def _until_ending(ending: asyncio.Event, learner: FleetLearner) -> None:
 
 @contextlib.contextmanager
 def _http(
-    settings: LearnerSettings, telemetry: Telemetry, learner: FleetLearner, ending: asyncio.Event
+    settings: LearnerSettings,
+    telemetry: Telemetry,
+    learner: FleetLearner,
+    ending: asyncio.Event,
+    live: LiveReport | None,
 ) -> Iterator[int | None]:
-    """Health and metrics, for as long as the learner serves; yields the port."""
+    """Health, metrics and the live page, for as long as the learner serves; yields the port."""
     address = settings.telemetry.http_listen
     if address is None:
         yield None
         return
     endpoint = HttpEndpoint(
-        address, telemetry.registry, ready=lambda: not ending.is_set() and not learner.failed.done()
+        address, telemetry.registry, lambda: not ending.is_set() and not learner.failed.done(), live
     )
     endpoint.start()
     try:

@@ -14,6 +14,7 @@ from global_learner.errors import BadRequest, UnknownIncarnation
 from global_learner.identity import Identity
 from global_learner.learner import Learner
 from global_learner.push_answer import Outcome, PushAnswer
+from global_learner.report.timeline_check import check_timelines
 from global_learner.telemetry import Telemetry
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
@@ -117,6 +118,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """Note how a cluster is; tell it what it is to act with."""
         cluster = self._identity.cluster(request.cluster, context.auth_context())
         _check_status(request.status)
+        check_timelines(request.status)
+        # They would be kept for as long as the status.
+        request.status.DiscardUnknownFields()  # type: ignore[attr-defined]  # the stubs lack it
         entry = self._learner.fleet.heard(cluster, request.incarnation)
         if entry is None:
             return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)

@@ -170,8 +170,18 @@ class TelemetrySettings(_Section):
 
     http_listen: Address | None = "127.0.0.1:7071"
     """HOST:PORT of /metrics, /healthz and /readyz; null for none. Beside the service's own port."""
+    live_page: bool | None = None
+    """Whether the report is shown there too, to anybody who reaches the port: clusters, their jobs' numbers and times,
+    versions. Unless set, it is where `http_listen` is on loopback."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """One line an update is at `info`."""
+
+    @property
+    def shows_page(self) -> bool:
+        """Whether the report is shown at `http_listen`."""
+        if self.http_listen is None or self.live_page is not None:
+            return bool(self.http_listen and self.live_page)
+        return is_loopback(self.http_listen)
 
 
 class LearnerSettings(_Section):

@@ -55,6 +55,11 @@ class Registrar:
         self._clock = clock
 
     @property
+    def enrolls(self) -> bool:
+        """Whether this learner signs certificates, so that clusters have a standing."""
+        return self._authority is not None
+
+    @property
     def authority_pem(self) -> bytes:
         """What certificates are checked against.
 

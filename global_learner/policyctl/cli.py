@@ -24,6 +24,7 @@ from global_learner.policyctl.options import (
     asked,
     show,
 )
+from global_learner.policyctl.report_command import write_report
 from global_learner.policyctl.views import (
     fleet_facts,
     fleet_table,
@@ -38,6 +39,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after 
 version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.")
 app.add_typer(version_app, name="version")
 app.add_typer(cluster_app, name="cluster")
+app.command("report")(write_report)
 
 
 @version_app.command("list")

@@ -73,6 +73,11 @@ class AdminClient:
         reply: fleet_pb2.GetFleetReply = self._call(self._admin.GetFleet, fleet_pb2.GetFleetRequest())
         return reply
 
+    def report(self) -> fleet_pb2.GetReportReply:
+        """Everything that the report shows."""
+        reply: fleet_pb2.GetReportReply = self._call(self._admin.GetReport, fleet_pb2.GetReportRequest())
+        return reply
+
     def enroll_cluster(self, cluster: str) -> fleet_pb2.EnrollClusterReply:
         """A one-time token for a cluster's name."""
         request = fleet_pb2.EnrollClusterRequest(cluster=cluster)

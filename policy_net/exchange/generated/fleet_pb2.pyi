@@ -114,8 +114,42 @@ class PushReply(_message.Message):
     staleness: int
     def __init__(self, outcome: _Optional[_Union[PushReply.Outcome, str]] = ..., reason: _Optional[str] = ..., head_step: _Optional[int] = ..., weights: _Optional[bytes] = ..., staleness: _Optional[int] = ...) -> None: ...
 
+class JobTimeline(_message.Message):
+    __slots__ = ("number", "job_type", "held", "interventions", "resizes", "seconds", "completed")
+    class Held(_message.Message):
+        __slots__ = ("seconds", "workers", "ps")
+        SECONDS_FIELD_NUMBER: _ClassVar[int]
+        WORKERS_FIELD_NUMBER: _ClassVar[int]
+        PS_FIELD_NUMBER: _ClassVar[int]
+        seconds: float
+        workers: int
+        ps: int
+        def __init__(self, seconds: _Optional[float] = ..., workers: _Optional[int] = ..., ps: _Optional[int] = ...) -> None: ...
+    class Intervention(_message.Message):
+        __slots__ = ("seconds", "reason")
+        SECONDS_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        seconds: float
+        reason: str
+        def __init__(self, seconds: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_TYPE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    INTERVENTIONS_FIELD_NUMBER: _ClassVar[int]
+    RESIZES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    job_type: str
+    held: _containers.RepeatedCompositeFieldContainer[JobTimeline.Held]
+    interventions: _containers.RepeatedCompositeFieldContainer[JobTimeline.Intervention]
+    resizes: int
+    seconds: float
+    completed: bool
+    def __init__(self, number: _Optional[int] = ..., job_type: _Optional[str] = ..., held: _Optional[_Iterable[_Union[JobTimeline.Held, _Mapping]]] = ..., interventions: _Optional[_Iterable[_Union[JobTimeline.Intervention, _Mapping]]] = ..., resizes: _Optional[int] = ..., seconds: _Optional[float] = ..., completed: _Optional[bool] = ...) -> None: ...
+
 class ClusterStatus(_message.Message):
-    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total")
+    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy")
     class GuardInterventionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +169,8 @@ class ClusterStatus(_message.Message):
     GUARD_INTERVENTIONS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     JOBS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    JOB_TIMELINES_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_POLICY_FIELD_NUMBER: _ClassVar[int]
     time_seconds: float
     decisions: int
     jobs_running: int
@@ -147,7 +183,9 @@ class ClusterStatus(_message.Message):
     guard_interventions: _containers.ScalarMap[str, int]
     finished: bool
     jobs_total: int
-    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ...) -> None: ...
+    job_timelines: _containers.RepeatedCompositeFieldContainer[JobTimeline]
+    baseline_policy: str
+    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "status")
@@ -431,6 +469,41 @@ class GetFleetReply(_message.Message):
     clusters: _containers.RepeatedCompositeFieldContainer[ClusterView]
     latest_version: int
     def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ...) -> None: ...
+
+class StalenessCounts(_message.Message):
+    __slots__ = ("cluster", "updates")
+    class UpdatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    updates: _containers.ScalarMap[int, int]
+    def __init__(self, cluster: _Optional[str] = ..., updates: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class GetReportRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetReportReply(_message.Message):
+    __slots__ = ("made_unix_seconds", "fleet", "versions", "enrolls", "identities", "staleness")
+    MADE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FLEET_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    ENROLLS_FIELD_NUMBER: _ClassVar[int]
+    IDENTITIES_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    made_unix_seconds: float
+    fleet: GetFleetReply
+    versions: _containers.RepeatedCompositeFieldContainer[VersionCard]
+    enrolls: bool
+    identities: _containers.RepeatedCompositeFieldContainer[ClusterIdentity]
+    staleness: _containers.RepeatedCompositeFieldContainer[StalenessCounts]
+    def __init__(self, made_unix_seconds: _Optional[float] = ..., fleet: _Optional[_Union[GetFleetReply, _Mapping]] = ..., versions: _Optional[_Iterable[_Union[VersionCard, _Mapping]]] = ..., enrolls: _Optional[bool] = ..., identities: _Optional[_Iterable[_Union[ClusterIdentity, _Mapping]]] = ..., staleness: _Optional[_Iterable[_Union[StalenessCounts, _Mapping]]] = ...) -> None: ...
 
 class EnrollRequest(_message.Message):
     __slots__ = ("cluster", "token", "signing_request")

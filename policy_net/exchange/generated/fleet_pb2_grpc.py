@@ -567,6 +567,11 @@ class AdminStub:
                 request_serializer=fleet__pb2.ReleaseClusterRequest.SerializeToString,
                 response_deserializer=fleet__pb2.ReleaseClusterReply.FromString,
                 _registered_method=True)
+        self.GetReport = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/GetReport',
+                request_serializer=fleet__pb2.GetReportRequest.SerializeToString,
+                response_deserializer=fleet__pb2.GetReportReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -615,6 +620,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReport(self, request, context):
+        """Everything that the report and the live page show, in one answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -652,6 +664,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ReleaseCluster,
                     request_deserializer=fleet__pb2.ReleaseClusterRequest.FromString,
                     response_serializer=fleet__pb2.ReleaseClusterReply.SerializeToString,
+            ),
+            'GetReport': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReport,
+                    request_deserializer=fleet__pb2.GetReportRequest.FromString,
+                    response_serializer=fleet__pb2.GetReportReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -844,6 +861,33 @@ class Admin:
             '/fedl2.fleet.v1.Admin/ReleaseCluster',
             fleet__pb2.ReleaseClusterRequest.SerializeToString,
             fleet__pb2.ReleaseClusterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/GetReport',
+            fleet__pb2.GetReportRequest.SerializeToString,
+            fleet__pb2.GetReportReply.FromString,
             options,
             channel_credentials,
             insecure,

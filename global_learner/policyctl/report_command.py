@@ -1,0 +1,63 @@
+"""`policyctl report`: the fleet on one page, as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from global_learner.policyctl.client import TlsFiles
+from global_learner.policyctl.options import (
+    LEARNER,
+    TIMEOUT_SECONDS,
+    Address,
+    Ca,
+    Certificate,
+    Debug,
+    Key,
+    Output,
+    OutputOption,
+    Timeout,
+    asked,
+    show,
+)
+from global_learner.policyctl.views import Facts
+from global_learner.report.content import report_content
+from global_learner.report.files import write_page
+
+
+def write_report(
+    out: Annotated[Path, typer.Option("--out", help="The folder for index.html; made if it is not there.")] = Path(
+        "report"
+    ),
+    learner: Address = LEARNER,
+    output: OutputOption = Output.TABLE,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    ca: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+    debug: Debug = False,
+) -> None:
+    """Write the fleet's report: one page that needs nothing else, to open in a browser, print or pass on."""
+    del debug  # The error boundary looks for the flag itself.
+    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+        content = report_content(client.report())
+    page = write_page(content, out)
+    facts: Facts = {
+        "page": str(page),
+        "headline": content["headline"]["text"],
+        "clusters": len(content["clusters"]),
+        "versions": len(content["versions"]) + content["versions_left_out"],
+    }
+    show(output, facts, report_table(facts))
+
+
+def report_table(facts: Facts) -> Table:
+    """Where the page is, and what it says first."""
+    table = Table("report", facts["page"])
+    table.add_row("says", facts["headline"])
+    table.add_row("clusters", str(facts["clusters"]))
+    table.add_row("versions", str(facts["versions"]))
+    return table

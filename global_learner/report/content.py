@@ -1,0 +1,75 @@
+"""Everything that the report shows, as JSON: what `/report.json` answers, and what is inlined in the file.
+
+The page draws; all that is worked out or said in sentences is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from global_learner.report.clusters import attention, cluster_rows
+from global_learner.report.completion import completion_times
+from global_learner.report.headline import headline
+from global_learner.report.histogram import staleness_histogram
+from global_learner.report.interventions import interventions
+from global_learner.report.jobs import told_jobs
+from global_learner.report.learning import learning_curve
+from global_learner.report.replays import Replays
+from global_learner.report.versions import version_rows
+from global_learner.report.words import counted
+from policy_net.exchange.generated import fleet_pb2
+
+Staleness = Mapping[str, Mapping[int, int]]
+"""Cluster to staleness in head steps to updates."""
+
+
+def report_content(
+    report: fleet_pb2.GetReportReply, replays: Replays | None = None, every_update: Staleness | None = None
+) -> dict[str, Any]:
+    """The page's content.
+
+    Args:
+        report: the learner's answer.
+        replays: what was compared after the run, if anything was.
+        every_update: staleness of all applied updates where it is known; else the latest ones of `report`.
+    """
+    fleet = report.fleet
+    rows = cluster_rows(fleet.clusters, report.identities, report.made_unix_seconds)
+    versions, versions_left_out = version_rows(report.versions, fleet.clusters)
+    return {
+        "made_unix_seconds": report.made_unix_seconds,
+        "headline": headline(fleet.clusters, replays).to_json(),
+        "attention": attention(rows),
+        "learner": {
+            "head_step": fleet.head_step,
+            "updates_accepted": fleet.updates_accepted,
+            "updates_rejected": fleet.updates_rejected,
+            "staleness_p50": fleet.staleness_p50,
+            "latest_version": fleet.latest_version,
+        },
+        "enrolls": report.enrolls,
+        "clusters": rows,
+        "completion": completion_times(fleet.clusters, replays),
+        "learning": _learning(replays),
+        "staleness": _staleness(report, every_update),
+        "interventions": interventions(fleet.clusters),
+        "jobs": [*(replays.jobs if replays is not None else ()), *told_jobs(fleet.clusters)],
+        "versions": versions,
+        "versions_left_out": versions_left_out,
+    }
+
+
+def _learning(replays: Replays | None) -> dict[str, Any] | None:
+    if replays is None:
+        return None
+    baseline = replays.labels[replays.baseline]
+    return learning_curve(replays.curve, baseline, "cluster, on jobs that nobody had seen")
+
+
+def _staleness(report: fleet_pb2.GetReportReply, every_update: Staleness | None) -> dict[str, Any] | None:
+    if every_update is not None:
+        return staleness_histogram(every_update, "all applied updates")
+    counts = {entry.cluster: dict(entry.updates) for entry in report.staleness}
+    latest = sum(sum(by_staleness.values()) for by_staleness in counts.values())
+    return staleness_histogram(counts, f"the latest {counted(latest, 'applied update')}")

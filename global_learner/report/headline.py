@@ -1,0 +1,90 @@
+"""What the fleet saved, in one sentence, with how that was worked out; and what to say where it is not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from global_learner.report.replays import Replays
+from global_learner.report.words import change, counted, job_hours, listed, policy_label
+from policy_net.exchange.generated import fleet_pb2
+
+_SAME = 0.005
+_HOW_TO_KNOW = (
+    "A cluster that is not simulated cannot say what another scheduler would have needed. To find out, replay its"
+    " history: policy-net replay --workload FILE --report FOLDER."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The page's first sentence, and what stands below it."""
+
+    text: str
+    note: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page reads it."""
+        return {"text": self.text, "note": self.note}
+
+
+def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> Headline:
+    """The most telling figure that is known: replays on the same jobs, else what the clusters say of their jobs."""
+    if replays is not None and replays.jct_seconds:
+        return _of_replays(replays)
+    if not views:
+        return Headline(
+            "No cluster has joined this fleet yet",
+            "A cluster joins by itself once its agent reaches this learner; where identity is on, enroll it first.",
+        )
+    compared = [view.status for view in views if view.status.jobs_done and view.status.baseline_jct_seconds > 0.0]
+    if not compared:
+        return _unknown(views)
+    return _so_far(compared, len(views))
+
+
+def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headline:
+    took = math.fsum(status.jobs_done * status.avg_jct_seconds for status in compared)
+    would_take = math.fsum(status.jobs_done * status.baseline_jct_seconds for status in compared)
+    jobs = sum(status.jobs_done for status in compared)
+    names = sorted({policy_label(status.baseline_policy) for status in compared})
+    baseline = listed(names)
+    text = f"Jobs took {change(took / would_take)} {_than(took / would_take)} under {baseline}"
+    if abs(took / would_take - 1.0) >= _SAME:
+        saved = "saved" if took < would_take else "lost"
+        text += f": {job_hours(would_take - took)} of waiting and training {saved}"
+    of = "the cluster" if clusters == 1 else f"{len(compared)} of {clusters} clusters"
+    note = (
+        f"Over the {counted(jobs, 'job')} that {of} completed so far: their average completion time against a"
+        f" simulation of {baseline} on exactly these jobs. Every job counts the same. Includes the time in which earlier, worse"
+        " versions acted, and what exploring costs where it is on."
+    )
+    return Headline(text, note)
+
+
+def _of_replays(replays: Replays) -> Headline:
+    pairs = [(by[replays.proposed], by[replays.baseline]) for by in replays.jct_seconds.values()]
+    ratio = math.exp(math.fsum(math.log(took / base) for took, base in pairs) / len(pairs))
+    proposed, baseline = replays.labels[replays.proposed], replays.labels[replays.baseline]
+    note = (
+        f"After the run every policy replayed the same jobs, on the same machines, to completion, on"
+        f" {counted(len(pairs), 'cluster')}; this is the mean ratio of the average completion times (geometric, so that"
+        " every cluster counts the same). These are the jobs that the clusters learned on; the learning curve below is"
+        " on jobs that nobody had seen."
+    )
+    return Headline(f"Jobs take {change(ratio)} {_than(ratio)} under {baseline}, with the {proposed}", note)
+
+
+def _unknown(views: Sequence[fleet_pb2.ClusterView]) -> Headline:
+    if any(view.status.baseline_jct_seconds > 0.0 or view.status.baseline_policy for view in views):
+        return Headline(
+            "What the fleet saves is not known yet",
+            "No job is done whose time under the baseline is worked out too; this takes a while after the start.",
+        )
+    return Headline("What the fleet saves is not known", _HOW_TO_KNOW)
+
+
+def _than(ratio: float) -> str:
+    return "as" if abs(ratio - 1.0) < _SAME else "than"

@@ -1,0 +1,60 @@
+"""The live page's answers: asked on the HTTP server's threads, worked out on the learner's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
+
+from global_learner.errors import LearnerError
+from global_learner.report.content import report_content
+from global_learner.report.page import as_json, live_page, live_policy
+from policy_net.exchange.generated import fleet_pb2
+
+_ANSWER_SECONDS = 5.0
+"""A learner that is busy for longer is said not to answer; the page asks again by itself."""
+_FRESH_SECONDS = 1.0
+"""Within this everybody gets the same answer, however many pages are open."""
+
+
+class LiveReport:
+    """Page and data; safe to ask from any thread but the event loop's.
+
+    Args:
+        report: what the learner tells; called on `loop`.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[], Awaitable[fleet_pb2.GetReportReply]],
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._report = report
+        self._loop = loop
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._data = b""
+        self._data_seconds = -float("inf")
+        self.page = live_page().encode()
+        self.policy = live_policy()
+
+    def data(self) -> bytes | None:
+        """The content as JSON; None if the learner does not answer in time."""
+        with self._lock:
+            if self._clock() - self._data_seconds < _FRESH_SECONDS:
+                return self._data
+            asked = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
+            try:
+                reply = asked.result(_ANSWER_SECONDS)
+            except (TimeoutError, CancelledError, LearnerError):
+                asked.cancel()
+                return None  # busy, or about to end; whoever asks is told so and asks again
+            self._data = as_json(report_content(reply)).encode()
+            self._data_seconds = self._clock()
+            return self._data
+
+    async def _ask(self) -> fleet_pb2.GetReportReply:
+        return await self._report()

@@ -1,0 +1,93 @@
+"""The page: one template, fed with data inside the file, or by `report.json` beside it while it is live.
+
+Nothing is loaded from anywhere else, and only the page's own script and style count: the content security policy names
+their hashes. What clusters say never becomes markup: it is JSON with its `<` escaped, which the script puts into the
+page as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+_PARTS = files("global_learner.report") / "page"
+_SCRIPTS = (
+    "words.js",
+    "elements.js",
+    "chart.js",
+    "completion.js",
+    "learning.js",
+    "staleness.js",
+    "timeline.js",
+    "fleet.js",
+    "interventions.js",
+    "versions.js",
+    "sections.js",
+    "live.js",
+)
+"""In the order in which they need each other; they share one scope."""
+
+_POLICY = (
+    "default-src 'none'; script-src {script}; style-src {style}; img-src data:; connect-src {connect};"
+    " base-uri 'none'; form-action 'none'"
+)
+
+
+def static_page(content: dict[str, Any]) -> str:
+    """A file that shows this content for ever, wherever it is opened."""
+    return _page(content, connect="'none'")
+
+
+def live_page() -> str:
+    """A page that asks `report.json` beside it every few seconds."""
+    return _page(None, connect="'self'")
+
+
+def live_policy() -> str:
+    """The live page's content security policy for the header, where more can be said than in the page."""
+    return f"{_content_policy(chr(39) + 'self' + chr(39))}; frame-ancestors 'none'"
+
+
+def as_json(content: dict[str, Any]) -> str:
+    """The content in JSON.
+
+    Raises:
+        ValueError: a number is not finite, which JSON cannot say.
+    """
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+@cache
+def _style() -> str:
+    return (_PARTS / "page.css").read_text(encoding="utf-8")
+
+
+@cache
+def _script() -> str:
+    parts = [(_PARTS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    return '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
+
+
+def _page(content: dict[str, Any] | None, connect: str) -> str:
+    data = "null" if content is None else as_json(content).replace("<", "\\u003c")
+    page = (_PARTS / "page.html").read_text(encoding="utf-8")
+    for mark, text in (
+        ("{{policy}}", _content_policy(connect)),
+        ("{{style}}", _style()),
+        ("{{script}}", _script()),
+        ("{{data}}", data),  # last: what it holds is not looked at for marks
+    ):
+        page = page.replace(mark, text, 1)
+    return page
+
+
+def _content_policy(connect: str) -> str:
+    return _POLICY.format(script=_hash(_script()), style=_hash(_style()), connect=connect)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"

@@ -1,0 +1,50 @@
+// What versions are worth over the updates that made them: a line per series, and their mean.
+
+const MOST_SERIES = 6;
+
+function drawLearning({ learning, versions }) {
+  if (!learning) {
+    byId("learning-part").replaceChildren(empty(versions.length > 1
+      ? "No version has a score yet." : "No version has been published beside the first."));
+    return;
+  }
+  chartParts("learning-part");
+  const { points, series, reference } = learning;
+  const shown = series.length <= MOST_SERIES ? series : [];
+  put("learning-part-finding", learning.finding);
+  legend("learning-part", [...shown.map((name, index) => [name, `line c${index}`]), ["mean", "line mean"], [reference, "line reference"]]);
+  put("learning-part-note", `Average completion time, ${reference} = 1, lower is better; one line a ${learning.of}.`
+    + (shown.length < series.length ? ` ${series.length} lines, drawn faintly.` : ""));
+  put("learning-part-figures", figures(["Version", "Step", "Mean", ...series],
+    points.map((point) => [`v${point.version}`, whole(point.head_step), point.mean.toFixed(3),
+      ...series.map((name) => point.by[name]?.toFixed(3) ?? "–")])));
+  const label = `Learning curve: ${points.map((point) => `v${point.version} ${point.mean.toFixed(2)}`).join(", ")}`;
+  showChart("learning-part-chart", label, learning, (root, width) => paintLearning(root, width, learning, shown));
+}
+
+function paintLearning(root, width, { points, series, reference }, shown) {
+  const height = Math.max(230, Math.min(330, width * 0.55));
+  const values = points.flatMap((point) => [point.mean, ...Object.values(point.by)]);
+  const [least, most] = [Math.min(...values, 1), Math.max(...values, 1)];
+  const room = Math.max((most - least) * 0.08, 0.02);
+  const [low, high] = [least - room, most + room];
+  const last = Math.max(points.at(-1).head_step, 1);
+  const { sx, sy, left, right } = frame(root, {
+    width, height,
+    x: { low: 0, high: last, ticks: ticks(0, last, width < 500 ? 4 : 6), name: "updates applied" },
+    y: { low, high, ticks: ticks(low, high, 5), name: `completion time, ${reference} = 1`, format: (value) => value.toFixed(2) },
+  });
+  root.append(svg("line", { class: "line reference", x1: left, x2: width - right, y1: sy(1), y2: sy(1) }));
+  const path = (of) => points.filter((point) => of(point) !== undefined)
+    .map((point, index) => `${index ? "L" : "M"}${sx(point.head_step)} ${sy(of(point))}`).join("");
+  series.forEach((name, index) => root.append(
+    svg("path", { class: shown.length ? `line thin c${index}` : "line thin faint", d: path((point) => point.by[name]) })));
+  root.append(svg("path", { class: "line mean", d: path((point) => point.mean) }));
+  for (const point of points) root.append(svg("circle", { class: "mean", cx: sx(point.head_step), cy: sy(point.mean), r: 3.5 }));
+  const marks = points.map((point) => ({
+    x: sx(point.head_step), y: sy(point.mean),
+    text: [`v${point.version}, step ${whole(point.head_step)}`, `mean ${point.mean.toFixed(3)}`,
+      ...shown.map((name) => `${name} ${point.by[name]?.toFixed(3) ?? "–"}`)],
+  }));
+  return { height, marks };
+}

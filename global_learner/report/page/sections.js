@@ -1,0 +1,42 @@
+// The whole page from its content.
+
+const PARTS = [["fleet", "Fleet"], ["completion", "Completion time"], ["learning", "Learning"], ["job", "One job"],
+  ["staleness", "Staleness"], ["guard", "Guard"], ["versions", "Versions"]];
+
+function draw(data) {
+  put("headline", data.headline.text);
+  put("headline-note", data.headline.note);
+  drawAttention(data.attention);
+  drawTiles(data);
+  put("contents", PARTS.map(([id, name]) => el("a", { href: `#${id}` }, name)));
+  show("contents", true);
+  show("parts", true);
+  for (const part of [drawFleet, drawCompletion, drawLearning, drawJob, drawStaleness, drawGuard, drawVersions]) part(data);
+}
+
+function drawAttention(sentences) {
+  const shown = sentences.length > 5 ? sentences.slice(0, 4) : sentences;
+  put("attention", sentences.length ? el("div", { class: "attention" },
+    el("b", {}, sentences.length === 1 ? "One cluster needs attention" : `${sentences.length} clusters need attention`),
+    el("ul", {}, shown.map((sentence) => el("li", {}, sentence)),
+      shown.length < sentences.length && el("li", {}, `and ${sentences.length - shown.length} more`))) : []);
+}
+
+function drawTiles({ clusters, learner, interventions }) {
+  const connected = clusters.filter(({ state }) => ["connected", "finished"].includes(state.word)).length;
+  const done = clusters.reduce((sum, row) => sum + row.jobs_done, 0);
+  const tiles = [
+    ["Clusters", whole(clusters.length), clusters.length ? `${whole(connected)} in touch` : ""],
+    ["Jobs completed", whole(done), `${whole(clusters.reduce((sum, row) => sum + row.jobs_running, 0))} running`],
+    ["Updates applied", whole(learner.updates_accepted), `${whole(learner.updates_rejected)} rejected`],
+    ["Newest version", learner.latest_version ? `v${learner.latest_version}` : "–", `head at step ${whole(learner.head_step)}`],
+    ["Staleness", counted(learner.staleness_p50, "step"), "median, lately"],
+    ["Guard interventions", whole(interventions.total), `in ${counted(interventions.decisions, "decision")}`],
+  ];
+  put("tiles", tiles.map(([name, value, below]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("b", {}, value), el("span", {}, below)))));
+}
+
+// On paper everything is there, nothing has to be opened.
+window.addEventListener("beforeprint", () => {
+  for (const id of ["fleet-more", "versions-more"]) if (!byId(id).hidden) byId(id).click();
+});

@@ -1,0 +1,31 @@
+// The versions' cards, newest first.
+
+const FEW_VERSIONS = 10;
+let allVersions = false;
+
+function drawVersions(data) {
+  const { versions, versions_left_out: leftOut } = data;
+  show("versions-wide", versions.length > 0);
+  put("versions-empty", versions.length ? [] : empty("No version has been published yet."));
+  const scored = versions.some((row) => row.score !== null);
+  const headings = ["Version", "From", "Step", "Updates", ...(scored ? ["Score"] : []), "Staleness", "Contributors", "Assigned to", "Published", "Size", "Digest"];
+  put("versions-head", el("tr", {}, headings.map((heading, index) =>
+    el("th", { scope: "col", class: index ? (["Contributors", "Assigned to", "Digest"].includes(heading) ? "text" : null) : "first" }, heading))));
+  const shown = allVersions ? versions : versions.slice(0, FEW_VERSIONS);
+  put("versions-rows", shown.map((row) => versionRow(row, scored)));
+  put("versions-note", leftOut ? `${counted(leftOut, "older version")} left out; policyctl version list shows all.` : "");
+  more("versions-more", versions.length - shown.length, "version", () => { allVersions = true; drawVersions(data); });
+}
+
+function versionRow(row, scored) {
+  const contributors = Object.keys(row.contributions).length;
+  return el("tr", {},
+    el("th", { scope: "row", class: "first" }, `v${row.version}`),
+    cell(row.parent ? `v${row.parent}` : "–"), cell(whole(row.head_step)), cell(whole(row.updates)),
+    scored && cell(row.score === null ? "–" : row.score),
+    cell(row.updates ? digits(row.staleness_p50) : "–"),
+    el("td", { class: "text" }, contributors ? shares(row.contributions, 3) : "first policy"),
+    el("td", { class: "text" }, row.assigned.length > 3 ? counted(row.assigned.length, "cluster") : row.assigned.join(", ") || "–"),
+    cell(moment(row.created_unix_seconds)), cell(`${digits(row.size_bytes / 1e6)} MB`),
+    el("td", { class: "text short" }, el("code", { title: row.digest }, row.digest.slice(0, 12))));
+}

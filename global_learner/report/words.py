@@ -1,0 +1,43 @@
+"""How the report says numbers in sentences; tables and charts have their own in `words.js`."""
+
+from __future__ import annotations
+
+from policy_net.report.policies import label
+from policy_net.report.words import UNITS, counted, percent
+
+__all__ = ["change", "counted", "job_hours", "listed", "percent", "policy_label", "silence"]
+
+_AS_LONG = 0.005
+"""Smaller changes are none: a page that shows 0% must not say "less"."""
+
+
+def change(ratio: float) -> str:
+    """A ratio of times as people say it: 12% less time, as much time, 5% more time."""
+    if abs(ratio - 1.0) < _AS_LONG:
+        return "as much time"
+    return f"{percent(1.0 - ratio)} less time" if ratio < 1.0 else f"{percent(ratio - 1.0)} more time"
+
+
+def job_hours(seconds: float) -> str:
+    """A sum over jobs in hours, without its sign."""
+    hours = abs(seconds) / 3600.0
+    return f"{hours:,.0f} hours" if hours >= 10.0 else f"{hours:.1f} hours"
+
+
+def silence(seconds: float) -> str:
+    """How long somebody was not heard."""
+    unit = next((unit for unit in reversed(UNITS) if seconds >= unit.seconds), UNITS[0])
+    return f"{seconds / unit.seconds:.0f} {unit.name}"
+
+
+def listed(names: list[str], most: int = 3) -> str:
+    """Names in a sentence; of many, the first ones and how many more."""
+    shown = names[:most] if len(names) > most + 1 else names
+    rest = len(names) - len(shown)
+    words = [*shown, f"{rest} more"] if rest else shown
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def policy_label(name: str) -> str:
+    """What a scheduler is called."""
+    return label(name) if name else "the fallback"
