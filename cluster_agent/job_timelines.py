@@ -1,8 +1,8 @@
 """What a few jobs held over time, for the learner's report; told only where the cluster's operator wants it.
 
 A job is followed from its arrival to its end. About half of the places are for jobs in the system, the others for those
-that were completed last. What is kept says nothing about whose job it is or what it is called: jobs are numbered as they
-arrive, and times count from their submission.
+that were completed last. What is kept does not say whose job it is, nor what it is called: jobs are numbered as they
+come, and times count from their submission.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from global_learner.settings import is_loopback, split_address
 
 _TEXT = "text/plain; charset=utf-8"
 _REQUEST_SECONDS = 10.0
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _PRIVATE: Mapping[str, str] = MappingProxyType(
     {
         "Cache-Control": "no-store",
@@ -34,7 +33,7 @@ class _Answer:
     status: int
     body: bytes
     kind: str = _TEXT
-    headers: Mapping[str, str] = field(default=_NO_HEADERS)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class HttpEndpoint:

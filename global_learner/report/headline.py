@@ -58,8 +58,8 @@ def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headl
     of = "the cluster" if clusters == 1 else f"{len(compared)} of {clusters} clusters"
     note = (
         f"Over the {counted(jobs, 'job')} that {of} completed so far: their average completion time against a"
-        f" simulation of {baseline} on exactly these jobs. Every job counts the same. Includes the time in which earlier, worse"
-        " versions acted, and what exploring costs where it is on."
+        f" simulation of {baseline} on exactly these jobs. Every job counts the same. Includes the time in which"
+        " earlier, worse versions acted, and what exploring costs where it is on."
     )
     return Headline(text, note)
 

@@ -11,13 +11,13 @@ function drawCompletion({ completion, clusters }) {
   const { policies, rows, proposed } = completion;
   const kind = (key, index) => (key === proposed ? "p-own" : `p-${Math.min(index, 2)}`);
   legend("completion-part", policies.map(({ key, label }, index) => [label, kind(key, index)]));
-  put("completion-part-note", completion.note);
   put("completion-part-figures", figures(["Cluster", ...policies.map(({ label }) => label)],
     rows.map((row) => [row.cluster, ...policies.map(({ key }) => duration(row.seconds[key]))])));
   const [unit, size] = unitFor(Math.max(...rows.flatMap((row) => Object.values(row.seconds))));
   const label = `Average completion time by cluster and policy: ${rows.slice(0, 8).map((row) =>
     `${row.cluster} ${policies.map((policy) => `${policy.label} ${duration(row.seconds[policy.key])}`).join(", ")}`).join("; ")}`;
   const bars = rows.length * policies.length <= MOST_BARS;
+  put("completion-part-note", completion.note + (bars ? "" : ` Scroll for all ${whole(rows.length)} clusters.`));
   byId("completion-part-chart").classList.toggle("tall", !bars);
   showChart("completion-part-chart", label, completion, (root, width) =>
     (bars ? paintBars : paintDots)(root, width, { policies, rows, kind, unit, size }));

@@ -1,0 +1,158 @@
+"""Fleets that a report has to show: none, one, three after a demo, sixty-four, and one with hostile names."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from global_learner.report.replays import CurvePoint, Replays
+from policy_net.exchange.generated import fleet_pb2 as pb
+
+NOW = 1_795_248_000.0
+EVIL = '<script>document.title="hacked"</script>'
+LONG = "a-very-long-cluster-name.in-some-department.of-some-company.example"
+
+
+def timeline(number: int, draw: random.Random, job_type: str = "resnet-50") -> pb.JobTimeline:
+    moments = sorted(draw.sample(range(1, 60), draw.randrange(2, 15)))
+    held = [pb.JobTimeline.Held(seconds=0, workers=0, ps=0)]
+    held += [
+        pb.JobTimeline.Held(seconds=600.0 * at, workers=draw.randrange(1, 9), ps=draw.randrange(1, 7)) for at in moments
+    ]
+    marks = [pb.JobTimeline.Intervention(seconds=900.0, reason="over-capacity")] if number % 3 == 0 else []
+    return pb.JobTimeline(
+        number=number,
+        job_type=job_type,
+        held=held,
+        interventions=marks,
+        resizes=len(held) - 2,
+        seconds=600.0 * moments[-1] + 300.0,
+        completed=number % 2 == 0,
+    )
+
+
+def view(name: str, draw: random.Random, jobs: int = 6, job_type: str = "resnet-50", **changes: Any) -> pb.ClusterView:
+    """A cluster in the middle of its work; `changes` are fields of the view or of its status."""
+    jct_seconds = draw.uniform(2, 9) * 3600
+    status = {
+        "decisions": draw.randrange(500, 3000),
+        "jobs_running": draw.randrange(20),
+        "jobs_waiting": draw.randrange(9),
+        "jobs_done": draw.randrange(40, 400),
+        "avg_jct_seconds": jct_seconds,
+        "baseline_jct_seconds": jct_seconds * draw.uniform(1.0, 1.5),
+        "baseline_policy": "drf",
+        "acting_version": 41,
+        "job_timelines": [timeline(number, draw, job_type) for number in range(1, jobs + 1)],
+    }
+    fields = {
+        "cluster": name,
+        "incarnation": 1,
+        "seconds_since_heard": 1.2,
+        "updates_accepted": draw.randrange(100, 2000),
+        "updates_duplicate": draw.randrange(4),
+        "assigned_version": 41,
+    }
+    for key, value in changes.items():
+        (fields if key in pb.ClusterView.DESCRIPTOR.fields_by_name else status)[key] = value
+    return pb.ClusterView(status=pb.ClusterStatus(**status), **fields)
+
+
+def report(views: list[pb.ClusterView], versions: int = 41, **changes: Any) -> pb.GetReportReply:
+    draw = random.Random(5)
+    names = [entry.cluster for entry in views]
+    cards = []
+    for number in range(1, versions + 1):
+        contributions = {} if number == 1 else {name: draw.randrange(3, 15) for name in names}
+        card = pb.VersionCard(
+            version=number,
+            head_step=25 * (number - 1),
+            parent=number - 1,
+            digest=f"{draw.getrandbits(256):064x}",
+            created_unix_seconds=NOW - 60 * (versions - number),
+            size_bytes=1_290_000,
+            updates=sum(contributions.values()),
+            contributions=contributions,
+            staleness_p50=2.0,
+        )
+        cards.append(card)
+    counts = {step: round(60 * 0.6**step) + 1 for step in range(8)}
+    fields = {
+        "made_unix_seconds": NOW,
+        "fleet": pb.GetFleetReply(
+            head_step=25 * max(versions - 1, 0),
+            updates_accepted=sum(entry.updates_accepted for entry in views),
+            updates_rejected=sum(sum(entry.updates_rejected.values()) for entry in views),
+            staleness_p50=2.0 if views else 0.0,
+            clusters=views,
+            latest_version=versions,
+        ),
+        "versions": cards,
+        "enrolls": True,
+        "identities": [pb.ClusterIdentity(cluster=name, state="enrolled") for name in names],
+        "staleness": [pb.StalenessCounts(cluster=name, updates=counts) for name in names],
+    }
+    return pb.GetReportReply(**{**fields, **changes})
+
+
+def replays(names: list[str]) -> Replays:
+    draw = random.Random(2)
+    jct = {}
+    for name in names:
+        drf = draw.uniform(3, 8) * 3600
+        jct[name] = {"drf": drf, "optimus": 0.9 * drf, "v1": 1.02 * drf, "learned": draw.uniform(0.65, 0.8) * drf}
+    steps = (1, 6, 12, 18, 24, 30, 36, 41)
+    curve = [
+        CurvePoint(
+            version, 25 * (version - 1), {name: 1.05 - 0.006 * version + draw.uniform(-0.03, 0.03) for name in names}
+        )
+        for version in steps
+    ]
+    labels = {"drf": "DRF", "optimus": "Optimus", "v1": "v1 (warm start)", "learned": "final version"}
+    return Replays(jct, labels, "drf", "learned", curve)
+
+
+def three() -> list[pb.ClusterView]:
+    draw = random.Random(1)
+    return [
+        view("language", draw, guard_interventions={"over-capacity": 12, "deadline": 2}),
+        view(
+            "mixed", draw, assigned_version=42, updates_rejected={"too-stale": 3, "not-finite": 9},
+            quarantined_until_unix_seconds=NOW + 1800,
+        ),
+        view("vision", draw, guard_interventions={"over-capacity": 30}),
+    ]  # fmt: skip
+
+
+def fleets() -> dict[str, tuple[pb.GetReportReply, Replays | None]]:
+    """Every kind of fleet by a name of its own."""
+    draw = random.Random(3)
+    fresh = view("north", draw, jobs=0, jobs_done=0, avg_jct_seconds=0.0, baseline_jct_seconds=0.0, acting_version=1)
+    many = [
+        view(
+            f"cluster-{number:02}", draw, jobs=2, seconds_since_heard=400.0 if number == 17 else 2.0,
+            guard_interventions={"over-cap": number} if number % 9 == 0 else {},
+        )
+        for number in range(64)
+    ]  # fmt: skip
+    strange = [
+        view(LONG, draw, job_type=EVIL),
+        view(
+            EVIL, draw, seconds_since_heard=9000.0, guard_interventions={EVIL: 3, "nan": 1}, updates_rejected={EVIL: 2}
+        ),
+        view("x", draw, baseline_jct_seconds=0.0),
+    ]
+    identities = [
+        pb.ClusterIdentity(cluster=LONG, state="enrolled"),
+        pb.ClusterIdentity(cluster="soon", state="invited"),
+    ]
+    alone = {"enrolls": False, "identities": []}
+    return {
+        "empty": (report([], versions=0), None),
+        "fresh": (report([fresh], versions=1, staleness=[], **alone), None),
+        "one": (report([view("north", draw)], **alone), None),
+        "demo": (report(three()), replays(["language", "mixed", "vision"])),
+        "live": (report(three()), None),
+        "many": (report(many, versions=180), None),
+        "strange": (report(strange, identities=identities), None),
+    }

@@ -1,0 +1,77 @@
+"""The live page of a real learner in a real browser: it follows the fleet, and says when it cannot."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from browser import chromium, complaints, look
+from learner_process import LearnerProcess
+from report_makers import EVIL
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.ui import WebDriverWait
+
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+
+DEADLINE_SECONDS = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(browser: WebDriver, selector: str, words: str) -> None:
+    """Wait for the page to say something."""
+    WebDriverWait(browser, DEADLINE_SECONDS).until(
+        lambda page: words in page.find_element(By.CSS_SELECTOR, selector).text, f"{selector} never said {words!r}"
+    )
+
+
+def beat(learner: LearnerProcess, running: int) -> None:
+    with learner.channel() as channel:
+        stub = rpc.FleetStub(channel)
+        reply = stub.Register(pb.RegisterRequest(cluster="north"), timeout=DEADLINE_SECONDS, wait_for_ready=True)
+        job = pb.JobTimeline(
+            number=1, job_type=EVIL, held=[pb.JobTimeline.Held(seconds=0, workers=2, ps=1)], seconds=600.0
+        )
+        told = pb.ClusterStatus(
+            jobs_running=running, decisions=9, guard_interventions={"deadline": 2}, job_timelines=[job]
+        )
+        request = pb.HeartbeatRequest(cluster="north", incarnation=reply.incarnation, status=told)
+        stub.Heartbeat(request, timeout=DEADLINE_SECONDS)
+
+
+@pytest.mark.heavy
+def test_the_live_page_follows_the_fleet_and_says_when_it_lost_the_learner(tmp_path: Path) -> None:
+    learner = LearnerProcess(tmp_path, telemetry={"http_listen": f"127.0.0.1:{free_port()}"})
+    learner.start()
+    try:
+        with chromium() as browser:
+            look(browser, 1400)
+            browser.get(f"http://127.0.0.1:{learner.http_port}/")
+            until(browser, "h1", "No cluster has joined this fleet yet")
+            until(browser, "#status", "live")
+            browser.execute_script("window.same = true")
+            beat(learner, running=3)
+            until(browser, "#fleet-rows", "north")
+            until(browser, "#guard", "2 interventions in 9 decisions")
+            assert EVIL in browser.find_element(By.ID, "job-part-finding").text
+            section = browser.find_element(By.ID, "guard")
+            section.find_element(By.TAG_NAME, "summary").click()
+            beat(learner, running=5)
+            until(browser, "#fleet-rows tr td:nth-of-type(3)", "5")
+            assert section.find_element(By.TAG_NAME, "tbody").is_displayed(), "what was opened stays open"
+            assert complaints(browser) == []
+            learner.kill()
+            until(browser, "#status", "connection lost")
+            until(browser, "#lost", "What stands here is as of")
+            assert "north" in browser.find_element(By.ID, "fleet-rows").text
+            learner.start()
+            until(browser, "#status", "live")
+            assert not browser.find_element(By.ID, "lost").is_displayed()
+            assert browser.execute_script("return window.same"), "the page was never loaded again"
+    finally:
+        learner.close()
