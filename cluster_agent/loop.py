@@ -75,8 +75,8 @@ class DecisionLoop:
         log: DecisionLog | None = None,
         learn: Callable[[Experience], None] | None = None,
         decisions: int = 0,
-        timelines: JobTimelines | None = None,
         wall_clock: Callable[[], float] = time.time,
+        timelines: JobTimelines | None = None,
     ) -> None:
         self._backend = backend
         self._office = office
