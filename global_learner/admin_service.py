@@ -64,6 +64,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             staleness_p50=learner.head.ledger.staleness_p50,
             clusters=[self._view(entry, with_jobs) for entry in learner.fleet.entries()],
             latest_version=learner.upkeep.newest_version,
+            disk_bytes=await learner.disk_use(),
+            log_limit_bytes=learner.upkeep.max_log_bytes,
+            disk_full=str(learner.disk_full or ""),
         )
 
     @answered

@@ -15,6 +15,7 @@ import structlog
 
 from global_learner.errors import (
     BadRequest,
+    DiskFull,
     EnrollmentRefused,
     FleetFull,
     IdentityRefused,
@@ -42,6 +43,7 @@ _STATUSES: dict[type[Exception], grpc.StatusCode] = {
     FleetFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unknown: grpc.StatusCode.NOT_FOUND,
     StateUnusable: grpc.StatusCode.DATA_LOSS,
+    DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     LogBroken: grpc.StatusCode.UNAVAILABLE,
     LearnerError: grpc.StatusCode.INTERNAL,
 }
@@ -80,6 +82,8 @@ def answered(method: Method[ServiceT, Request, Reply]) -> Method[ServiceT, Reque
                 message = str(error)
                 if isinstance(error, IdentityRefused):
                     self.telemetry.identity_refusals.labels(error.reason).inc()
+                if isinstance(error, DiskFull):
+                    self.telemetry.disk_refusals.labels(name).inc()
                 if isinstance(error, EnrollmentRefused):
                     self.telemetry.enrollments.labels(error.reason).inc()
                 _log.warning("call-refused", method=name, status=status.name, reason=message)

@@ -1,10 +1,11 @@
 """What can go wrong in the learner; every message says what was wrong, with the value, and what to do.
 
 `LearnerError` is the root. `BadConfig` and `StateUnusable` (exit code 2) are for the platform owner to mend, and stop
-the start. `UpdateRejected`, `BeliefsRefused`, `EnrollmentRefused` and `Unknown` answer one request and change nothing.
-`LogBroken` (exit code 1) means that the disk refused a write: the learner stops rather than acknowledge what it cannot
-keep. `Unreachable` (exit code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated where they
-are caught, and chained.
+the start. `UpdateRejected`, `BeliefsRefused`, `EnrollmentRefused`, `DiskFull` and `Unknown` answer one request and
+change nothing. `LogBroken` (exit code 1) means that the disk failed in a write: the learner stops rather than
+acknowledge what it cannot keep; on a full disk it goes on, and acknowledges nothing until there is room. `Unreachable`
+(exit code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated where they are caught, and
+chained.
 """
 
 from __future__ import annotations
@@ -140,6 +141,10 @@ class UnknownCluster(Unknown):
 
 class UnknownPolicyVersion(Unknown):
     """No version has this number, or its file is no longer kept."""
+
+
+class DiskFull(LearnerError):
+    """There is no room for what a request would make the learner keep; it may be sent again later."""
 
 
 class LogBroken(LearnerError):

@@ -13,7 +13,16 @@ from typing import Generic
 
 from global_learner.aggregation.settings import Mode
 from global_learner.beliefs.hearing import FleetBeliefs
-from global_learner.errors import FleetFull, NoRounds, Rejection, UnknownCluster, UnknownIncarnation, UpdateRejected
+from global_learner.disk_use import disk_use, report_disk
+from global_learner.errors import (
+    DiskFull,
+    FleetFull,
+    NoRounds,
+    Rejection,
+    UnknownCluster,
+    UnknownIncarnation,
+    UpdateRejected,
+)
 from global_learner.fleet import ClusterEntry, Fleet, Status
 from global_learner.ingest import Ingest
 from global_learner.log_writer import LogWriter
@@ -82,6 +91,8 @@ class Learner(Generic[Status]):
             self.rounds = Rounds(
                 settings.aggregation, settings.ingest, self.spec, self.head, self._finish_round, self._fail
             )
+        self._state_dir = state.path
+        report_disk(telemetry, state.path, self.upkeep.max_log_bytes, lambda: self.disk_full is not None)
         telemetry.head_step.set_function(lambda: self.head.step)
         telemetry.durable_step.set_function(lambda: self.log.durable_step)
         telemetry.clusters.set_function(lambda: len(self.fleet))
@@ -146,6 +157,7 @@ class Learner(Generic[Status]):
         """Apply an update once, or say why not; what the answer tells is on disk.
 
         Raises:
+            DiskFull: it cannot be kept now.
             LogBroken: it could not be kept; the learner ends.
         """
         await self.upkeep.room()
@@ -207,12 +219,21 @@ class Learner(Generic[Status]):
 
     async def _finish_round(self, records: Sequence[AppliedUpdate]) -> None:
         """Log and apply a round in one go; it is on disk when this returns."""
-        await self.upkeep.room()
+        await self.upkeep.room_at_last()
         for record in records:
             self.log.append(record)
             self.head.apply(record)
             self.upkeep.after_update(self.head, record.unix_seconds)
         await self.log.durable(self.head.step)
+
+    @property
+    def disk_full(self) -> DiskFull | None:
+        """Why something waits for room on the disk, or None."""
+        return self.log.full or self.upkeep.full
+
+    async def disk_use(self) -> dict[str, int]:
+        """Bytes on disk by part of the state directory."""
+        return await asyncio.to_thread(disk_use, self._state_dir)
 
     async def policy(self, version: int) -> tuple[VersionCard, bytes]:
         """A version's card and policy file.

@@ -1,23 +1,35 @@
-"""Group commit: many updates in flight share one fsync, and none is acknowledged before it.
+"""Group commit: many updates in flight share one sync, and none is acknowledged before it.
 
 The event loop only queues. One flush at a time runs in a thread: it takes all that is queued, writes it, syncs it, and
 then everybody who waited for a step up to there goes on. While a flush runs the next group gathers, so that a slow disk
-makes groups larger and not the learner slower. A failed write breaks the writer for good: what is in the page cache
-after a failed fsync is unknown, so the process must stop and recover from what is on disk.
+makes groups larger and not the learner slower.
+
+A full disk is waited for: nothing more is taken, whoever waits is told, and the group is written again from its
+beginning until it is kept. Any other failed write breaks the writer for good: what is in the page cache after a failed
+sync is unknown, so the process must stop and recover from what is on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from global_learner.errors import LogBroken
-from global_learner.update_log import AppliedUpdate, encode, segment_header, segment_name
+import structlog
+
+from global_learner.disk_full import RETRY_SECONDS, is_disk_full
+from global_learner.durable_files import Buffer, write_at
+from global_learner.errors import DiskFull, LogBroken
+from global_learner.segment_files import SegmentFiles
+from global_learner.update_log import AppliedUpdate, encode, segment_header
+
+_log = structlog.get_logger()
+
+_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +37,6 @@ class _NewSegment:
     """In the queue: what follows goes into a segment of its own."""
 
     first_step: int
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class LogWriter:
@@ -45,24 +48,33 @@ class LogWriter:
         spec_digest: str,
         durable_step: int,
         failed: Callable[[BaseException], None],
-        sync: Callable[[int], None] = os.fsync,
+        sync: Callable[[int], None] = _sync_data,
         on_flush: Callable[[int, int], None] = lambda _updates, _size_bytes: None,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         """Args: `durable_step` is on disk already, the log goes on after it; `failed` is called once if a write fails;
-        `on_flush` is told each group's updates and bytes, on the log's thread.
+        `on_flush` is told each group's updates and bytes, on the log's thread; a full disk is tried again every
+        `retry_seconds`.
         """
+        self.files = SegmentFiles(folder)
         self._folder = folder
         self._spec_digest = spec_digest
         self._failed = failed
         self._sync = sync
         self._on_flush = on_flush
+        self._retry_seconds = retry_seconds
         self._durable_step = durable_step
-        self._stream: BinaryIO | None = None
+        self._descriptor: int | None = None
+        self._first_step = durable_step + 1
+        self._end = 0
         self._queue: list[AppliedUpdate | _NewSegment] = [_NewSegment(durable_step + 1)]
+        self._queued_bytes = 0
+        self._segment_bytes = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
+        self._full: DiskFull | None = None
         self._broken: LogBroken | None = None
-        self._closing = False
+        self._closing = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="update-log")
         self._task: asyncio.Task[None] | None = None
 
@@ -72,9 +84,24 @@ class LogWriter:
         return self._durable_step
 
     @property
+    def full(self) -> DiskFull | None:
+        """Why nothing more is taken at the moment, or None."""
+        return self._full
+
+    @property
     def broken(self) -> LogBroken | None:
         """Why nothing can be written any more, or None."""
         return self._broken
+
+    @property
+    def size_bytes(self) -> int:
+        """What the log takes on disk, spare files too, once all that is queued is written."""
+        return self.files.size_bytes + self._queued_bytes
+
+    @property
+    def segment_bytes(self) -> int:
+        """Of these, what the newest segment was given."""
+        return self._segment_bytes
 
     def start(self) -> None:
         """Begin to flush."""
@@ -85,105 +112,142 @@ class LogWriter:
         """Queue an update; `durable` says when it is kept.
 
         Raises:
+            DiskFull: not now; nothing was queued.
             LogBroken: an earlier write failed.
         """
-        if self._broken is not None:
-            raise self._broken
+        self._check()
         self._queue.append(applied)
+        self._queued_bytes += applied.update.gradient.nbytes
+        self._segment_bytes += applied.update.gradient.nbytes
         self._wake.set()
 
     def new_segment(self, first_step: int) -> None:
         """What is appended from now on goes into another file, so that the older ones can be cut."""
         self._queue.append(_NewSegment(first_step))
+        self._segment_bytes = 0
         self._wake.set()
 
     async def durable(self, step: int) -> None:
         """Wait until all updates up to `step` are on disk.
 
         Raises:
+            DiskFull: not yet; they may be later.
             LogBroken: they will never be.
         """
-        if self._broken is not None:
-            raise self._broken
-        if step > self._durable_step:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((step, future))
-            await future
+        if step <= self._durable_step and self._broken is None:
+            return
+        self._check()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((step, future))
+        await future
 
     async def close(self) -> None:
         """Flush what is queued and close the file."""
-        self._closing = True
+        self._closing.set()
         self._wake.set()
         if self._task is not None:
             await self._task
         self._thread.shutdown()
 
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        if self._full is not None:
+            raise self._full
+
     async def _flush_groups(self) -> None:
-        loop = asyncio.get_running_loop()
-        while not (self._closing and not self._queue) and self._broken is None:
+        while not (self._closing.is_set() and not self._queue) and self._broken is None:
             await self._wake.wait()
             self._wake.clear()
-            group, self._queue = self._queue, []
+            while self._queue and self._broken is None:
+                await self._keep(self._next_group())
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def _next_group(self) -> list[AppliedUpdate | _NewSegment]:
+        """All that is queued, but of one segment only."""
+        queue = self._queue
+        end = next((place for place, entry in enumerate(queue) if place and isinstance(entry, _NewSegment)), len(queue))
+        group, self._queue = queue[:end], queue[end:]
+        return group
+
+    async def _keep(self, group: list[AppliedUpdate | _NewSegment]) -> None:
+        """Write a group until it is on disk, or the log is broken."""
+        loop = asyncio.get_running_loop()
+        while self._broken is None:
             try:
                 step = await loop.run_in_executor(self._thread, self._write, group)
             except Exception as error:  # whatever it was, what is on disk is now unknown
-                self._break(error)
+                if not is_disk_full(error) or self._closing.is_set():
+                    self._break(error)
+                    return
+                await self._wait_for_room(error)
             else:
-                self._durable_step = max(self._durable_step, step)
-                self._release()
-        if self._stream is not None:
-            self._stream.close()
+                self._kept(group, step)
+                return
 
-    def _write(self, group: list[AppliedUpdate | _NewSegment]) -> int:
-        """In the thread: write and sync a group; the last step that is now on disk."""
-        step = updates = size = 0
-        for entry in group:
-            if isinstance(entry, _NewSegment):
-                self._open(entry.first_step)
-            else:
-                for part in encode(entry):
-                    size += self._file.write(part)
-                step = entry.step
-                updates += 1
-        self._file.flush()
-        self._sync(self._file.fileno())
-        if updates:
-            self._on_flush(updates, size)
-        return step
-
-    @property
-    def _file(self) -> BinaryIO:
-        if self._stream is None:
-            raise LogBroken("the update log has no open segment")
-        return self._stream
-
-    def _open(self, first_step: int) -> None:
-        if self._stream is not None:
-            self._stream.flush()
-            self._sync(self._stream.fileno())
-            self._stream.close()
-        self._stream = (self._folder / segment_name(first_step)).open("wb")
-        self._stream.write(segment_header(self._spec_digest, first_step))
-        self._sync(self._stream.fileno())
-        sync_folder(self._folder)
-
-    def _release(self) -> None:
+    def _kept(self, group: Sequence[AppliedUpdate | _NewSegment], step: int) -> None:
+        if self._full is not None:
+            self._full = None
+            _log.warning("disk-has-room", folder=str(self._folder), durable_step=max(self._durable_step, step))
+        self._queued_bytes -= sum(entry.update.gradient.nbytes for entry in group if isinstance(entry, AppliedUpdate))
+        self._durable_step = max(self._durable_step, step)
         still = []
-        for step, future in self._waiting:
-            if step <= self._durable_step:
-                if not future.done():
-                    future.set_result(None)
-            else:
-                still.append((step, future))
+        for wanted, future in self._waiting:
+            if wanted > self._durable_step:
+                still.append((wanted, future))
+            elif not future.done():
+                future.set_result(None)
         self._waiting = still
 
-    def _break(self, error: Exception) -> None:
+    async def _wait_for_room(self, error: BaseException) -> None:
+        if self._full is None:
+            self._full = DiskFull(
+                f"{self._folder}: no room for the update log ({error}); nothing is applied until there is: free space, "
+                "and send the update again"
+            )
+            _log.error("disk-full", folder=str(self._folder), durable_step=self._durable_step, reason=str(error))
+        self._tell(self._full)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), self._retry_seconds)
+
+    def _write(self, group: list[AppliedUpdate | _NewSegment]) -> int:
+        """In the thread: write and sync a group; the last step that is now on disk, 0 if there is none in it."""
+        if isinstance(group[0], _NewSegment):
+            self._open(group[0].first_step)
+            del group[0]
+        if not group or self._descriptor is None:
+            return 0
+        buffers: list[Buffer] = []
+        step = 0
+        for entry in group:
+            if isinstance(entry, AppliedUpdate):
+                buffers.extend(encode(entry))
+                step = entry.step
+        end = write_at(self._descriptor, self._end, buffers)
+        self._sync(self._descriptor)
+        size, self._end = end - self._end, end
+        self.files.grew(self._first_step, end)
+        self._on_flush(len(group), size)
+        return step
+
+    def _open(self, first_step: int) -> None:
+        header = segment_header(self._spec_digest, first_step)
+        descriptor = self.files.open(first_step, header, self._sync)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor, self._first_step, self._end = descriptor, first_step, len(header)
+
+    def _tell(self, error: DiskFull | LogBroken) -> None:
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(error)
+        self._waiting.clear()
+
+    def _break(self, error: BaseException) -> None:
         self._broken = LogBroken(
             f"{self._folder}: the update log cannot be written ({error}); free space or mend the "
             "disk, then start again: everything acknowledged is kept"
         )
-        for _, future in self._waiting:
-            if not future.done():
-                future.set_exception(self._broken)
-        self._waiting.clear()
+        self._tell(self._broken)
         self._failed(self._broken)

@@ -1,22 +1,21 @@
 """What stays of the log when it is cut: one JSON line per applied update, without the gradient.
 
-Together with the live log this names every update that was ever applied, in order: the audit that exactly-once is
-checked against. A segment's receipts are written whole before the segment is removed; a crash between the two writes
-them again.
+Together with the live log this names every update that was applied, in order: the audit that exactly-once is checked
+against. Beyond a limit the oldest receipts go too; how many updates of which cluster they named stays.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from global_learner.errors import StateUnusable
-from global_learner.log_writer import sync_folder
-from global_learner.update_log import AppliedUpdate, read_log, read_names, segments
+from global_learner.update_log import AppliedUpdate, read_log
+
+REMOVED_NAME = "removed.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +33,13 @@ class Receipt:
     samples: int
     unix_seconds: float
 
+    def to_line(self) -> str:
+        """As it stands in a file."""
+        return json.dumps(asdict(self)) + "\n"
 
-def _receipt(applied: AppliedUpdate) -> Receipt:
+
+def receipt_of(applied: AppliedUpdate) -> Receipt:
+    """The receipt of an update."""
     update = applied.update
     return Receipt(
         step=applied.step,
@@ -51,73 +55,91 @@ def _receipt(applied: AppliedUpdate) -> Receipt:
     )
 
 
-def cut_log(log: Path, receipts: Path, step: int, with_newest: bool = False) -> int:
-    """Turn segments whose updates are all in a snapshot of `step` into receipts; how many segments.
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What the receipts said that are kept no longer: updates per (cluster, incarnation), up to a step."""
 
-    Args:
-        with_newest: nothing is being written and the newest segment ends at `step`, perhaps in a torn tail.
+    through_step: int = 0
+    applied: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def to_json(self) -> str:
+        """As it stands in its file."""
+        applied = [[cluster, incarnation, count] for (cluster, incarnation), count in sorted(self.applied.items())]
+        return json.dumps({"through_step": self.through_step, "applied": applied}) + "\n"
+
+
+def receipt_files(folder: Path) -> list[Path]:
+    """The files of receipts, oldest first."""
+    return sorted(folder.glob("updates-*.jsonl"))
+
+
+def read_receipt_file(path: Path, newest: bool) -> Iterator[Receipt]:
+    """The receipts of one file; of the newest one without a line that a crash has torn.
 
     Raises:
-        StateUnusable: a segment lacks an update.
-        OSError: receipts could not be written; their segment is still there.
+        StateUnusable: a line is damaged.
     """
-    files = segments(log)
-    ends = [_first_step(path) for path in files[1:]] + ([step + 1] if with_newest and files else [])
-    cut = 0
-    for path, end_step in zip(files, ends, strict=False):
-        if end_step > step + 1:
-            break
-        names = read_names(path, _first_step(path), end_step)
-        lines = "".join(json.dumps(asdict(_receipt(applied))) + "\n" for applied in names)
-        if lines:
-            target = receipts / f"{path.stem}.jsonl"
-            partial = target.with_suffix(".partial")
-            with partial.open("w") as stream:
-                stream.write(lines)
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.replace(target)
-            sync_folder(receipts)
-        path.unlink()
-        cut += 1
-    return cut
+    lines = path.read_text(errors="replace").splitlines(keepends=True)
+    if newest and lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        try:
+            receipt = Receipt(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise StateUnusable(f"{path}, line {number}: no receipt ({error})") from error
+        yield receipt
 
 
-def _first_step(segment: Path) -> int:
-    return int(segment.stem.removeprefix("updates-"))
+def read_removed(folder: Path) -> Removed:
+    """What a folder of receipts keeps no longer.
+
+    Raises:
+        StateUnusable: the file that says so is damaged.
+    """
+    path = folder / REMOVED_NAME
+    try:
+        content = json.loads(path.read_text())
+        applied = Counter({(cluster, incarnation): count for cluster, incarnation, count in content["applied"]})
+        return Removed(int(content["through_step"]), applied)
+    except FileNotFoundError:
+        return Removed()
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateUnusable(f"{path}: damaged; restore the state directory from a copy") from error
 
 
 def read_receipts(state_dir: Path, spec_digest: str) -> Iterator[Receipt]:
-    """Every update that was applied since the state directory began, in order; of a learner that has ended.
+    """Every update whose receipt is kept, in order; of a learner that has ended.
 
     Raises:
         StateUnusable: a file is damaged.
     """
-    done = 0
-    for path in sorted((state_dir / "receipts").glob("updates-*.jsonl")):
-        for number, line in enumerate(path.read_text().splitlines(), start=1):
-            try:
-                receipt = Receipt(**json.loads(line))
-            except (ValueError, TypeError) as error:
-                raise StateUnusable(f"{path}, line {number}: no receipt ({error})") from error
+    folder = state_dir / "receipts"
+    done = read_removed(folder).through_step
+    files = receipt_files(folder)
+    for path in files:
+        for receipt in read_receipt_file(path, newest=path is files[-1]):
             if receipt.step > done:
                 done = receipt.step
                 yield receipt
     for applied in read_log(state_dir / "log", spec_digest):
         if applied.step > done:
             done = applied.step
-            yield _receipt(applied)
+            yield receipt_of(applied)
 
 
-def audit(receipts: Iterator[Receipt]) -> Counter[tuple[str, int]]:
+def audit(receipts: Iterator[Receipt], removed: Removed | None = None) -> Counter[tuple[str, int]]:
     """Check that steps follow each other and that no update is there twice; applied updates per (cluster, incarnation).
+
+    Args:
+        removed: what came before the first receipt, and was checked as long as it was kept.
 
     Raises:
         StateUnusable: an update is missing or was applied twice.
     """
+    before = removed or Removed()
     seen: set[tuple[str, int, int]] = set()
-    counts: Counter[tuple[str, int]] = Counter()
-    for expected, receipt in enumerate(receipts, start=1):
+    counts: Counter[tuple[str, int]] = Counter(before.applied)
+    for expected, receipt in enumerate(receipts, start=before.through_step + 1):
         if receipt.step != expected:
             raise StateUnusable(f"update {expected} is missing from the log; the next one is {receipt.step}")
         name = (receipt.cluster, receipt.incarnation, receipt.sequence)

@@ -20,9 +20,9 @@ from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import StateUnusable
 from global_learner.head import Head
 from global_learner.ledger import Ledger
+from global_learner.log_cut import cut_log
 from global_learner.optimizer import AdamState
 from global_learner.publication import Publication, due_publication
-from global_learner.receipts import cut_log
 from global_learner.registry.registry import FIRST_VERSION, Registry
 from global_learner.settings import LearnerSettings
 from global_learner.snapshot import read_newest_snapshot, snapshot_of, write_snapshot
@@ -119,7 +119,8 @@ def _recover(
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         write_snapshot(state.snapshots, snapshot_of(head, card.spec_digest, counters))
     write_settings(state.path, wanted, settings.optimizer)
-    cut_log(state.log, state.receipts, head.step, with_newest=True)
+    limit = settings.durability.max_receipts_bytes
+    cut_log(state.log, state.receipts, head.step, with_newest=True, max_receipts_bytes=limit)
     return Recovered(first.network_spec, head, counters, replayed)
 
 

@@ -33,6 +33,7 @@ from global_learner.service import FleetLearner, FleetService
 from global_learner.settings import LearnerSettings
 from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
+from global_learner.upkeep import max_log_bytes
 from policy_net.exchange.generated import fleet_pb2_grpc
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
 from policy_net.exchange.spec import PolicySpec
@@ -57,6 +58,7 @@ async def serve(settings: LearnerSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     initial = read_policy_file(settings.initial_policy)
     options = _options(settings, initial.network_spec)
+    max_log_bytes(settings, initial.network_spec)
     check_free("listen", settings.listen)
     _check_port_file(settings.port_file)
     if settings.telemetry.http_listen is not None:

@@ -115,8 +115,14 @@ class DurabilitySettings(_Section):
     """What survives a crash, and at which price."""
 
     snapshot_every_steps: int = Field(50, ge=1)
-    """A snapshot, after which the log is cut, every so many head steps. 50 updates of 1.3 MB are 65 MB of log; removing
-    a larger file at once holds up the pushes that wait for the disk meanwhile (260 MB: 0.3 s)."""
+    """A snapshot, after which the log is cut, every so many head steps. 50 updates of 1.3 MB are 65 MB of log;
+    what a longer log holds takes as much longer to apply again after a crash."""
+    max_log_bytes: int | None = Field(None, ge=65_536)
+    """The log never takes more than this on disk: a snapshot is taken early, and where that is not enough, updates wait
+    until it is written. Unless set, 512 MiB, or room for 32 updates if that is more; not below 16 updates."""
+    max_receipts_bytes: int = Field(256 << 20, ge=65_536)
+    """What remains of the log when it is cut, some 230 bytes an update, takes no more than this on disk and a
+    sixteenth; the oldest go first, and only how many they were is kept. 256 MiB name a million updates."""
 
 
 class TlsSettings(_Section):

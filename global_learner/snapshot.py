@@ -1,7 +1,8 @@
 """The head on disk, whole or not at all: weights, moments, step and ledger, with a checksum over everything.
 
 A snapshot of step S makes every log record up to S unnecessary. It is written beside its final name, synced, renamed,
-and the folder synced, before anything is removed.
+and the folder synced, before anything is removed. The file of the snapshot before it is kept, to be written over next
+time: freeing its blocks would hold up the syncs of the log.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from typing import Any
 import numpy as np
 
 from global_learner.aggregation.base import Kept
+from global_learner.durable_files import Buffer, sync_folder, write_at
 from global_learner.errors import StateUnusable
 from global_learner.head import Head
-from global_learner.log_writer import sync_folder
 from global_learner.optimizer import AdamState
 
 _MAGIC = b"FEDL2SNP"
 _PREFIX = struct.Struct("<8sIQ")  # magic, crc32 of all that follows, length of the JSON
 _FORMAT = 1
+_PARTIAL = "head.partial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +84,29 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
             ],
         }
     ).encode()
-    parts = [header, *(np.ascontiguousarray(array, dtype="<f4").tobytes() for array in arrays)]
-    parts += [np.ascontiguousarray(array).tobytes() for array in snapshot.aggregator.arrays.values()]
+    parts: list[Buffer] = [header, *(_bytes_of(np.ascontiguousarray(array, dtype="<f4")) for array in arrays)]
+    parts += [_bytes_of(np.ascontiguousarray(array)) for array in snapshot.aggregator.arrays.values()]
     checksum = 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)
     path = folder / f"head-{state.step:020d}.snapshot"
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as stream:
-        stream.write(_PREFIX.pack(_MAGIC, checksum, len(header)))
-        stream.writelines(parts)
-        stream.flush()
-        os.fsync(stream.fileno())
+    partial = folder / _PARTIAL
+    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.truncate(descriptor, write_at(descriptor, 0, [_PREFIX.pack(_MAGIC, checksum, len(header)), *parts]))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     partial.replace(path)
     sync_folder(folder)
     for old in _files(folder):
         if old < path:
-            old.unlink()
+            old.replace(partial)
+
+
+def _bytes_of(array: np.typing.NDArray[Any]) -> memoryview:
+    """An array's bytes where they lie."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def read_newest_snapshot(folder: Path, spec_digest: str) -> Snapshot | None:

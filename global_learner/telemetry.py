@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from typing import TextIO
+from typing import TextIO, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -61,6 +62,28 @@ class Telemetry:
         )
         self.log_bytes = Counter(
             "fedl2_learner_log_written_bytes_total", "Bytes appended to the update log.", registry=self.registry
+        )
+        self.disk = Gauge(
+            "fedl2_learner_disk_bytes",
+            "What the state directory takes on disk, by part (log, snapshots, receipts, policies, identity, other).",
+            ["part"],
+            registry=self.registry,
+        )
+        self.log_limit = Gauge(
+            "fedl2_learner_log_limit_bytes",
+            "What the update log takes at most; updates wait before it is exceeded.",
+            registry=self.registry,
+        )
+        self.disk_full = Gauge(
+            "fedl2_learner_disk_full_flag",
+            "1 while something waits for room on the disk, else 0.",
+            registry=self.registry,
+        )
+        self.disk_refusals = Counter(
+            "fedl2_learner_disk_full_refusals_total",
+            "Calls refused because the disk is full, by method.",
+            ["method"],
+            registry=self.registry,
         )
         self.snapshot_seconds = Histogram(
             "fedl2_learner_snapshot_seconds",
@@ -140,6 +163,21 @@ class Telemetry:
         self.log_bytes.inc(size_bytes)
 
 
+class _UnfailingStream:
+    """Loses lines that cannot be written: a full disk under the log must not undo an update that is kept elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+
 def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
     """Key-value lines on a terminal, JSON lines elsewhere."""
     terminal = stream.isatty()
@@ -154,6 +192,6 @@ def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _UnfailingStream(stream))),
         cache_logger_on_first_use=True,
     )

@@ -2,8 +2,9 @@
 
 A log is a folder of segments. A segment is a header (magic, spec digest, first step) and records, each with its length
 and checksum in front. A record holds the step and the learning rate *as used*, so that a replay depends on no setting,
-no clock and no count of clusters. A crash can leave a record half written at the end of the last segment; a reader
-stops before it. Anywhere else a damaged record is an error, since acknowledged updates would be missing.
+no clock and no count of clusters. A crash can leave a record half written at the end of the last segment, and behind
+its records any segment may hold what is left of its file's former life: records of older steps. A reader stops before
+either. A segment that stops before the next one begins is an error, since acknowledged updates would be missing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _BODIES = {1: struct.Struct("<QQQQQddIdH"), 2: struct.Struct("<QQQQQddIdHB")}
 _BODY = _BODIES[_FORMAT]
 _LARGEST_BODY = 1 << 30
 _LONGEST_NAME_BYTES = 255
+RECORD_BYTES = 512
+"""More than a record takes beside its gradient."""
 
 
 class Kind(IntEnum):
@@ -78,6 +81,11 @@ def segment_name(first_step: int) -> str:
     return f"updates-{first_step:020d}.log"
 
 
+def first_step(segment: Path) -> int:
+    """The step of a segment's first record, from its file's name."""
+    return int(segment.stem.removeprefix("updates-"))
+
+
 def segments(folder: Path) -> list[Path]:
     """The log's segments, oldest first."""
     return sorted(folder.glob("updates-*.log"))
@@ -120,19 +128,20 @@ def read_log(folder: Path, spec_digest: str) -> Iterator[AppliedUpdate]:
         StateUnusable: a segment is of another spec, unreadable, or damaged before its end.
     """
     files = segments(folder)
-    for path in files:
-        yield from read_segment(path, spec_digest, last=path is files[-1])
+    ends = [*(first_step(path) for path in files[1:]), None]
+    for path, end_step in zip(files, ends, strict=False):
+        yield from read_segment(path, spec_digest, end_step)
 
 
-def read_segment(path: Path, spec_digest: str, last: bool) -> Iterator[AppliedUpdate]:
-    """The whole records of one segment; a torn tail ends it if it is the `last` one.
+def read_segment(path: Path, spec_digest: str, end_step: int | None) -> Iterator[AppliedUpdate]:
+    """The whole records of one segment, which has to reach to `end_step` (exclusive); None for the last one.
 
     Raises:
         StateUnusable: as `read_log`.
     """
     try:
         with path.open("rb") as stream:
-            whole = False
+            next_step = first_step(path)
             header = stream.read(_SEGMENT.size)
             if len(header) == _SEGMENT.size and header[: len(MAGIC)] == MAGIC:
                 _, form, digest, _ = _SEGMENT.unpack(header)
@@ -141,23 +150,24 @@ def read_segment(path: Path, spec_digest: str, last: bool) -> Iterator[AppliedUp
                         f"{path}: log of format {form} for spec {digest.hex()[:12]}, this learner serves "
                         f"{spec_digest[:12]}; use another state_dir"
                     )
-                yield from _records(stream, spec_digest, _BODIES[form])
-                whole = not stream.read(1)
-            if not whole and not last:
+                for applied in _records(stream, spec_digest, _BODIES[form]):
+                    if applied.step < next_step:
+                        break
+                    next_step = applied.step + 1
+                    yield applied
+            if end_step is not None and next_step < end_step:
                 raise StateUnusable(f"{path}: damaged before its end; restore the state directory from a copy")
     except OSError as error:
         raise StateUnusable(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _records(stream: BinaryIO, spec_digest: str, layout: struct.Struct) -> Iterator[AppliedUpdate]:
-    """Records up to the first that is not whole; leaves the stream where that one begins."""
+    """Records up to the first that is not whole."""
     while True:
-        start = stream.tell()
         prefix = stream.read(_RECORD.size)
         length, checksum = _RECORD.unpack(prefix) if len(prefix) == _RECORD.size else (0, 0)
         body = stream.read(length) if layout.size <= length <= _LARGEST_BODY else b""
         if len(body) < max(length, layout.size) or zlib.crc32(body) != checksum:
-            stream.seek(start)
             return
         yield _decode(body, spec_digest, layout)
 

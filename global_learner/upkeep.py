@@ -1,8 +1,13 @@
-"""What follows from applied updates: versions that fall due, snapshots, the log cut behind them."""
+"""What follows from applied updates: versions that fall due, snapshots, the log cut behind them.
+
+A full disk is waited for: the task that met it is tried again until it succeeds. Meanwhile updates are taken for as
+long as the log has room under its limit, and refused beyond it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Generic
@@ -10,22 +15,28 @@ from typing import Generic
 import structlog
 
 from global_learner.beliefs.priors import PriorsSource, priors_for
-from global_learner.errors import LearnerError
+from global_learner.disk_full import RETRY_SECONDS, is_disk_full
+from global_learner.errors import BadConfig, DiskFull, LearnerError
 from global_learner.fleet import Fleet, Status
 from global_learner.head import Head
+from global_learner.log_cut import cut_log
 from global_learner.log_writer import LogWriter
 from global_learner.publication import Publication, due_publication
-from global_learner.receipts import cut_log
 from global_learner.registry.registry import VersionCard
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
 from global_learner.snapshot import Snapshot, snapshot_of, write_snapshot
 from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
-from global_learner.work_queue import WorkQueue
+from global_learner.update_log import RECORD_BYTES
+from global_learner.work_queue import Work, WorkQueue
 from policy_net.exchange.spec import PolicySpec
 
 _log = structlog.get_logger()
+
+_USUAL_LOG_BYTES = 512 << 20
+_SEGMENTS_A_LOG = 8
+"""A segment is closed at this part of the log's limit: one is written, two are spare, the rest wait for snapshots."""
 
 
 class Upkeep(Generic[Status]):
@@ -43,8 +54,14 @@ class Upkeep(Generic[Status]):
         failed: Callable[[BaseException], None],
         newest_version: int,
         priors: PriorsSource,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self.newest_version = newest_version
+        self.max_log_bytes = max_log_bytes(settings, spec)
+        self._retry_seconds = retry_seconds
+        self._full: DiskFull | None = None
+        self._closing = asyncio.Event()
+        self._moved = asyncio.Event()
         self._settings = settings
         self._spec = spec
         self._state = state
@@ -53,7 +70,7 @@ class Upkeep(Generic[Status]):
         self._log = log
         self._telemetry = telemetry
         self._priors = priors
-        self._queue = WorkQueue(failed)
+        self._queue = WorkQueue(failed, self._moved.set)
         self._snapshot_step = log.durable_step
         telemetry.newest_version.set(newest_version)
 
@@ -61,16 +78,44 @@ class Upkeep(Generic[Status]):
         """Begin to work."""
         self._queue.start()
 
+    @property
+    def full(self) -> DiskFull | None:
+        """Why a version or a snapshot waits for room on the disk, or None."""
+        return self._full
+
     async def room(self) -> None:
-        """Wait until the backlog is short enough for more updates."""
-        await self._queue.room()
+        """Wait until the backlog is short enough, and the log small enough, for one more update.
+
+        Raises:
+            DiskFull: that takes until somebody frees space.
+        """
+        while True:
+            if self._log.full is not None:
+                raise self._log.full
+            if self._queue.has_room and self._log.size_bytes < self.max_log_bytes:
+                return
+            if self._full is not None:
+                raise self._full
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def room_at_last(self) -> None:
+        """As `room`, but waits for a full disk too."""
+        while True:
+            try:
+                return await self.room()
+            except DiskFull:
+                await asyncio.sleep(self._retry_seconds)
 
     def after_update(self, head: Head, unix_seconds: float) -> None:
         """Queue what is due at the head's step."""
         due = due_publication(head, self._settings.publish.every_steps, unix_seconds)
         if due is not None:
-            self._queue.add(lambda: self._publish(due))
-        if head.step % self._settings.durability.snapshot_every_steps == 0:
+            self._add(lambda: self._publish(due))
+        if (
+            head.step % self._settings.durability.snapshot_every_steps == 0
+            or _SEGMENTS_A_LOG * self._log.segment_bytes >= self.max_log_bytes
+        ):
             self.snapshot(head)
 
     def snapshot(self, head: Head) -> None:
@@ -80,11 +125,41 @@ class Upkeep(Generic[Status]):
         self._snapshot_step = head.step
         self._log.new_segment(head.step + 1)
         snapshot = snapshot_of(head, self._spec.digest, self._fleet.counters())
-        self._queue.add(lambda: self._write(snapshot))
+        self._add(lambda: self._write(snapshot))
 
     async def close(self) -> None:
-        """Finish what is queued."""
+        """Finish what is queued.
+
+        What does not fit on a full disk is given up: everything acknowledged is in the log.
+        """
+        self._closing.set()
         await self._queue.close()
+
+    def _add(self, work: Work) -> None:
+        self._queue.add(lambda: self._done(work))
+
+    async def _done(self, work: Work) -> None:
+        """Do it, however long the disk is full."""
+        while True:
+            try:
+                await work()
+            except DiskFull as error:
+                self._meet(error)
+                if self._closing.is_set():
+                    raise
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), self._retry_seconds)
+            else:
+                self._full = None
+                self._moved.set()
+                return
+
+    def _meet(self, error: DiskFull) -> None:
+        if self._full is None:
+            _log.error("disk-full", reason=str(error))
+        self._full = error
+        self._log.files.remove_spares()
+        self._moved.set()
 
     async def _publish(self, due: Publication) -> None:
         await self._log.durable(due.head_step)
@@ -125,13 +200,39 @@ class Upkeep(Generic[Status]):
         try:
             await asyncio.to_thread(self._write_and_cut, snapshot)
         except OSError as error:
+            reason = f"{self._state.path}: a snapshot cannot be written ({error.strerror or error})"
+            if is_disk_full(error):
+                raise DiskFull(f"{reason}; free space, and send the update again") from error
             raise LearnerError(
-                f"{self._state.path}: a snapshot cannot be written ({error.strerror or error}); free space or mend the "
-                "disk, then start again: everything acknowledged is kept"
+                f"{reason}; free space or mend the disk, then start again: everything acknowledged is kept"
             ) from error
         self._telemetry.snapshot_seconds.observe(time.perf_counter() - started)
         _log.debug("snapshot", step=snapshot.state.step)
 
     def _write_and_cut(self, snapshot: Snapshot) -> None:
         write_snapshot(self._state.snapshots, snapshot)
-        cut_log(self._state.log, self._state.receipts, snapshot.state.step)
+        cut_log(
+            self._state.log,
+            self._state.receipts,
+            snapshot.state.step,
+            give_up=self._log.files.cut,
+            max_receipts_bytes=self._settings.durability.max_receipts_bytes,
+        )
+
+
+def max_log_bytes(settings: LearnerSettings, spec: PolicySpec) -> int:
+    """The limit of the log's size.
+
+    Raises:
+        BadConfig: so few updates fit that the log could not be cut while others are written.
+    """
+    update_bytes = 4 * spec.parameter_count + RECORD_BYTES
+    limit = settings.durability.max_log_bytes
+    if limit is None:
+        return max(_USUAL_LOG_BYTES, 32 * update_bytes)
+    if limit < 16 * update_bytes:
+        raise BadConfig(
+            f"setting durability.max_log_bytes = {limit}: this policy's gradient takes {update_bytes} bytes of log, "
+            f"and 16 of them must fit: name {16 * update_bytes} or more, or leave it out"
+        )
+    return limit

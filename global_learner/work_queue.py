@@ -16,14 +16,23 @@ Work = Callable[[], Awaitable[None]]
 
 
 class WorkQueue:
-    """A queue with one worker; a task that fails ends it and `failed` is called once."""
+    """A queue with one worker; a task that fails ends it and `failed` is called once.
 
-    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+    Args:
+        moved: is called whenever a task is taken from the queue, and when there will be no more.
+    """
+
+    def __init__(self, failed: Callable[[BaseException], None], moved: Callable[[], None] = lambda: None) -> None:
         self._failed = failed
+        self._moved = moved
         self._queue: asyncio.Queue[Work | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
-        self._room = asyncio.Event()
-        self._room.set()
+        self._ended = False
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the backlog is short enough for more; after a failure nothing is held up any more."""
+        return self._ended or self._queue.qsize() < _BACKLOG
 
     def start(self) -> None:
         """Begin to work."""
@@ -32,12 +41,6 @@ class WorkQueue:
     def add(self, work: Work) -> None:
         """Queue a task."""
         self._queue.put_nowait(work)
-        if self._queue.qsize() >= _BACKLOG:
-            self._room.clear()
-
-    async def room(self) -> None:
-        """Wait until the backlog is short enough for more."""
-        await self._room.wait()
 
     async def close(self) -> None:
         """Finish what is queued."""
@@ -47,11 +50,12 @@ class WorkQueue:
 
     async def _work(self) -> None:
         while (work := await self._queue.get()) is not None:
+            self._moved()
             try:
                 await work()
             except Exception as error:  # whatever it was, nothing may follow it: the caller stops the learner
+                self._ended = True
                 self._failed(error)
-                self._room.set()
+                self._moved()
                 return
-            if self._queue.qsize() < _BACKLOG:
-                self._room.set()
+        self._moved()

@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from global_learner.durable_files import sync_folder
 from global_learner.errors import StateUnusable
-from global_learner.log_writer import sync_folder
 
 _NAME = "aggregation.json"
 

@@ -43,6 +43,9 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply) -> Facts:
         "updates_rejected": reply.updates_rejected,
         "staleness_p50": reply.staleness_p50,
         "latest_version": reply.latest_version,
+        "disk_bytes": dict(sorted(reply.disk_bytes.items())),
+        "log_limit_bytes": reply.log_limit_bytes,
+        "disk_full": reply.disk_full or None,
         "clusters": [_cluster_facts(view) for view in reply.clusters],
     }
 
@@ -113,6 +116,7 @@ def fleet_table(fleet: Facts) -> Table:
         "stale",
         title=f"head step {fleet['head_step']}, newest version v{fleet['latest_version']}, "
         f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected",
+        caption=_disk_line(fleet),
     )
     for view in fleet["clusters"]:
         heard, until = view["seconds_since_heard"], view["quarantined_until_unix_seconds"]
@@ -128,6 +132,12 @@ def fleet_table(fleet: Facts) -> Table:
             str(view["last_staleness"]),
         )
     return table
+
+
+def _disk_line(fleet: Facts) -> str:
+    if fleet["disk_full"]:
+        return f"DISK FULL: {fleet['disk_full']}"
+    return f"the learner's state takes {sum(fleet['disk_bytes'].values()) / 1e6:.1f} MB"
 
 
 def moment(unix_seconds: float) -> str:

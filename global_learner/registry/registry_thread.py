@@ -9,7 +9,8 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from global_learner.errors import LearnerError
+from global_learner.disk_full import is_disk_full
+from global_learner.errors import DiskFull, LearnerError
 from global_learner.registry.registry import Registry
 
 P = ParamSpec("P")
@@ -27,12 +28,15 @@ class RegistryThread:
         """Call a method that uses the registry.
 
         Raises:
+            DiskFull: there is no room on the disk; nothing was changed.
             LearnerError: the disk or the database refused; otherwise whatever the method raises.
         """
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, lambda: method(*arguments, **options))
         except (OSError, SQLAlchemyError) as error:
+            if is_disk_full(error):
+                raise DiskFull(f"the registry cannot be written ({error}); free space, and ask again") from error
             raise LearnerError(f"the registry cannot be used ({error}); free space or mend the disk") from error
 
     def close(self) -> None:

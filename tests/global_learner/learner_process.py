@@ -71,6 +71,11 @@ class LearnerProcess:
         self._process = None
         return code
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         self.end(signal.SIGKILL)
 

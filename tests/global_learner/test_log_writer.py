@@ -60,9 +60,7 @@ async def test_nothing_is_durable_before_its_sync_returned(tmp_path: Path) -> No
     sync = HeldSync()
     log = LogWriter(tmp_path, SPEC.digest, 0, failing([]), sync)
     sync.let_go.release()
-    sync.let_go.release()
     log.start()
-    await entered(sync)
     await entered(sync)
     log.append(applied(1))
     waiting = asyncio.create_task(log.durable(1))
@@ -80,15 +78,13 @@ async def test_a_failed_sync_breaks_the_log_for_good(tmp_path: Path) -> None:
     sync, errors = HeldSync(), []
     log = LogWriter(tmp_path, SPEC.digest, 0, failing(errors), sync)
     sync.let_go.release()
-    sync.let_go.release()
     log.start()
     await entered(sync)
-    await entered(sync)
-    sync.error = OSError(errno.ENOSPC, "No space left on device")
+    sync.error = OSError(errno.EIO, "Input/output error")
     log.append(applied(1))
     waiting = asyncio.create_task(log.durable(1))
     sync.let_go.release()
-    with pytest.raises(LogBroken, match="No space left"):
+    with pytest.raises(LogBroken, match="Input/output error"):
         await asyncio.wait_for(waiting, DEADLINE_SECONDS)
     assert len(errors) == 1
     with pytest.raises(LogBroken):

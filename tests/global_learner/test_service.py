@@ -1,86 +1,20 @@
 """The whole learner on a loopback port, in this process."""
 
 import asyncio
-import time
-from contextlib import asynccontextmanager
+import errno
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
-from learner_makers import SPEC, fleet_beliefs, policy, settings, update, vector
+from learner_in_process import CALL_SECONDS, Caller, serving
+from learner_makers import SPEC, policy, update, vector
 
-from global_learner.admin_service import AdminService
-from global_learner.enrollment.opening import Brought, open_identities
-from global_learner.learner import Learner
-from global_learner.quarantine import Quarantine
 from global_learner.receipts import read_receipts
-from global_learner.recovery import recover
-from global_learner.registry.registry import Registry
-from global_learner.registry.registry_thread import RegistryThread
-from global_learner.service import FleetService
-from global_learner.state_dir import StateDir
-from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes
 from policy_net.exchange.wire import push_request
-
-CALL_SECONDS = 10.0
-
-
-class Caller:
-    """Stubs with deadlines."""
-
-    def __init__(self, channel: grpc.aio.Channel, learner: Learner) -> None:
-        self._fleet, self._admin = rpc.FleetStub(channel), rpc.AdminStub(channel)
-        self.learner = learner
-
-    async def call(self, name: str, request):
-        stub = self._fleet if hasattr(self._fleet, name) else self._admin
-        return await getattr(stub, name)(request, timeout=CALL_SECONDS)
-
-    async def register(self, cluster: str = "north", **fields) -> pb.RegisterReply:
-        return await self.call("Register", pb.RegisterRequest(cluster=cluster, **fields))
-
-    async def push(self, number: int, want_weights: bool = False, **changes) -> pb.PushReply:
-        return await self.call("Push", push_request(update(number, **changes), want_weights))
-
-    async def fleet(self) -> pb.GetFleetReply:
-        return await self.call("GetFleet", pb.GetFleetRequest())
-
-    async def refused(self, name: str, request) -> grpc.StatusCode:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await self.call(name, request)
-        assert "\n" not in (caught.value.details() or "")
-        return caught.value.code()
-
-
-@asynccontextmanager
-async def serving(folder: Path, **sections):
-    config = settings(folder, **sections)
-    with StateDir(config.state_dir) as state:
-        registry = RegistryThread(Registry(state.path))
-        telemetry = Telemetry()
-        beliefs = fleet_beliefs(config, registry, telemetry)
-        recovered = recover(state, registry.registry, config, policy(), time.time(), beliefs.priors)
-        quarantine = Quarantine(config.quarantine, state.path, time.time)
-        learner = Learner(config, state, registry, recovered, telemetry, quarantine, beliefs)
-        server = grpc.aio.server()
-        with open_identities(config, Brought(), state.path, registry, telemetry, time.time) as who:
-            fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter)
-            rpc.add_FleetServicer_to_server(fleet, server)
-            admin = AdminService(learner, who.identity, who.registrar, telemetry)
-            rpc.add_AdminServicer_to_server(admin, server)
-            port = server.add_insecure_port("127.0.0.1:0")
-            learner.start()
-            await server.start()
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield Caller(channel, learner)
-            await server.stop(0)
-            await learner.close()
-        registry.close()
 
 
 async def versions_until(caller: Caller, version: int) -> list[pb.VersionCard]:
@@ -287,12 +221,12 @@ async def test_a_disk_that_refuses_ends_the_learner_and_loses_nothing_acknowledg
         await caller.register()
         await caller.push(1)
 
-        def full(*_arguments):
-            raise OSError(28, "No space left on device")
+        def failing(*_arguments):
+            raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(caller.learner.log, "_sync", full)
+        monkeypatch.setattr(caller.learner.log, "_sync", failing)
         status = await caller.refused("Push", push_request(update(2), want_weights=False))
         assert status is grpc.StatusCode.UNAVAILABLE
-        assert "No space left" in str(await asyncio.wait_for(caller.learner.failed, CALL_SECONDS))
+        assert "Input/output error" in str(await asyncio.wait_for(caller.learner.failed, CALL_SECONDS))
     async with serving(tmp_path) as caller:
         assert (await caller.push(1)).outcome == pb.PushReply.DUPLICATE

@@ -29,7 +29,8 @@ def test_a_snapshot_comes_back_bit_for_bit(tmp_path: Path, average: bool) -> Non
 def test_only_the_newest_is_kept_and_read(tmp_path: Path) -> None:
     for step in (9, 10, 100):
         write_snapshot(tmp_path, snapshot(step))
-    assert len(list(tmp_path.iterdir())) == 1
+    assert [path.name for path in tmp_path.glob("*.snapshot")] == ["head-00000000000000000100.snapshot"]
+    assert len(list(tmp_path.iterdir())) == 2  # and the one before it, to be written over
     read = read_newest_snapshot(tmp_path, SPEC.digest)
     assert read is not None
     assert read.state.step == 100

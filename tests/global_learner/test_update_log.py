@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, applied, vector
 
 from global_learner.errors import StateUnusable
-from global_learner.receipts import audit, cut_log, read_receipts
+from global_learner.log_cut import cut_log
+from global_learner.receipts import audit, read_receipts
 from global_learner.update_log import AppliedUpdate, encode, read_log, segment_header, segment_name
 
 
@@ -62,13 +63,25 @@ def test_a_flipped_bit_in_the_newest_segment_ends_the_log_there(tmp_path: Path) 
     assert [record.step for record in read_log(tmp_path, SPEC.digest)] == [1]
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:10], lambda data: data + b"x"])
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:10], lambda data: b"x" + data])
 def test_damage_in_an_older_segment_is_an_error(tmp_path: Path, damage) -> None:
     path = write_segment(tmp_path, 1, [applied(1), applied(2)])
     write_segment(tmp_path, 3, [applied(3)])
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(StateUnusable, match="damaged before its end"):
         list(read_log(tmp_path, SPEC.digest))
+
+
+@pytest.mark.parametrize("torn", [0, 1, 100])
+def test_what_is_left_of_a_files_former_life_is_no_part_of_the_log(tmp_path: Path, torn: int) -> None:
+    former = write_segment(tmp_path, 1, [applied(step) for step in range(1, 6)]).read_bytes()
+    (tmp_path / segment_name(1)).unlink()
+    for first, records in ((6, [applied(6), applied(7)]), (8, [applied(8)])):
+        path = write_segment(tmp_path, first, records)
+        new = path.read_bytes()
+        # What is written over reaches to the middle of an old record, or the newest record is torn itself.
+        path.write_bytes(new + b"x" * torn + former[len(new) + torn :])
+    assert [record.step for record in read_log(tmp_path, SPEC.digest)] == [6, 7, 8]
 
 
 def test_a_log_of_another_spec_is_refused(tmp_path: Path) -> None:

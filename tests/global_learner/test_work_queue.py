@@ -40,16 +40,16 @@ async def test_a_failure_is_told_once_and_nothing_follows_it() -> None:
 
 
 async def test_a_long_backlog_holds_updates_up_until_there_is_room() -> None:
-    gate = asyncio.Event()
-    queue = WorkQueue(failed=lambda error: None)
+    gate, moved = asyncio.Event(), asyncio.Event()
+    queue = WorkQueue(failed=lambda error: None, moved=moved.set)
     for _ in range(_BACKLOG):
+        assert queue.has_room
         queue.add(gate.wait)  # type: ignore[arg-type]
-    waiting = asyncio.create_task(queue.room())
+    assert not queue.has_room
     queue.start()
-    await asyncio.sleep(0)
-    assert not waiting.done()
+    await asyncio.wait_for(moved.wait(), DEADLINE_SECONDS)
+    assert queue.has_room
     gate.set()
-    await asyncio.wait_for(waiting, DEADLINE_SECONDS)
     await asyncio.wait_for(queue.close(), DEADLINE_SECONDS)
 
 
@@ -57,9 +57,10 @@ async def test_a_failure_lets_those_go_who_wait_for_room() -> None:
     async def fails() -> None:
         raise OSError("disk")
 
-    queue = WorkQueue(failed=lambda error: None)
+    seen: list[bool] = []
+    queue = WorkQueue(failed=lambda error: None, moved=lambda: seen.append(queue.has_room))
     for _ in range(2 * _BACKLOG):
         queue.add(fails)
-    waiting = asyncio.create_task(queue.room())
     queue.start()
-    await asyncio.wait_for(waiting, DEADLINE_SECONDS)
+    await asyncio.wait_for(queue.close(), DEADLINE_SECONDS)
+    assert seen == [False, True]

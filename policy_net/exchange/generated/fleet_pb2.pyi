@@ -455,20 +455,33 @@ class GetFleetRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFleetReply(_message.Message):
-    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version")
+    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "disk_full")
+    class DiskBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
     UPDATES_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     UPDATES_REJECTED_FIELD_NUMBER: _ClassVar[int]
     STALENESS_P50_FIELD_NUMBER: _ClassVar[int]
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     LATEST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOG_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_FULL_FIELD_NUMBER: _ClassVar[int]
     head_step: int
     updates_accepted: int
     updates_rejected: int
     staleness_p50: float
     clusters: _containers.RepeatedCompositeFieldContainer[ClusterView]
     latest_version: int
-    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ...) -> None: ...
+    disk_bytes: _containers.ScalarMap[str, int]
+    log_limit_bytes: int
+    disk_full: str
+    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., disk_full: _Optional[str] = ...) -> None: ...
 
 class StalenessCounts(_message.Message):
     __slots__ = ("cluster", "updates")

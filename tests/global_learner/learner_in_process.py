@@ -1,0 +1,79 @@
+"""The whole learner on a loopback port, in the test's process, and a caller of it."""
+
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from learner_makers import SPEC, fleet_beliefs, policy, settings, update
+
+from global_learner.admin_service import AdminService
+from global_learner.enrollment.opening import Brought, open_identities
+from global_learner.learner import Learner
+from global_learner.quarantine import Quarantine
+from global_learner.recovery import recover
+from global_learner.registry.registry import Registry
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.service import FleetService
+from global_learner.state_dir import StateDir
+from global_learner.telemetry import Telemetry
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.wire import push_request
+
+CALL_SECONDS = 10.0
+
+
+class Caller:
+    """Stubs with deadlines."""
+
+    def __init__(self, channel: grpc.aio.Channel, learner: Learner) -> None:
+        self._fleet, self._admin = rpc.FleetStub(channel), rpc.AdminStub(channel)
+        self.learner = learner
+
+    async def call(self, name: str, request):
+        stub = self._fleet if hasattr(self._fleet, name) else self._admin
+        return await getattr(stub, name)(request, timeout=CALL_SECONDS)
+
+    async def register(self, cluster: str = "north", **fields) -> pb.RegisterReply:
+        return await self.call("Register", pb.RegisterRequest(cluster=cluster, **fields))
+
+    async def push(self, number: int, want_weights: bool = False, **changes) -> pb.PushReply:
+        return await self.call("Push", push_request(update(number, **changes), want_weights))
+
+    async def fleet(self) -> pb.GetFleetReply:
+        return await self.call("GetFleet", pb.GetFleetRequest())
+
+    async def refused(self, name: str, request) -> grpc.StatusCode:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.call(name, request)
+        assert "\n" not in (caught.value.details() or "")
+        return caught.value.code()
+
+
+@asynccontextmanager
+async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
+    config = settings(folder, spec, **sections)
+    with StateDir(config.state_dir) as state:
+        registry = RegistryThread(Registry(state.path))
+        telemetry = Telemetry()
+        beliefs = fleet_beliefs(config, registry, telemetry)
+        recovered = recover(state, registry.registry, config, policy(spec), time.time(), beliefs.priors)
+        quarantine = Quarantine(config.quarantine, state.path, time.time)
+        learner = Learner(config, state, registry, recovered, telemetry, quarantine, beliefs)
+        server = grpc.aio.server()
+        with open_identities(config, Brought(), state.path, registry, telemetry, time.time) as who:
+            fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter)
+            rpc.add_FleetServicer_to_server(fleet, server)
+            admin = AdminService(learner, who.identity, who.registrar, telemetry)
+            rpc.add_AdminServicer_to_server(admin, server)
+            port = server.add_insecure_port("127.0.0.1:0")
+            learner.start()
+            await server.start()
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield Caller(channel, learner)
+            await server.stop(0)
+            await learner.close()
+        registry.close()
