@@ -53,9 +53,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
         """All clusters, and the head."""
         self._identity.administrator(context.auth_context())
-        return self._fleet(with_jobs=False)
+        return await self._fleet(with_jobs=False)
 
-    def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
+    async def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
         learner = self._learner
         return fleet_pb2.GetFleetReply(
             head_step=learner.log.durable_step,
@@ -81,7 +81,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         staleness = self._learner.head.ledger.recent_staleness()
         return fleet_pb2.GetReportReply(
             made_unix_seconds=self._wall_clock(),
-            fleet=self._fleet(with_jobs=True),
+            fleet=await self._fleet(with_jobs=True),
             versions=[_card(card) for card in await self._learner.versions()],
             enrolls=enrolls,
             identities=[_identity(entry) for entry in await self._registrar.clusters()] if enrolls else [],
