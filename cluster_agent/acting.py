@@ -15,12 +15,12 @@ import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
-from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.set_spec import SET, SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights, weights_to_bytes
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.exploration import JobAwareExploration
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.set_policy.default import set_policy_of
+from policy_net.set_policy.default import DEFAULT_SET_FILE, set_policy_of
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.beliefs import Beliefs
 
@@ -43,12 +43,17 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy and who it is; `spec` is None for heuristics."""
+    """A policy and who it is; `spec` is None for heuristics.
+
+    Attributes:
+        file: the policy file's bytes; None for heuristics and for a head.
+    """
 
     policy: SchedulerPolicy
     identity: Identity
     spec: PolicySpec | None = None
     weights: Weights | None = None
+    file: bytes | None = None
 
     @property
     def beliefs(self) -> Beliefs | None:
@@ -68,6 +73,8 @@ class CandidateFactory:
         Raises:
             UnknownPolicy, PolicyFileError: neither, or a file that cannot be used.
         """
+        if name_or_path == SET:
+            return self.from_bytes(DEFAULT_SET_FILE.read_bytes(), Identity(SET))
         if name_or_path in policy_names() or not Path(name_or_path).is_file():
             policy = build_policy(name_or_path, PolicyContext(seed=self._settings.seed))
             return Candidate(policy, Identity(policy.name, digest=policy.name))
@@ -84,8 +91,8 @@ class CandidateFactory:
         identity = replace(identity, digest=digest_of(data))
         if isinstance(content.spec, SetSpec):
             # It schedules, and learns its beliefs here; the learner does not train such policies yet, hence no spec.
-            return Candidate(set_policy_of(content, identity.name), identity)
-        return self._learned(content.network_spec, content.weights, identity)
+            return Candidate(set_policy_of(content, identity.name), identity, file=data)
+        return replace(self._learned(content.network_spec, content.weights, identity), file=data)
 
     def from_head(self, spec: PolicySpec, weights: Weights, step: int) -> Candidate:
         """The learner's head at a step."""
@@ -135,8 +142,12 @@ class Office:
             if inherited is not None and successor.beliefs is not None:
                 successor.beliefs.restore(inherited.snapshot())  # what this cluster has seen outlives a version
             self._holder = successor
-        policy = self._holder.policy
-        if isinstance(policy, LearnedPolicy):
-            policy.decision_index = number
-            policy.inference_seconds.clear()  # or it would grow for as long as the agent lives
+        number_decision(self._holder.policy, number)
         return self._holder, successor is not None
+
+
+def number_decision(policy: SchedulerPolicy, number: int) -> None:
+    """Let a policy draw the random numbers of this decision next."""
+    if isinstance(policy, LearnedPolicy):
+        policy.decision_index = number
+        policy.inference_seconds.clear()  # or it would grow for as long as the agent lives

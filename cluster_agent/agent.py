@@ -138,7 +138,9 @@ class Agent:
         memory = AgentMemory(settings.state_dir, beliefs, lambda: None if asker.busy else self._office.holder.beliefs)
         fallback = build_policy(settings.guard.fallback, PolicyContext(seed=settings.policy.seed))
         record = settings.decision_log
-        log = DecisionLog(settings.state_dir, record.max_bytes, record.keep) if record.enabled else None
+        log = None
+        if record.enabled:
+            log = DecisionLog(settings.state_dir, record.max_bytes, record.keep, record.keep_policies)
         followed = 0 if settings.learner is None else settings.learner.job_timelines
         self._timelines = JobTimelines(followed, resumed=memory.decisions > 0) if followed else None
         return DecisionLoop(

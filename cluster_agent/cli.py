@@ -1,4 +1,4 @@
-"""`cluster-agent run`: the only place of the agent that knows arguments, signals and exit codes."""
+"""`cluster-agent`: the only place of the agent that knows signals and exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from cluster_agent.agent import run_agent
-from cluster_agent.errors import AgentError, BadConfig, NoPolicy, StateDamaged
+from cluster_agent.errors import AgentError, BadConfig, NoPolicy, PolicyNotKept, StateDamaged
+from cluster_agent.replay_log_command import replay_log
 from cluster_agent.settings_file import read_settings
 from cluster_agent.telemetry import configure_logging
 from policy_net import cli_errors
@@ -27,14 +28,10 @@ app = typer.Typer(
 _EXIT_CODES = {
     BadConfig: cli_errors.BAD_INPUT,
     StateDamaged: cli_errors.BAD_INPUT,
+    PolicyNotKept: cli_errors.BAD_INPUT,
     NoPolicy: cli_errors.UNREACHABLE,
     AgentError: cli_errors.FAILED,
 }
-
-
-@app.callback()
-def _program() -> None:
-    """Keep `run` a command of its own: more will stand beside it."""
 
 
 @app.command()
@@ -54,6 +51,9 @@ def run(
     signal.signal(signal.SIGTERM, stop_soon)
     signal.signal(signal.SIGINT, stop_soon)
     run_agent(settings, stop)
+
+
+app.command("replay-log")(replay_log)
 
 
 def main() -> None:

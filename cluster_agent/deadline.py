@@ -52,7 +52,7 @@ class DeadlineAsker:
         """The policy's proposal, or what kept it from making one; never raises what the policy raised."""
         began = self._clock()
         if self.busy:
-            return Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"))
+            return Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"), asked=False)
         self._overdue = None
         future: _Answer = Future()
         self._questions.put((policy, state, trigger, future))
@@ -76,12 +76,15 @@ def _think(questions: queue.SimpleQueue[_Question | None]) -> None:
     while (question := questions.get()) is not None:
         policy, state, trigger, answer = question
         try:
-            answer.set_result(_decide(policy, state, trigger))
+            answer.set_result(decide_recorded(policy, state, trigger))
         except Exception as error:  # handed over to whoever asked
             answer.set_exception(error)
 
 
-def _decide(policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> tuple[Decision, DecisionSamples | None]:
+def decide_recorded(
+    policy: SchedulerPolicy, state: ClusterState, trigger: Trigger
+) -> tuple[Decision, DecisionSamples | None]:
+    """A policy's decision, and its choices if it can say what they were."""
     if isinstance(policy, RecordingPolicy):
         return policy.decide_recorded(state, trigger)
     return policy.decide(state, trigger), None

@@ -1,127 +1,78 @@
 """The record of every decision, complete enough to make it again: one JSON object a line.
 
-A line holds the state that was decided upon (and its digest), who decided (version, digest, seed, decision number),
-every micro-action with its behaviour probability, the allocation, the reasons, and the reward of the interval before.
-The current file is `decisions.jsonl`; when it grows beyond its bound it becomes `decisions-NNNNNN.jsonl`, numbered on,
-and the oldest of those are removed. A line is written in one piece, so an agent killed while writing leaves at most one
-torn line at the end, which a reader skips and the next agent closes. An agent killed between a line and its snapshot
-decides that number again: of two lines with the same number, the later one counts.
+What a line holds stands in `decision_record.py`, how it is sealed in `policy_net.exchange.log_lines`. The current file
+is `decisions.jsonl`; when it grows beyond its bound it becomes `decisions-NNNNNN.jsonl`, numbered on, and the oldest of
+those are removed. Every file begins with a checkpoint, and so stands for itself. What is written is written in one
+piece, so an agent killed meanwhile leaves at most one torn line at the end, which a reader passes over; the next agent
+closes it and goes on with a checkpoint. An agent killed between a line and its snapshot makes a decision of that
+number again: of two lines with the same number, the later one counts.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
-import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from cluster_agent.decision_record import Checkpoint, CheckpointReason, DecisionRecord
 from cluster_agent.errors import StateDamaged
-from cluster_agent.state_codec import (
-    JsonObject,
-    canonical_json,
-    decode_state,
-    digest_of_json,
-    encode_decision,
-    encode_state,
-)
-from policy_net.domain import ClusterState, Decision, Trigger
-from policy_net.learned import DecisionSamples
+from cluster_agent.policy_archive import PolicyArchive
+from policy_net.domain import ClusterState
+from policy_net.errors import BadInput
+from policy_net.exchange.log_lines import CHECKPOINT_START, read_lines
+from policy_net.exchange.state_codec import JsonObject, decode_state, digest_of_json
 
 CURRENT = "decisions.jsonl"
-_LINE_START = b'{"state":'
 _CLOSED = re.compile(r"^decisions-(\d{6,})\.jsonl$")
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionRecord:
-    """One decision, as it is logged.
-
-    Attributes:
-        number: counts the agent's decisions from 0, over all of its lives.
-        version: the acting version; 0 if it is none (an initial policy, a heuristic).
-        digest: of the acting policy's file or weights; a heuristic's is its name.
-        previous_reward: of the interval that ended with this decision; None before the first.
-    """
-
-    number: int
-    wall_time_seconds: float
-    state: ClusterState
-    trigger: Trigger
-    policy: str
-    version: int
-    head_step: int
-    digest: str
-    seed: int
-    mode: str
-    exploration: float
-    decision: Decision
-    samples: DecisionSamples | None
-    interventions: tuple[str, ...]
-    decide_seconds: float
-    previous_reward: float | None
-
-    def to_line(self) -> str:
-        """The line, without its end."""
-        state = canonical_json(encode_state(self.state))
-        samples = self.samples
-        rest = {
-            "number": self.number,
-            "wall_time_seconds": self.wall_time_seconds,
-            "state_digest": hashlib.sha256(state.encode()).hexdigest(),
-            "trigger": self.trigger.value,
-            "policy": self.policy,
-            "version": self.version,
-            "head_step": self.head_step,
-            "digest": self.digest,
-            "seed": self.seed,
-            "mode": self.mode,
-            "exploration": self.exploration,
-            "actions": None if samples is None else samples.actions_M.tolist(),
-            "behaviour": None if samples is None else [_or_null(value) for value in samples.behaviour_M.tolist()],
-            "interventions": list(self.interventions),
-            "decide_seconds": self.decide_seconds,
-            "previous_reward": _or_null(self.previous_reward),
-        } | encode_decision(self.decision)
-        # The state is most of the line: its canonical text is made once, for the digest and for the line.
-        return f'{{"state":{state},{canonical_json(rest)[1:]}'
-
-
-def _or_null(value: float | None) -> float | None:
-    """JSON has no NaN; a figure that is none is logged as null, and the intervention says why."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 class DecisionLog:
     """Appends records to the current file and rotates it; one writer a folder."""
 
-    def __init__(self, folder: Path, max_bytes: int, keep: int) -> None:
+    def __init__(self, folder: Path, max_bytes: int, keep: int, keep_policies: int = 32) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._max_bytes = max_bytes
         self._keep = keep
         self._path = folder / CURRENT
+        self.archive = PolicyArchive(folder / "policies", keep_policies)
+        # A file of an earlier version cannot be gone on with: a file stands for itself.
+        self._foreign = _begins_otherwise(self._path)
         self._stream = self._open()
         self._torn = False
+        self._due: CheckpointReason | None = CheckpointReason.START
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: DecisionRecord, checkpoint: Checkpoint, reason: CheckpointReason | None = None) -> bool:
         """Write one record; what was written survives the death of this process.
+
+        Args:
+            checkpoint: how things stood before the decision. It is written where a file or a life of the agent begins,
+                and where a line was lost.
+            reason: why it is written in any case; None if it need not be.
+
+        Returns:
+            Whether the checkpoint was written.
 
         Raises:
             OSError: it could not be written whole; the next one begins on a line of its own.
         """
-        line = (b"\n" if self._torn else b"") + record.to_line().encode() + b"\n"
-        if self._stream.tell() > 0 and self._stream.tell() + len(line) > self._max_bytes:
+        line = record.to_line()
+        reason = self._due or reason
+        head = b"" if reason is None else checkpoint.to_line(reason)
+        size = self._stream.tell()
+        if size > 0 and (self._foreign or size + self._torn + len(head) + len(line) > self._max_bytes):
             self._rotate()
-        self._torn = True
-        if self._stream.write(line) < len(line):
+            size = 0
+            head = head or checkpoint.to_line(CheckpointReason.FILE)
+        data = (b"\n" if self._torn and size else b"") + head + line
+        self._torn, self._due = True, CheckpointReason.GAP
+        if self._stream.write(data) < len(data):
             raise OSError(errno.ENOSPC, f"{self._path} takes no more")
-        self._torn = False
+        self._torn, self._due = False, None
+        return bool(head)
 
     def close(self) -> None:
         """Close the current file."""
@@ -144,13 +95,41 @@ class DecisionLog:
         self._path.rename(self._folder / f"decisions-{number:06d}.jsonl")
         full, self._stream = self._stream, self._open()
         full.close()
+        self._foreign = False
         for path in closed_files(self._folder)[: -self._keep]:
             path.unlink()
+
+
+def _begins_otherwise(path: Path) -> bool:
+    """Whether there is a file that does not begin with a checkpoint."""
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(len(CHECKPOINT_START))
+    except FileNotFoundError:
+        return False
+    return start not in (b"", CHECKPOINT_START.encode())
 
 
 def closed_files(folder: Path) -> list[Path]:
     """The rotated files, oldest first."""
     return sorted((path for path in folder.iterdir() if _CLOSED.match(path.name)), key=_number_of)
+
+
+def log_files(path: Path) -> list[Path]:
+    """A log's files, oldest first: those of a folder, or the one file.
+
+    Raises:
+        StateDamaged: there is none.
+    """
+    if path.is_dir():
+        current = path / CURRENT
+        files = closed_files(path) + ([current] if current.exists() else [])
+        if not files:
+            raise StateDamaged(f"{path}: holds no {CURRENT}; name a log, or an agent's state directory")
+        return files
+    if not path.is_file():
+        raise StateDamaged(f"{path}: no such file; name a log, or an agent's state directory")
+    return [path]
 
 
 def _number_of(path: Path) -> int:
@@ -159,29 +138,17 @@ def _number_of(path: Path) -> int:
 
 
 def read_log(path: Path) -> Iterator[JsonObject]:
-    """The objects of one file, in order; lines that a dying agent left torn are passed over.
+    """The decisions of one file, in order; lines that a dying agent left torn are passed over.
 
     Raises:
-        StateDamaged: a whole line is no JSON object, so that something else than an agent wrote here.
+        StateDamaged: a line was changed, or something else than an agent wrote here.
     """
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.endswith(b"\n"):
-                return  # still being written, or never finished
-            try:
-                value = json.loads(line)
-            except ValueError as error:
-                if _torn(line):
-                    continue
-                raise StateDamaged(f"{path}, line {number}: no JSON; move the file away") from error
-            if not isinstance(value, dict):
-                raise StateDamaged(f"{path}, line {number}: no decision; move the file away")
-            yield value
-
-
-def _torn(line: bytes) -> bool:
-    """Whether a line that is no JSON is the beginning of one of ours."""
-    return _LINE_START.startswith(line.rstrip(b"\n")[: len(_LINE_START)])
+    try:
+        for line in read_lines(path):
+            if line.content is not None and not line.is_checkpoint:
+                yield line.content
+    except BadInput as error:
+        raise StateDamaged(str(error)) from error
 
 
 def state_of(line: JsonObject) -> ClusterState:

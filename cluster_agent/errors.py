@@ -36,3 +36,7 @@ class LearnerRefused(AgentError):
 
 class VersionRejected(AgentError):
     """A policy version cannot be acted with (digest, spec or content); the agent keeps the one it has."""
+
+
+class PolicyNotKept(AgentError):
+    """Logged decisions cannot be made again, as the policy's file is not at hand. Exit code 2."""

@@ -38,12 +38,17 @@ class Intervention(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a policy answered: a decision, or an exception, and what it wants remembered."""
+    """What a policy answered: a decision, or an exception, and what it wants remembered.
+
+    Attributes:
+        asked: whether it was asked at all.
+    """
 
     decision: Decision | None
     samples: DecisionSamples | None
     seconds: float
     error: Exception | None = None
+    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class GuardedDecision:
 
     Attributes:
         interventions: empty if the decision is exactly the policy's.
+        asked: whether the policy was asked at all.
         detail: one line about the first intervention, for the log.
     """
 
@@ -60,6 +66,7 @@ class GuardedDecision:
     interventions: tuple[Intervention, ...]
     decide_seconds: float
     detail: str = ""
+    asked: bool = True
 
     @property
     def trainable(self) -> bool:
@@ -114,7 +121,7 @@ class Guard:
             self._counts.update(intervention.value for intervention in interventions)
             reasons = (*decision.reasons, *(f"{done}:{intervention.value}" for intervention in interventions))
             decision = replace(decision, reasons=reasons)
-        return GuardedDecision(decision, proposal.samples, interventions, proposal.seconds, detail)
+        return GuardedDecision(decision, proposal.samples, interventions, proposal.seconds, detail, proposal.asked)
 
     def _distrust(self, proposal: Proposal) -> tuple[Intervention | None, str]:
         """Why nothing of the proposal can be used; None if it can."""

@@ -16,10 +16,12 @@ import structlog
 from cluster_agent.acting import Candidate, Office
 from cluster_agent.backends.base import Backend
 from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import DecisionLog, DecisionRecord
+from cluster_agent.decision_log import DecisionLog
+from cluster_agent.decision_record import DecisionRecord
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import Guard, GuardedDecision
 from cluster_agent.job_timelines import JobTimelines
+from cluster_agent.journal import Before, Journal
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Progress, Trigger
@@ -87,7 +89,7 @@ class DecisionLoop:
         self._telemetry = telemetry
         self._policy_settings = policy_settings
         self._wait = wait
-        self._log = log
+        self._journal = None if log is None else Journal(log, guard.fallback, policy_settings)
         self._learn = learn
         self._timelines = timelines
         self._wall_clock = wall_clock
@@ -102,8 +104,8 @@ class DecisionLoop:
     def close(self) -> None:
         """Close what the loop writes to, and let the policy's thread end."""
         self._asker.close()
-        if self._log is not None:
-            self._log.close()
+        if self._journal is not None:
+            self._journal.close()
 
     def run(self) -> None:
         """Decide until the backend is finished or the agent is to stop."""
@@ -128,9 +130,10 @@ class DecisionLoop:
         candidate, fresh = self._office.begin_decision(number)
         if fresh:
             _log.info("policy-in-office", policy=candidate.identity.name, version=candidate.identity.version)
+        before = self._take_down(number, candidate, fresh)
         guarded = self._guard.decide(partial(self._asker.ask, candidate.policy), state, trigger)
         self.decisions += 1
-        self._keep(number, state, trigger, candidate, guarded)
+        self._keep(number, state, trigger, candidate, guarded, before)
         progress = self._backend.apply(guarded.decision)
         seconds = self._backend.time_seconds - state.time_seconds
         reward = self._learn_from(state, progress, seconds, candidate, guarded)
@@ -151,8 +154,20 @@ class DecisionLoop:
         )
         return True
 
+    def _take_down(self, number: int, candidate: Candidate, fresh: bool) -> Before | None:
+        """What the decision will have followed from; None if nothing is logged."""
+        if self._journal is None:
+            return None
+        return self._journal.before(number, candidate, self._wall_clock(), fresh=fresh, busy=self._asker.busy)
+
     def _keep(
-        self, number: int, state: ClusterState, trigger: Trigger, candidate: Candidate, guarded: GuardedDecision
+        self,
+        number: int,
+        state: ClusterState,
+        trigger: Trigger,
+        candidate: Candidate,
+        guarded: GuardedDecision,
+        before: Before | None,
     ) -> None:
         """Log and remember; a full disk is reported and does not stop the cluster."""
         identity = candidate.identity
@@ -173,10 +188,11 @@ class DecisionLoop:
             interventions=tuple(intervention.value for intervention in guarded.interventions),
             decide_seconds=guarded.decide_seconds,
             previous_reward=self._previous_reward,
+            asked=guarded.asked,
         )
         try:
-            if self._log is not None:
-                self._log.append(record)
+            if self._journal is not None and before is not None:
+                self._journal.write(record, before, candidate)
             self._memory.save(self.decisions, self._guard.counts)
         except OSError as error:
             self._telemetry.log_failures.inc()
@@ -203,9 +219,14 @@ class DecisionLoop:
             if self._learn is not None and experience is not None:
                 self._learn(experience)
             self._guard.fallback.observe(progress)
-            if not self._asker.busy:
+            free = not self._asker.busy
+            if free:
                 candidate.policy.observe(progress)
+            if self._journal is not None:
+                self._journal.observed(progress, candidate, by_policy=free)
         except Exception:
+            if self._journal is not None:
+                self._journal.lost()
             self._telemetry.lesson_failures.inc()
             _log.exception("nothing-learned", number=self.decisions - 1)
             return None

@@ -242,9 +242,13 @@ class DecisionLogSettings(_Section):
     enabled: bool = True
     """Whether decisions are written down at all; without the log none can be made again."""
     max_bytes: int = Field(64_000_000, ge=1_000)
-    """A file is closed beyond this size; at about 10 kB a decision, two months of ticks."""
+    """A file is closed beyond this size; at about 10 kB a decision, two months of ticks. Only one that holds a single
+    decision and its checkpoint may be larger."""
     keep: int = Field(8, ge=1, le=10_000)
     """How many closed files are kept."""
+    keep_policies: int = Field(32, ge=0, le=100_000)
+    """How many policy files that decisions were made with are kept beside the log, the newest in office; a megabyte
+    each. Decisions of older ones can be made again from the learner's files."""
 
 
 class TelemetrySettings(_Section):

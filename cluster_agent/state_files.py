@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cluster_agent.errors import BadConfig, StateDamaged
-from cluster_agent.state_codec import JsonObject
+from policy_net.exchange.state_codec import JsonObject
 
 LOCK = "lock"
 

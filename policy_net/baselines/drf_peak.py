@@ -26,21 +26,21 @@ class DrfPeakPolicy:
     name = "drf-peak"
 
     def __init__(self, beliefs: Beliefs) -> None:
-        self._beliefs = beliefs
+        self.beliefs = beliefs
         self._peaks: dict[PeakKey, tuple[NDArray[np.float64], int]] = {}
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Allocate one bundle a round to every job that believes to become faster by it."""
-        self._beliefs.introduce(state.jobs)
+        self.beliefs.introduce(state.jobs)
         return Decision(share_in_rounds(state, [self._peak_of(job) for job in state.jobs]))
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""
-        self._beliefs.observe(progress)
+        self.beliefs.observe(progress)
 
     def _peak_of(self, job: Job) -> int:
         """The number of workers at which the job is believed to be fastest, along its bundles; 0 if it cannot train."""
-        grid = self._beliefs.grid(job.job_type)
+        grid = self.beliefs.grid(job.job_type)
         key = (job.job_type, job.max_workers, job.max_ps, job.min_workers, job.min_ps)
         known = self._peaks.get(key)
         if known is None or known[0] is not grid:

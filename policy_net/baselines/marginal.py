@@ -28,7 +28,7 @@ class MarginalPolicy:
     def __init__(self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None) -> None:
         self._name = name
         self._hulls = HullCache(speeds)
-        self._beliefs = beliefs
+        self.beliefs = beliefs
 
     @property
     def name(self) -> str:
@@ -37,8 +37,8 @@ class MarginalPolicy:
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Walk the hull segments of all jobs by falling score (ties by arrival) until nothing more fits."""
-        if self._beliefs is not None:
-            self._beliefs.introduce(state.jobs)
+        if self.beliefs is not None:
+            self.beliefs.introduce(state.jobs)
         hulls = [self._hulls.of(job) for job in state.jobs]
         urgencies = [_urgency(job) for job in state.jobs]
         room = Room(state)
@@ -62,13 +62,13 @@ class MarginalPolicy:
 
     def _probe(self, state: ClusterState, room: Room) -> set[int]:
         """Give the jobs from which the beliefs have most to learn what there is to try; returns their indices."""
-        probes = {} if self._beliefs is None else choose_probes(state, self._beliefs)
+        probes = {} if self.beliefs is None else choose_probes(state, self.beliefs)
         return {index for index, probe in probes.items() if room.change(index, probe)}
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs, if this policy plans on beliefs."""
-        if self._beliefs is not None:
-            self._beliefs.observe(progress)
+        if self.beliefs is not None:
+            self.beliefs.observe(progress)
 
 
 def _urgency(job: Job) -> float:

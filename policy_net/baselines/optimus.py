@@ -48,7 +48,7 @@ class OptimusPolicy:
     def __init__(self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None) -> None:
         self._name = name
         self.speeds = speeds
-        self._beliefs = beliefs
+        self.beliefs = beliefs
         self._known_savings: dict[str, tuple[Array, Rows, Rows]] = {}
 
     @property
@@ -58,10 +58,10 @@ class OptimusPolicy:
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """A first grant each by arrival, then task by task to the largest saving (ties by arrival)."""
-        if self._beliefs is not None:
-            self._beliefs.introduce(state.jobs)
+        if self.beliefs is not None:
+            self.beliefs.introduce(state.jobs)
         capacity = open_capacity(state)
-        probes = {} if self._beliefs is None else choose_probes(state, self._beliefs)
+        probes = {} if self.beliefs is None else choose_probes(state, self.beliefs)
         allocation: dict[str, Allocation] = {}
         growths: dict[int, _Growth] = {}
         for index in self.admission_order(state):
@@ -97,8 +97,8 @@ class OptimusPolicy:
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs, if this policy plans on beliefs."""
-        if self._beliefs is not None:
-            self._beliefs.observe(progress)
+        if self.beliefs is not None:
+            self.beliefs.observe(progress)
 
     def admission_order(self, state: ClusterState) -> Sequence[int]:
         """In which order jobs get their first grants: by arrival."""

@@ -29,16 +29,16 @@ class SrtfPolicy:
     name = "srtf"
 
     def __init__(self, beliefs: Beliefs) -> None:
-        self._beliefs = beliefs
+        self.beliefs = beliefs
         self._sizes = RequestedSizes()
         self._hulls = HullCache(beliefs)
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Serve jobs by believed remaining time (ties by arrival), first as requested, then elastically."""
-        self._beliefs.introduce(state.jobs)
+        self.beliefs.introduce(state.jobs)
         sizes = self._sizes.of(state)
         seconds = [
-            remaining_seconds(job, self._beliefs.grid(job.job_type), size)
+            remaining_seconds(job, self.beliefs.grid(job.job_type), size)
             for job, size in zip(state.jobs, sizes, strict=True)
         ]
         order = sorted(range(len(seconds)), key=seconds.__getitem__)
@@ -50,7 +50,7 @@ class SrtfPolicy:
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""
-        self._beliefs.observe(progress)
+        self.beliefs.observe(progress)
 
 
 def build_srtf(context: PolicyContext) -> SrtfPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)

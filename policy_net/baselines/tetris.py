@@ -33,18 +33,18 @@ class TetrisPolicy:
     name = "tetris"
 
     def __init__(self, beliefs: Beliefs) -> None:
-        self._beliefs = beliefs
+        self.beliefs = beliefs
         self._sizes = RequestedSizes()
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Start the job of the highest score that fits (ties by arrival), until none does."""
-        self._beliefs.introduce(state.jobs)
+        self.beliefs.introduce(state.jobs)
         sizes = self._sizes.of(state)
         room = Room(state)
         shares = _shares(state, sizes)
         seconds = np.array(
             [
-                remaining_seconds(job, self._beliefs.grid(job.job_type), size)
+                remaining_seconds(job, self.beliefs.grid(job.job_type), size)
                 for job, size in zip(state.jobs, sizes, strict=True)
             ]
         )
@@ -65,7 +65,7 @@ class TetrisPolicy:
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""
-        self._beliefs.observe(progress)
+        self.beliefs.observe(progress)
 
 
 def _shares(state: ClusterState, sizes: Sequence[Allocation]) -> NDArray[np.float64]:

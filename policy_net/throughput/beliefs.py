@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from policy_net.domain import Allocation, Job, Progress, SpeedModel
 
@@ -42,3 +42,34 @@ class Beliefs(SpeedModel, Protocol):
             BadInput: the snapshot was not written by `snapshot`; nothing is changed.
         """
         ...
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Everything that later beliefs follow from, as JSON-able values; `go_on_from` is its inverse."""
+        ...
+
+    def go_on_from(self, checkpoint: Mapping[str, Any]) -> None:
+        """Be, bit for bit, what was believed at a checkpoint of beliefs that were built with the same priors.
+
+        Raises:
+            BadInput: it is no checkpoint.
+        """
+        ...
+
+    def digest(self) -> str:
+        """SHA-256 over what a checkpoint holds, hex; a few microseconds where little has changed since the last."""
+        ...
+
+
+@runtime_checkable
+class Believing(Protocol):
+    """A policy that plans on beliefs; None where it was given speeds in their place."""
+
+    @property
+    def beliefs(self) -> Beliefs | None:
+        """What it plans on."""
+        ...
+
+
+def beliefs_of(policy: object) -> Beliefs | None:
+    """What a policy believes of speeds; None if its decisions follow from the state alone."""
+    return policy.beliefs if isinstance(policy, Believing) else None

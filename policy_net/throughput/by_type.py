@@ -5,9 +5,10 @@ How one type is fitted is the subclass's affair (`type_belief.py`).
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +103,31 @@ class BeliefsByType(Generic[Belief]):
             }
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BadInput(f"not a snapshot of speed beliefs: {error!r}; delete it to start from the prior") from error
+
+    def checkpoint(self) -> dict[str, Any]:
+        """See `Beliefs`: the snapshot, and of what kinds types were introduced."""
+        kinds = {job_type: kind.value for job_type, kind in sorted(self._kinds.items())}
+        return {"kinds": kinds, "types": self.snapshot()}
+
+    def go_on_from(self, checkpoint: Mapping[str, Any]) -> None:
+        """See `Beliefs`."""
+        try:
+            kinds = {job_type: JobKind(kind) for job_type, kind in checkpoint["kinds"].items()}
+            types = checkpoint["types"]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"not a checkpoint of speed beliefs: {error!r}") from error
+        self._kinds = kinds
+        self.restore(types)
+
+    def digest(self) -> str:
+        """See `Beliefs`."""
+        total = hashlib.sha256()
+        for job_type, kind in sorted(self._kinds.items()):
+            total.update(f"{job_type}\0{kind.value}\0".encode())
+        for job_type, belief in sorted(self._types.items()):
+            total.update(f"\0{job_type}\0{belief.form.kind.value}\0".encode())
+            total.update(belief.digest())
+        return total.hexdigest()
 
     def _kind_of(self, entry: Progress) -> JobKind:
         """The kind of a type that was never observed; one that trains without servers needs no introduction."""

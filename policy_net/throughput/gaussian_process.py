@@ -29,7 +29,16 @@ from policy_net.domain import Job, JobKind
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.form import FORMS, SIDE, SpeedForm
-from policy_net.throughput.type_belief import FARTHEST, NOISE, Cell, Cells, TypeBelief, cell_rows, read_cells
+from policy_net.throughput.type_belief import (
+    FARTHEST,
+    NOISE,
+    Cell,
+    Cells,
+    TypeBelief,
+    cell_rows,
+    flat_cells,
+    read_cells,
+)
 
 Array = NDArray[np.float64]
 
@@ -226,11 +235,21 @@ class TypeProcess(TypeBelief):
         part[:] = values.reshape(part.shape)
         return grid
 
+    def digest(self) -> bytes:
+        """See `TypeBelief`; with what is left out of the prior."""
+        if not self.left_out:
+            return super().digest()
+        rows = [(ps, workers, count) for (ps, workers), count in sorted(self.left_out.items())]
+        return super().digest() + np.array(rows, dtype="<f8").tobytes()
+
     def _fit_snapshot(self) -> dict[str, object]:
         fit: dict[str, object] = {"conditioned_on": cell_rows(self._conditioned_on)}
         if self.left_out:
             fit["left_out"] = [[ps, workers, count] for (ps, workers), count in sorted(self.left_out.items())]
         return fit
+
+    def _fit_figures(self) -> list[float]:
+        return flat_cells(self._conditioned_on)
 
     def _restore_fit(self, entry: Any) -> None:
         self._conditioned_on = read_cells(self.form, entry["conditioned_on"])
@@ -265,7 +284,10 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
             prior = self._priors.get(job.job_type)
             if prior is not None and prior[0].kind is not job.kind:
                 del self._priors[job.job_type]
-                if not self._types[job.job_type].count:
+                if self._types[job.job_type].count:
+                    process = self._types[job.job_type]
+                    process.start_from(())  # as after a restore
+                else:
                     del self._types[job.job_type]
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
@@ -290,6 +312,13 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
                 else {}
             )
         self._begin_from_priors()
+
+    def go_on_from(self, checkpoint: Mapping[str, Any]) -> None:
+        """See `Beliefs`; reports that were forgotten by then, as being of another kind, are forgotten again."""
+        for job_type, kind in dict(checkpoint.get("kinds", {})).items():
+            if job_type in self._priors and self._priors[job_type][0].kind.value != kind:
+                del self._priors[job_type]
+        super().go_on_from(checkpoint)
 
     def deviation(self, job_type: str, ps: int, workers: int) -> float:
         """Standard deviation of the log of a type's speed with one split, as of the last fit."""

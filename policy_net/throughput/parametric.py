@@ -67,6 +67,9 @@ class TypeFit(TypeBelief):
     def _fit_snapshot(self) -> dict[str, object]:
         return {"coefficients": self.coefficients.tolist()}
 
+    def _fit_figures(self) -> list[float]:
+        return self.coefficients.tolist()  # type: ignore[no-any-return]  # numpy's stubs
+
     def _restore_fit(self, entry: Any) -> None:
         self.coefficients = np.array([float(value) for value in entry["coefficients"]])
         usable = self.coefficients.shape == (self.form.terms,) and np.isfinite(self.coefficients).all()

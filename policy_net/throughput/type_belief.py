@@ -7,6 +7,7 @@ death or return to life, call for a fit at once.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,7 @@ class TypeBelief(ABC):
         self.count = 0
         self.refit_at = 0
         self._grid: Array | None = None
+        self._digest: tuple[tuple[int, int], bytes] | None = None
 
     @abstractmethod
     def _fit(self) -> None:
@@ -118,6 +120,19 @@ class TypeBelief(ABC):
             **self._fit_snapshot(),
         }
 
+    @abstractmethod
+    def _fit_figures(self) -> Sequence[float]:
+        """The figures of the last fit, one after another."""
+
+    def digest(self) -> bytes:
+        """SHA-256 over observations and fit."""
+        # Every observation raises the count, and every fit or call for one changes `refit_at`.
+        state = (self.count, self.refit_at)
+        if self._digest is None or self._digest[0] != state:
+            figures = [float(self.refit_at), float(len(self.cells)), *flat_cells(self.cells), *self._fit_figures()]
+            self._digest = (state, hashlib.sha256(np.array(figures, dtype="<f8").tobytes()).digest())
+        return self._digest[1]
+
     @classmethod
     def restored(cls, entry: Mapping[str, Any]) -> Self:
         """Rebuild from `snapshot`'s value; raises KeyError, TypeError or ValueError if it is something else."""
@@ -133,6 +148,15 @@ class TypeBelief(ABC):
 def cell_rows(cells: Mapping[tuple[int, int], Cell]) -> list[list[float]]:
     """Cells as JSON-able values, in their order."""
     return [[ps, workers, cell.samples, cell.seconds, cell.count] for (ps, workers), cell in cells.items()]
+
+
+def flat_cells(cells: Mapping[tuple[int, int], Cell]) -> list[float]:
+    """The figures of `cell_rows`, one after another."""
+    return [
+        figure
+        for (ps, workers), cell in cells.items()
+        for figure in (ps, workers, cell.samples, cell.seconds, cell.count)
+    ]
 
 
 def read_cells(form: SpeedForm, rows: Sequence[Any]) -> Cells:

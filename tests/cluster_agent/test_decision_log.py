@@ -14,15 +14,9 @@ from agent_fakes import PAIRS, make_samples, make_state
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.decision_log import CURRENT, DecisionLog, DecisionRecord, closed_files, read_log, state_of
+from cluster_agent.decision_log import CURRENT, DecisionLog, closed_files, read_log, state_of
+from cluster_agent.decision_record import Checkpoint, DecisionRecord
 from cluster_agent.errors import StateDamaged
-from cluster_agent.state_codec import (
-    decode_decision,
-    decode_state,
-    digest_of_json,
-    encode_decision,
-    encode_state,
-)
 from policy_net.domain import (
     Allocation,
     CapacityMode,
@@ -34,6 +28,13 @@ from policy_net.domain import (
     Resources,
     Share,
     Trigger,
+)
+from policy_net.exchange.state_codec import (
+    decode_decision,
+    decode_state,
+    digest_of_json,
+    encode_decision,
+    encode_state,
 )
 
 amounts = st.floats(0, 1e9, allow_nan=False)
@@ -85,9 +86,14 @@ def make_record(number: int = 0, **changes: object) -> DecisionRecord:
     return replace(record, **changes)  # type: ignore[arg-type]
 
 
+def append(log: DecisionLog, record: DecisionRecord) -> None:
+    policy = {"name": record.policy, "version": record.version, "head_step": 0, "digest": record.digest}
+    log.append(record, Checkpoint(record.number, 1.5e9, policy, {}, False, None, "drf", None, "1"))
+
+
 def test_a_line_holds_all_that_is_needed_to_decide_again(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path, 10**6, 2)
-    log.append(make_record())
+    append(log, make_record())
     log.close()
     (line,) = read_log(tmp_path / CURRENT)
     assert state_of(line) == make_state()
@@ -103,7 +109,7 @@ def test_a_line_holds_all_that_is_needed_to_decide_again(tmp_path: Path) -> None
 def test_a_figure_that_is_none_is_logged_as_null_and_the_line_stays_json(tmp_path: Path) -> None:
     samples = replace(make_samples(), behaviour_M=np.array([0.5, math.nan, math.inf]))
     log = DecisionLog(tmp_path, 10**6, 2)
-    log.append(make_record(samples=samples, previous_reward=math.nan))
+    append(log, make_record(samples=samples, previous_reward=math.nan))
     log.close()
     (line,) = read_log(tmp_path / CURRENT)
     assert line["behaviour"] == [0.5, None, None]
@@ -112,7 +118,7 @@ def test_a_figure_that_is_none_is_logged_as_null_and_the_line_stays_json(tmp_pat
 
 def test_a_changed_state_does_not_match_its_digest(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path, 10**6, 2)
-    log.append(make_record())
+    append(log, make_record())
     log.close()
     (line,) = read_log(tmp_path / CURRENT)
     line["state"]["jobs"][0]["remaining_epochs"] = 1.0
@@ -124,15 +130,15 @@ def test_a_changed_state_does_not_match_its_digest(tmp_path: Path) -> None:
 def test_a_torn_last_line_costs_only_itself(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     folder = tmp_path_factory.mktemp("log")
     log = DecisionLog(folder, 10**6, 2)
-    log.append(make_record(0))
+    append(log, make_record(0))
     whole = (folder / CURRENT).stat().st_size
-    log.append(make_record(1))
+    append(log, make_record(1))
     log.close()
     size = (folder / CURRENT).stat().st_size
     with (folder / CURRENT).open("r+b") as stream:
         stream.truncate(whole + cut * (size - whole - 2) // 200)
     again = DecisionLog(folder, 10**6, 2)
-    again.append(make_record(2))
+    append(again, make_record(2))
     again.close()
     assert [line["number"] for line in read_log(folder / CURRENT)] == [0, 2]
 
@@ -152,9 +158,9 @@ def test_after_a_disk_that_was_full_the_log_goes_on_with_a_line_of_its_own(
     monkeypatch.setattr("cluster_agent.decision_log.FileIO", ShortOnce)
     log = DecisionLog(tmp_path, 10**6, 2)
     with pytest.raises(OSError, match="takes no more"):
-        log.append(make_record(0))
-    log.append(make_record(1))
-    log.append(make_record(2))
+        append(log, make_record(0))
+    append(log, make_record(1))
+    append(log, make_record(2))
     log.close()
     assert [line["number"] for line in read_log(tmp_path / CURRENT)] == [1, 2]
 
@@ -168,7 +174,7 @@ def test_something_else_than_a_decision_in_the_log_is_an_error(tmp_path: Path) -
 def test_the_log_rotates_by_size_and_keeps_the_newest_files(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path, max_bytes=2500, keep=2)
     for number in range(12):
-        log.append(make_record(number))
+        append(log, make_record(number))
     log.close()
     kept = [*closed_files(tmp_path), tmp_path / CURRENT]
     assert len(kept) == 3
@@ -182,7 +188,7 @@ def test_what_was_appended_survives_a_killed_process(tmp_path: Path) -> None:
         f"import sys; sys.path[:0] = {sys.path!r}\n"
         "import os, pathlib, test_decision_log as t\n"
         f"log = t.DecisionLog(pathlib.Path({str(tmp_path)!r}), 10**6, 2)\n"
-        "log.append(t.make_record(5))\n"
+        "t.append(log, t.make_record(5))\n"
         "os.kill(os.getpid(), 9)\n"
     )
     path = os.pathsep.join((str(Path(__file__).parent), *sys.path))

@@ -184,7 +184,7 @@ def test_a_decision_that_the_cluster_cannot_carry_out_any_more_is_made_anew(tmp_
 def test_a_full_disk_stops_no_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, FixedPolicy(PAIRS))
 
-    def full(self: DecisionLog, record: object) -> None:
+    def full(self: DecisionLog, *record: object) -> bool:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(DecisionLog, "append", full)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from policy_net.domain import (
@@ -19,6 +20,7 @@ from policy_net.domain import (
     Job,
     JobKind,
     Node,
+    Progress,
     Resources,
     Share,
 )
@@ -138,3 +140,48 @@ def decode_decision(value: Mapping[str, Any]) -> Decision:
         },
         reasons=tuple(value["reasons"]),
     )
+
+
+def encode_progress(entry: Progress) -> list[Any]:
+    """What a job did, as a row of JSON values."""
+    return [
+        entry.job_id,
+        entry.job_type,
+        entry.allocation.workers,
+        entry.allocation.ps,
+        _figure(entry.seconds),
+        _figure(entry.samples),
+        _figure(entry.epochs),
+        _figure(entry.remaining_epochs),
+        entry.finished,
+        _figure(entry.paused_seconds),
+    ]
+
+
+def _figure(value: float) -> float | str:
+    """JSON has no NaN and no infinity, which a faulty report may hold: they are written as words."""
+    return value if math.isfinite(value) else str(value)
+
+
+def decode_progress(row: Sequence[Any]) -> Progress:
+    """What `encode_progress` was given.
+
+    Raises:
+        ValueError, TypeError: the row was not written by `encode_progress`.
+    """
+    job_id, job_type, workers, ps, seconds, samples, epochs, remaining_epochs, finished, paused_seconds = row
+    return Progress(
+        job_id,
+        job_type,
+        Allocation(workers, ps),
+        _number(seconds),
+        _number(samples),
+        _number(epochs),
+        _number(remaining_epochs),
+        finished,
+        _number(paused_seconds),
+    )
+
+
+def _number(figure: float | str) -> float:
+    return float(figure) if isinstance(figure, str) else figure
