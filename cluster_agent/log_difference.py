@@ -42,7 +42,7 @@ class Difference:
 
 
 def first_difference(where: str, logged: JsonObject, made: dict[str, Any]) -> Difference | None:
-    """Compare in the order in which a decision comes about: believed, chosen, allocated, and what was then done to it."""
+    """Compare in the order in which a decision comes about: believed, chosen, allocated, and what became of it."""
     found = _fields(logged, made, _BEFORE) or _choices(logged, made) or _grants(logged, made)
     found = found or _fields(logged, made, _AFTER)
     if found is None:
