@@ -33,6 +33,8 @@ class CheckpointReason(StrEnum):
     """A new file began."""
     POLICY = "policy"
     """Another policy took office, with the beliefs that it starts from."""
+    BELIEFS = "beliefs"
+    """Beliefs were changed by something else than reports, such as what the fleet has told."""
     GAP = "gap"
     """Something before was not written, or a policy could not be looked into."""
 

@@ -38,6 +38,7 @@ class Journal:
         self._program = importlib.metadata.version("fedl2")
         self._due: CheckpointReason | None = None
         self._blind = False
+        self._digest_shown: str | None = None
         self._observed: tuple[Progress, ...] = ()
         self._observed_by: tuple[str, ...] = ()
 
@@ -48,11 +49,14 @@ class Journal:
             fresh: whether the policy is new in office.
             busy: whether it is still at an earlier decision; then nobody may look into it.
         """
+        beliefs = None if busy else beliefs_of(candidate.policy)
+        digest = None if beliefs is None else beliefs.digest()
+        if digest is not None and self._digest_shown not in (None, digest):
+            self._due = CheckpointReason.BELIEFS
         if fresh:
             self._due = CheckpointReason.POLICY
         if self._blind and not busy:
             self._due = CheckpointReason.GAP
-        beliefs = None if busy else beliefs_of(candidate.policy)
         fallback_beliefs = beliefs_of(self._fallback)
         identity = candidate.identity
         checkpoint = Checkpoint(
@@ -71,7 +75,7 @@ class Journal:
             fallback_beliefs=None if fallback_beliefs is None else fallback_beliefs.checkpoint(),
             program=self._program,
         )
-        return Before(checkpoint, self._due, None if beliefs is None else beliefs.digest())
+        return Before(checkpoint, self._due, digest)
 
     def write(self, record: DecisionRecord, before: Before, candidate: Candidate) -> None:
         """Log a decision.
@@ -85,7 +89,7 @@ class Journal:
             observed=self._observed,
             observed_by=self._observed_by,
         )
-        self._observed, self._observed_by = (), ()
+        self._observed, self._observed_by, self._digest_shown = (), (), None
         if not self._log.append(complete, before.checkpoint, before.reason):
             return
         self._due, self._blind = None, before.checkpoint.busy
@@ -94,8 +98,10 @@ class Journal:
 
     def observed(self, progress: Sequence[Progress], candidate: Candidate, *, by_policy: bool) -> None:
         """Note what beliefs were shown; the fallback's always are."""
+        beliefs = beliefs_of(candidate.policy) if by_policy else None
+        self._digest_shown = None if beliefs is None else beliefs.digest()
         shown = {
-            "policy": by_policy and beliefs_of(candidate.policy) is not None,
+            "policy": beliefs is not None,
             "fallback": beliefs_of(self._fallback) is not None,
         }
         self._observed_by = tuple(who for who, saw in shown.items() if saw)

@@ -189,6 +189,16 @@ def test_a_changed_probability_is_named(tmp_path: Path) -> None:
     assert result.first.field == "probability of action 1"
 
 
+def test_beliefs_that_something_else_has_changed_are_taken_down_anew(tmp_path: Path) -> None:
+    def forget_own_share(office: Office, number: int) -> None:
+        if number == 5:
+            office.holder.policy.beliefs.leave_out_own()  # type: ignore[attr-defined]
+
+    live(tmp_path, make_tape(10), candidate(), before_each=forget_own_share)
+    result = replayed(tmp_path)
+    assert (result.decisions, result.different, result.checkpoints) == (10, 0, 2)
+
+
 @FEW
 @given(st.data())
 def test_a_flipped_byte_is_noticed_or_said(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
