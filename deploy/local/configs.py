@@ -24,6 +24,7 @@ class FleetSettings:
         average_decay: versions are averages of the head, which is noisy at this rate.
         exploration: probability of a repairing action; simulated jobs are there to be tried on.
         heartbeat_seconds: short, for a lively table.
+        job_timelines: so many jobs of each cluster can be looked at in the report.
     """
 
     learning_rate: float = 3e-4
@@ -33,9 +34,12 @@ class FleetSettings:
     average_decay: float = 0.99
     exploration: float = 0.1
     heartbeat_seconds: float = 0.5
+    job_timelines: int = 8
 
 
-def write_learner_config(path: Path, policy_file: Path, listen: str, enroll_port: int, settings: FleetSettings) -> Path:
+def write_learner_config(
+    path: Path, policy_file: Path, listen: str, enroll_port: int, page: str, settings: FleetSettings
+) -> Path:
     """Write a learner's configuration beside its state directory."""
     return _write(
         path,
@@ -52,7 +56,7 @@ def write_learner_config(path: Path, policy_file: Path, listen: str, enroll_port
                 "auto_assign": True,
                 "keep_versions": 0,
             },
-            "telemetry": {"http_listen": None},
+            "telemetry": {"http_listen": page},
         },
     )
 
@@ -77,6 +81,7 @@ def write_agent_config(
             "learner": {
                 "address": learner,
                 "heartbeat_seconds": settings.heartbeat_seconds,
+                "job_timelines": settings.job_timelines,
                 "enrollment_file": enrollment_file(path.parent, cluster).name,
             },
             "backend": {

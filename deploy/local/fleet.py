@@ -56,11 +56,13 @@ class FleetResult:
     """What the fleet left behind.
 
     Attributes:
+        report: what the learner told at the end.
         published: the numbers of all versions.
         versions: those that are judged, from the first to the last.
     """
 
     last: FleetNow
+    report: fleet_pb2.GetReportReply
     published: tuple[int, ...]
     versions: tuple[PublishedVersion, ...]
     interventions: dict[str, int]
@@ -110,15 +112,15 @@ def run_fleet(
         DemoFailed: a process ended with an error, or the learner never answered.
     """
     display.phase("starting a learner and " + ", ".join(cluster.name for cluster in plan))
-    address = f"127.0.0.1:{free_port()}"
-    learner = write_learner_config(folder / "learner.yaml", v1, address, free_port(), settings)
+    address, page = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    learner = write_learner_config(folder / "learner.yaml", v1, address, free_port(), page, settings)
     processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
     administrator = administrator_file(folder)
     _wait_until(administrator.exists, processes)
     watch = LearnerWatch(address, administrator)
     try:
         _wait_until(lambda: watch.now() is not None, processes)
-        display.phase(f"to look in: policyctl fleet --learner {address} --cert {administrator}")
+        display.phase(f"to look in: policyctl fleet --learner {address} --cert {administrator}, or http://{page}/")
         _enroll(plan, folder, address, administrator, processes)
         names = []
         for cluster in plan:
@@ -143,13 +145,13 @@ def run_fleet(
             raise DemoFailed(f"the learner does not answer any more (see {processes.log_of('learner')})")
         if last.updates_accepted == 0:
             raise DemoFailed(f"no update reached the learner in {seconds:.0f} s (see {folder}/agent-*.log)")
-        cards = watch.versions()
+        cards, report = watch.versions(), watch.report()
         versions = tuple(_download(watch, card, folder / "versions") for card in _spread(cards, JUDGED_VERSIONS))
     finally:
         watch.close()
     processes.stop(["learner"])
     interventions = {cluster.name: _interventions(folder, cluster.name, last) for cluster in plan}
-    return FleetResult(last, tuple(card.version for card in cards), versions, interventions)
+    return FleetResult(last, report, tuple(card.version for card in cards), versions, interventions)
 
 
 def _enroll(plan: Sequence[ClusterPlan], folder: Path, address: str, administrator: Path, processes: Processes) -> None:

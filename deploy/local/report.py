@@ -1,4 +1,4 @@
-"""What the demo leaves in `report/`: `summary.json` for programs, pictures and a table for people."""
+"""What the demo leaves in `report/`: `summary.json` for programs, a page, pictures and a table for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from deploy.local.charts.staleness import Updates, draw_staleness
 from deploy.local.charts.style import POLICY_LABELS, save, save_grid
 from deploy.local.comparison import Comparison
 from deploy.local.fleet import FleetResult
+from deploy.local.page import page_content
 from deploy.local.plan import ClusterPlan
+from global_learner.report.files import write_page
 from policy_net.report.chart_style import Draw
 
 
@@ -69,7 +71,7 @@ class Report:
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write the summary and the pictures; returns their paths."""
+    """Write the summary, the page and the pictures; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     comparison = report.comparison
     draws: dict[str, Draw] = {
@@ -83,7 +85,8 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     written.append(save_grid(folder / "overview.png", list(draws.values()), title))
     summary = folder / "summary.json"
     summary.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
-    return [summary, *written]
+    page = write_page(page_content(report.fleet.report, comparison, report.staleness), folder)
+    return [page, summary, *written]
 
 
 def print_report(report: Report, files: Sequence[Path], console: Console) -> None:

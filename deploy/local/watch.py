@@ -86,6 +86,18 @@ class LearnerWatch:
             clusters=tuple(_cluster(view) for view in sorted(reply.clusters, key=lambda view: view.cluster)),
         )
 
+    def report(self) -> fleet_pb2.GetReportReply:
+        """Everything that the report shows.
+
+        Raises:
+            DemoFailed: the learner does not answer.
+        """
+        try:
+            reply: fleet_pb2.GetReportReply = self._admin.GetReport(fleet_pb2.GetReportRequest(), timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            raise DemoFailed(f"the learner does not report ({error})") from error
+        return reply
+
     def versions(self) -> list[fleet_pb2.VersionCard]:
         """The cards of all published versions, oldest first.
 

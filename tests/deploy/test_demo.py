@@ -47,6 +47,16 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path) -> None:
     for name in ("jct", "learning", "staleness", "job", "overview"):
         assert (tmp_path / f"report/{name}.png").stat().st_size > 10_000
     assert "final/DRF" in done.stdout
+    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    content = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert [row["cluster"] for row in content["clusters"]] == ["language", "mixed"]
+    assert {row["identity"] for row in content["clusters"]} == {"enrolled"}
+    assert "under DRF, with the final version" in content["headline"]["text"]
+    assert content["completion"]["rows"][0]["seconds"] == summary["clusters"][0]["avg_jct_seconds"]
+    assert content["staleness"]["total"] == learner["head_step"]
+    assert content["learning"]["points"][0]["version"] == 1
+    assert {job["cluster"] for job in content["jobs"]} == {"language", "mixed"}
+    assert "replayed" in content["jobs"][0]["name"]
 
 
 def test_bad_input_is_one_line_and_starts_nothing(tmp_path: Path) -> None:

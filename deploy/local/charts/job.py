@@ -24,12 +24,16 @@ class JobTimeline:
     workers: Sequence[int]
     ps: Sequence[int]
 
+    @property
+    def resizes(self) -> int:
+        """How often what it held changed before its end."""
+        held = list(zip(self.workers[:-1], self.ps[:-1], strict=True))
+        return sum(before != after for before, after in pairwise(held))
+
 
 def finding(timeline: JobTimeline) -> str:
     """What the chart says: how often the job was resized."""
-    held = list(zip(timeline.workers[:-1], timeline.ps[:-1], strict=True))
-    changes = sum(before != after for before, after in pairwise(held))
-    return f"Job {timeline.job_id} ({timeline.job_type}, {timeline.cluster}) is resized {changes} times"
+    return f"Job {timeline.job_id} ({timeline.job_type}, {timeline.cluster}) is resized {timeline.resizes} times"
 
 
 def draw_job(axes: Axes, timeline: JobTimeline) -> None:
