@@ -7,6 +7,7 @@ import ipaddress
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
+from cluster_agent.job_timelines import JobTimeline
 from cluster_agent.learner import PushOutcome
 from cluster_agent.learner_client import LearnerClient
 from cluster_agent.settings import LearnerSettings
@@ -138,7 +140,14 @@ def test_every_call_arrives_and_is_understood(service: Service, client: LearnerC
     rejected = client.push(make_update(samples=0), SPEC)
     assert (rejected.outcome, rejected.reason) == (PushOutcome.REJECTED, "bad-samples")
 
-    assignment = client.heartbeat(1, STATUS)
+    life = JobTimeline(3, "vgg-16", ((0.0, 0, 0), (60.0, 2, 1)), ((60.0, "over-cap"),), 0, 90.0, completed=True)
+    assignment = client.heartbeat(1, replace(STATUS, baseline_policy="drf", job_timelines=(life,)))
+    told = service.heartbeats[-1].status
+    assert told.baseline_policy == "drf"
+    (job,) = told.job_timelines
+    assert (job.number, job.job_type, job.seconds, job.completed) == (3, "vgg-16", 90.0, True)
+    assert [(held.seconds, held.workers, held.ps) for held in job.held] == list(life.held)
+    assert [(mark.seconds, mark.reason) for mark in job.interventions] == list(life.interventions)
     assert (assignment.version, assignment.head_step, assignment.reregister) == (4, 9, True)
     service.learner.publish(4, policy_bytes())
     assert client.fetch_policy(4).data == policy_bytes()

@@ -1,0 +1,79 @@
+"""Real agents, learner and `policyctl report`: the page holds the jobs that an operator lets be told, and no others."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import PATIENCE_SECONDS, Fleet
+
+pytestmark = pytest.mark.heavy
+
+
+def write(fleet: Fleet, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "global_learner.policyctl.cli",
+        "report",
+        "--out",
+        str(fleet.folder / "out"),
+        *words,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment, check=False
+    )
+
+
+def content_of(page: Path) -> dict[str, Any]:
+    text = page.read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    return content
+
+
+def test_the_report_holds_the_jobs_that_clusters_tell_and_no_others(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    try:
+        fleet.start_learner()
+        quiet = fleet.learning()
+        open_ = {**quiet, "learner": {**quiet["learner"], "job_timelines": 4}}  # type: ignore[dict-item]
+        agents = [fleet.start_agent("open", **open_), fleet.start_agent("quiet", **quiet)]
+        assert [agent.ended() for agent in agents] == [0, 0]
+        done = write(fleet, "--learner", f"127.0.0.1:{fleet.port}", "-o", "json")
+        assert done.returncode == 0, done.stderr
+        page = tmp_path / "out/index.html"
+        content = content_of(page)
+        assert json.loads(done.stdout) == {
+            "page": str(page),
+            "headline": content["headline"]["text"],
+            "clusters": 2,
+            "versions": len(content["versions"]),
+        }
+        rows = {row["cluster"]: row for row in content["clusters"]}
+        assert all(row["jobs_done"] == 12 and row["state"]["word"] == "finished" for row in rows.values())
+        assert {job["cluster"] for job in content["jobs"]} == {"open"}
+        assert [job["completed"] for job in content["jobs"]] == [True, True]
+        assert rows["open"]["avg_jct_seconds"] == fleet.summary("open")["avg_jct_seconds"]
+        staleness = content["staleness"]
+        assert staleness["total"] == sum(row["updates_accepted"] for row in rows.values())
+    finally:
+        fleet.close()
+
+
+def test_a_report_that_cannot_be_had_or_written_is_one_line(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    try:
+        away = write(fleet, "--learner", "127.0.0.1:1", "--timeout", "1")
+        assert (away.returncode, len(away.stderr.splitlines())) == (3, 1)
+        assert not (tmp_path / "out").exists()
+        fleet.start_learner()
+        (tmp_path / "out").write_text("a file")
+        full = write(fleet, "--learner", f"127.0.0.1:{fleet.port}")
+        assert (full.returncode, len(full.stderr.splitlines())) == (2, 1)
+        assert "name another folder with --out" in full.stderr
+    finally:
+        fleet.close()
