@@ -40,13 +40,14 @@ def report_content(
     return {
         "made_unix_seconds": report.made_unix_seconds,
         "headline": headline(fleet.clusters, replays).to_json(),
-        "attention": attention(rows),
+        "attention": [*([f"the learner: {fleet.disk_full}"] if fleet.disk_full else []), *attention(rows)],
         "learner": {
             "head_step": fleet.head_step,
             "updates_accepted": fleet.updates_accepted,
             "updates_rejected": fleet.updates_rejected,
             "staleness_p50": fleet.staleness_p50,
             "latest_version": fleet.latest_version,
+            "disk_bytes": dict(sorted(fleet.disk_bytes.items())),
         },
         "enrolls": report.enrolls,
         "clusters": rows,

@@ -55,7 +55,8 @@ def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headl
     if abs(took / would_take - 1.0) >= _SAME:
         saved = "saved" if took < would_take else "lost"
         text += f": {job_hours(would_take - took)} of waiting and training {saved}"
-    of = "the cluster" if clusters == 1 else f"{len(compared)} of {clusters} clusters"
+    which = f"all {clusters}" if len(compared) == clusters else f"{len(compared)} of {clusters}"
+    of = "the cluster" if clusters == 1 else f"{which} clusters"
     note = (
         f"Over the {counted(jobs, 'job')} that {of} completed so far: their average completion time against a"
         f" simulation of {baseline} on exactly these jobs. Every job counts the same. Includes the time in which"

@@ -134,3 +134,12 @@ def test_names_in_a_sentence() -> None:
     assert listed(["a"]) == "a"
     assert listed(["a", "b"]) == "a and b"
     assert listed(list("abcdef")) == "a, b, c and 3 more"
+
+
+def test_a_full_disk_stands_first_and_disk_use_is_told() -> None:
+    found = report(three())
+    found.fleet.disk_full = "the update log waits for room"
+    found.fleet.disk_bytes["log"] = 65_000_000
+    content = report_content(found)
+    assert content["attention"][0] == "the learner: the update log waits for room"
+    assert content["learner"]["disk_bytes"] == {"log": 65_000_000}

@@ -24,24 +24,25 @@ function drawCompletion({ completion, clusters }) {
 }
 
 function paintBars(root, width, { policies, rows, kind, unit, size }) {
-  const [bar, gap, headed] = [20, 14, 20];
-  const tall = headed + policies.length * (bar + 3) + gap;
+  const [bar, gap, headed] = [23, 14, 20]; // a bar with the space below it
   const most = Math.max(...rows.flatMap((row) => Object.values(row.seconds))) / size;
   const long = (value) => Math.max((value / most) * (width - 64), 1);
   const marks = [];
-  rows.forEach((row, index) => {
-    const top = index * tall;
+  let top = 0;
+  rows.forEach((row) => {
     root.append(svg("text", { class: "row", x: 0, y: top + 14 }, shortened(row.cluster, Math.floor(width / 8))));
     policies.forEach(({ key, label }, position) => {
       const seconds = row.seconds[key];
       if (seconds === undefined) return;
-      const y = top + headed + position * (bar + 3);
-      root.append(svg("rect", { class: kind(key, position), x: 0, y, width: long(seconds / size), height: bar, rx: 3 }),
+      const y = top + headed;
+      root.append(svg("rect", { class: kind(key, position), x: 0, y, width: long(seconds / size), height: bar - 3, rx: 3 }),
         svg("text", { class: "value", x: long(seconds / size) + 6, y: y + 14 }, `${digits(seconds / size)} ${unit}`));
-      marks.push({ x: long(seconds / size), y: y + bar / 2, text: [row.cluster, `${label}: ${duration(seconds)}`] });
+      marks.push({ x: long(seconds / size), y: y + bar / 2 - 1.5, text: [row.cluster, `${label}: ${duration(seconds)}`] });
+      top += bar;
     });
+    top += headed + gap;
   });
-  return { height: rows.length * tall - gap + 4, marks };
+  return { height: top - gap + 2, marks };
 }
 
 function paintDots(root, width, { policies, rows, kind, unit, size }) {

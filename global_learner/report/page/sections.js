@@ -17,7 +17,7 @@ function draw(data) {
 function drawAttention(sentences) {
   const shown = sentences.length > 5 ? sentences.slice(0, 4) : sentences;
   put("attention", sentences.length ? el("div", { class: "attention" },
-    el("b", {}, sentences.length === 1 ? "One cluster needs attention" : `${sentences.length} clusters need attention`),
+    el("b", {}, "Needs attention"),
     el("ul", {}, shown.map((sentence) => el("li", {}, sentence)),
       shown.length < sentences.length && el("li", {}, `and ${sentences.length - shown.length} more`))) : []);
 }

@@ -70,7 +70,7 @@ function paintLife(root, width, job, most) {
     `${index ? "L" : "M"}${sx(point[0] / size)} ${sy(point[which])}L${sx(until)} ${sy(point[which])}`).join("");
   if (spans.length) {
     root.append(svg("path", { class: "area c0", d: `${steps(1)}L${sx(end)} ${sy(0)}L${sx(first)} ${sy(0)}Z` }),
-      svg("path", { class: "line c0", d: steps(1) }), svg("path", { class: "line c1", d: steps(2) }));
+      svg("path", { class: "line broad c0", d: steps(1) }), svg("path", { class: "line narrow c1", d: steps(2) }));
   }
   const marks = spans.map(([[at, workers, ps], until]) => ({
     x: (sx(at / size) + sx(until)) / 2, y: sy(workers),

@@ -4,7 +4,7 @@ const FEW_VERSIONS = 10;
 let allVersions = false;
 
 function drawVersions(data) {
-  const { versions, versions_left_out: leftOut } = data;
+  const { versions, versions_left_out: leftOut, learner } = data;
   show("versions-wide", versions.length > 0);
   put("versions-empty", versions.length ? [] : empty("No version has been published yet."));
   const scored = versions.some((row) => row.score !== null);
@@ -13,7 +13,9 @@ function drawVersions(data) {
     el("th", { scope: "col", class: index ? (["Contributors", "Assigned to", "Digest"].includes(heading) ? "text" : null) : "first" }, heading))));
   const shown = allVersions ? versions : versions.slice(0, FEW_VERSIONS);
   put("versions-rows", shown.map((row) => versionRow(row, scored)));
-  put("versions-note", leftOut ? `${counted(leftOut, "older version")} left out; policyctl version list shows all.` : "");
+  const parts = Object.entries(learner.disk_bytes).map(([part, bytes]) => `${part} ${size(bytes)}`);
+  put("versions-note", leftOut ? `${counted(leftOut, "older version")} left out; policyctl version list shows all. ` : "",
+    parts.length ? `The learner keeps on disk: ${parts.join(", ")}.` : "");
   more("versions-more", versions.length - shown.length, "version", () => { allVersions = true; drawVersions(data); });
 }
 
@@ -26,6 +28,6 @@ function versionRow(row, scored) {
     cell(row.updates ? digits(row.staleness_p50) : "–"),
     el("td", { class: "text" }, contributors ? shares(row.contributions, 3) : "first policy"),
     el("td", { class: "text" }, row.assigned.length > 3 ? counted(row.assigned.length, "cluster") : row.assigned.join(", ") || "–"),
-    cell(moment(row.created_unix_seconds)), cell(`${digits(row.size_bytes / 1e6)} MB`),
+    cell(moment(row.created_unix_seconds)), cell(size(row.size_bytes)),
     el("td", { class: "text short" }, el("code", { title: row.digest }, row.digest.slice(0, 12))));
 }

@@ -32,6 +32,12 @@ function changed(ratio) {
 const moment = (unixSeconds) => new Date(1000 * unixSeconds).toISOString().slice(0, 16).replace("T", " ");
 const clock = (unixSeconds) => new Date(1000 * unixSeconds).toISOString().slice(11, 19);
 
+// Bytes as people say them, in powers of a thousand.
+function size(bytes) {
+  const [name, unit] = [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]].find(([, least]) => bytes >= least) ?? ["B", 1];
+  return `${digits(bytes / unit).replace(/\.0$/, "")} ${name}`;
+}
+
 const counted = (number, noun) => `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
 
 // "north 12, south 9 and 3 more", largest first.
