@@ -16,7 +16,7 @@ from policy_net.exchange.generated import fleet_pb2
 _ANSWER_SECONDS = 5.0
 """A learner that is busy for longer is said not to answer; the page asks again by itself."""
 _FRESH_SECONDS = 1.0
-"""Within this everybody gets the same answer, however many pages are open."""
+"""Within this everybody gets the same answer, also that there is none, however many pages are open."""
 
 
 class LiveReport:
@@ -31,30 +31,33 @@ class LiveReport:
         report: Callable[[], Awaitable[fleet_pb2.GetReportReply]],
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float] = time.monotonic,
+        patience_seconds: float = _ANSWER_SECONDS,
     ) -> None:
         self._report = report
         self._loop = loop
         self._clock = clock
         self._lock = threading.Lock()
-        self._data = b""
-        self._data_seconds = -float("inf")
+        self._patience_seconds = patience_seconds
+        self._data: bytes | None = None
+        self._asked_seconds = -float("inf")
         self.page = live_page().encode()
         self.policy = live_policy()
 
     def data(self) -> bytes | None:
         """The content as JSON; None if the learner does not answer in time."""
         with self._lock:
-            if self._clock() - self._data_seconds < _FRESH_SECONDS:
-                return self._data
-            asked = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
-            try:
-                reply = asked.result(_ANSWER_SECONDS)
-            except (TimeoutError, CancelledError, LearnerError):
-                asked.cancel()
-                return None  # busy, or about to end; whoever asks is told so and asks again
-            self._data = as_json(report_content(reply)).encode()
-            self._data_seconds = self._clock()
+            if self._clock() - self._asked_seconds >= _FRESH_SECONDS:
+                self._data = self._work_out()
+                self._asked_seconds = self._clock()
             return self._data
+
+    def _work_out(self) -> bytes | None:
+        asked = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
+        try:
+            return as_json(report_content(asked.result(self._patience_seconds))).encode()
+        except (TimeoutError, CancelledError, LearnerError):
+            asked.cancel()
+            return None  # busy, or about to end; whoever asks is told so and asks again
 
     async def _ask(self) -> fleet_pb2.GetReportReply:
         return await self._report()
