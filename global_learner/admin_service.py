@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 
 from global_learner.calls import Context, answered
-from global_learner.enrollment.known import ClusterIdentity
+from global_learner.enrollment.messages import identity_message
 from global_learner.enrollment.registrar import Registrar
 from global_learner.fleet import ClusterEntry
 from global_learner.identity import Identity
-from global_learner.registry.registry import VersionCard
 from global_learner.service import FleetLearner
 from global_learner.telemetry import Telemetry
+from global_learner.version_messages import version_message
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 
 
@@ -40,14 +40,14 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     ) -> fleet_pb2.ListVersionsReply:
         """All cards, oldest first."""
         self._identity.administrator(context.auth_context())
-        return fleet_pb2.ListVersionsReply(versions=[_card(card) for card in await self._learner.versions()])
+        return fleet_pb2.ListVersionsReply(versions=[version_message(card) for card in await self._learner.versions()])
 
     @answered
     async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, context: Context) -> fleet_pb2.ShowVersionReply:
         """One card and its spec."""
         self._identity.administrator(context.auth_context())
         card, spec = await self._learner.version(request.version)
-        return fleet_pb2.ShowVersionReply(card=_card(card), spec_json=spec.to_json())
+        return fleet_pb2.ShowVersionReply(card=version_message(card), spec_json=spec.to_json())
 
     @answered
     async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
@@ -82,9 +82,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.GetReportReply(
             made_unix_seconds=self._wall_clock(),
             fleet=await self._fleet(with_jobs=True),
-            versions=[_card(card) for card in await self._learner.versions()],
+            versions=[version_message(card) for card in await self._learner.versions()],
             enrolls=enrolls,
-            identities=[_identity(entry) for entry in await self._registrar.clusters()] if enrolls else [],
+            identities=[identity_message(entry) for entry in await self._registrar.clusters()] if enrolls else [],
             staleness=[
                 fleet_pb2.StalenessCounts(cluster=cluster, updates=counts) for cluster, counts in staleness.items()
             ],
@@ -111,7 +111,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         """Who may call, who might, who may no longer."""
         self._identity.administrator(context.auth_context())
         clusters = await self._registrar.clusters()
-        return fleet_pb2.ListClustersReply(clusters=[_identity(entry) for entry in clusters])
+        return fleet_pb2.ListClustersReply(clusters=[identity_message(entry) for entry in clusters])
 
     @answered
     async def RevokeCluster(
@@ -149,29 +149,3 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         if not with_jobs and view.HasField("status"):
             view.status.ClearField("job_timelines")
         return view
-
-
-def _identity(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:
-    return fleet_pb2.ClusterIdentity(
-        cluster=entry.cluster,
-        state=entry.state.value,
-        issued_unix_seconds=entry.issued_unix_seconds,
-        expires_unix_seconds=entry.expires_unix_seconds,
-        fingerprint=entry.fingerprint,
-        revoked_unix_seconds=entry.revoked_unix_seconds,
-    )
-
-
-def _card(card: VersionCard) -> fleet_pb2.VersionCard:
-    return fleet_pb2.VersionCard(
-        version=card.version,
-        head_step=card.head_step,
-        parent=card.parent,
-        digest=card.digest,
-        created_unix_seconds=card.created_unix_seconds,
-        size_bytes=card.size_bytes,
-        updates=card.updates,
-        contributions=card.contributions,
-        staleness_p50=card.staleness_p50,
-        spec_digest=card.spec_digest,
-    )

@@ -36,7 +36,7 @@ def _life(job: JobTimeline) -> dict[str, Any]:
     ]
     return job_life(
         cluster=job.cluster,
-        name=f"job {job.job_id}, replayed",
+        name=f"{job.job_id}, replayed",
         job_type=job.job_type,
         held=held[:-1],
         seconds=held[-1][0],

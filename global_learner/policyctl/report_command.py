@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -26,12 +27,17 @@ from global_learner.policyctl.options import (
 from global_learner.policyctl.views import Facts
 from global_learner.report.content import report_content
 from global_learner.report.files import write_page
+from global_learner.report.offline import report_of_files
 
 
 def write_report(
     out: Annotated[Path, typer.Option("--out", help="The folder for index.html; made if it is not there.")] = Path(
         "report"
     ),
+    state_dir: Annotated[
+        Path | None,
+        typer.Option("--state-dir", help="Read the files of a learner that has ended; nothing is known of jobs then."),
+    ] = None,
     learner: Address = LEARNER,
     output: OutputOption = Output.TABLE,
     timeout: Timeout = TIMEOUT_SECONDS,
@@ -42,8 +48,11 @@ def write_report(
 ) -> None:
     """Write the fleet's report: one page that needs nothing else, to open in a browser, print or pass on."""
     del debug  # The error boundary looks for the flag itself.
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
-        content = report_content(client.report())
+    if state_dir is not None:
+        content = report_content(report_of_files(state_dir, time.time()))
+    else:
+        with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+            content = report_content(client.report())
     page = write_page(content, out)
     facts: Facts = {
         "page": str(page),

@@ -13,13 +13,22 @@ LOST_SECONDS = 60.0
 
 
 def cluster_rows(
-    views: Sequence[fleet_pb2.ClusterView], identities: Sequence[fleet_pb2.ClusterIdentity], now: float
+    views: Sequence[fleet_pb2.ClusterView],
+    identities: Sequence[fleet_pb2.ClusterIdentity],
+    now: float,
+    ended: bool = False,
 ) -> list[dict[str, Any]]:
-    """All clusters by name, also those that were invited and never came."""
+    """All clusters by name, also those that were invited and never came.
+
+    Args:
+        now: Unix seconds.
+        ended: the learner is no longer there to hear anybody.
+    """
     standings = {identity.cluster: identity.state for identity in identities}
     present = {view.cluster: view for view in views}
     names = sorted(present.keys() | standings.keys())
-    return [_row(present.get(name) or fleet_pb2.ClusterView(cluster=name), standings.get(name), now) for name in names]
+    unheard = fleet_pb2.ClusterView
+    return [_row(present.get(name) or unheard(cluster=name), standings.get(name), now, ended) for name in names]
 
 
 def attention(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -27,7 +36,7 @@ def attention(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{row['cluster']}: {row['state']['detail']}" for row in rows if row["state"]["tone"] == "bad"]
 
 
-def _row(view: fleet_pb2.ClusterView, standing: str | None, now: float) -> dict[str, Any]:
+def _row(view: fleet_pb2.ClusterView, standing: str | None, now: float, ended: bool) -> dict[str, Any]:
     status = view.status
     registered = view.incarnation > 0
     heard = registered and view.seconds_since_heard >= 0.0
@@ -35,7 +44,7 @@ def _row(view: fleet_pb2.ClusterView, standing: str | None, now: float) -> dict[
         "cluster": view.cluster,
         "identity": standing,
         "registered": registered,
-        "state": _state(view, standing, now),
+        "state": _state(view, standing, now, ended),
         "seconds_since_heard": view.seconds_since_heard if heard else None,
         "assigned_version": view.assigned_version,
         "acting_version": status.acting_version,
@@ -55,7 +64,7 @@ def _row(view: fleet_pb2.ClusterView, standing: str | None, now: float) -> dict[
     }
 
 
-def _state(view: fleet_pb2.ClusterView, standing: str | None, now: float) -> dict[str, str]:
+def _state(view: fleet_pb2.ClusterView, standing: str | None, now: float, ended: bool) -> dict[str, str]:
     """A word, how much it matters (good, idle or bad), and a sentence; the first that holds."""
     until, silent, came = view.quarantined_until_unix_seconds, view.seconds_since_heard, view.incarnation > 0
     states = (
@@ -65,6 +74,7 @@ def _state(view: fleet_pb2.ClusterView, standing: str | None, now: float) -> dic
         (not came, "expired", "bad", "its token or certificate ran out; enroll it again"),
         (until > now, "quarantined", "bad", f"its updates are not looked at for {silence(until - now)} more"),
         (view.status.finished, "finished", "idle", "all its jobs are done"),
+        (ended, "not known", "idle", "the learner has ended"),
         (silent < 0.0, "not heard", "bad", "not heard since the learner started"),
         (silent > LOST_SECONDS, "lost", "bad", f"not heard for {silence(silent)}"),
         (standing == "expired", "expired", "bad", "its certificate ran out; enroll it again"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from global_learner.report.clusters import attention, cluster_rows
 from global_learner.report.completion import completion_times
-from global_learner.report.headline import headline
+from global_learner.report.headline import ENDED, headline
 from global_learner.report.histogram import staleness_histogram
 from global_learner.report.interventions import interventions
 from global_learner.report.jobs import told_jobs
@@ -35,11 +35,11 @@ def report_content(
         every_update: staleness of all applied updates where it is known; else the latest ones of `report`.
     """
     fleet = report.fleet
-    rows = cluster_rows(fleet.clusters, report.identities, report.made_unix_seconds)
+    rows = cluster_rows(fleet.clusters, report.identities, report.made_unix_seconds, report.ended)
     versions, versions_left_out = version_rows(report.versions, fleet.clusters)
     return {
         "made_unix_seconds": report.made_unix_seconds,
-        "headline": headline(fleet.clusters, replays).to_json(),
+        "headline": (ENDED if report.ended else headline(fleet.clusters, replays)).to_json(),
         "attention": [*([f"the learner: {fleet.disk_full}"] if fleet.disk_full else []), *attention(rows)],
         "learner": {
             "head_step": fleet.head_step,

@@ -30,6 +30,13 @@ class Headline:
         return {"text": self.text, "note": self.note}
 
 
+ENDED = Headline(
+    "The learner of this fleet has ended",
+    "This is what its files hold: versions, updates and who contributed. What clusters told of their jobs, and so what"
+    " was saved, went with it; the report of a running learner has it.",
+)
+
+
 def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> Headline:
     """The most telling figure that is known: replays on the same jobs, else what the clusters say of their jobs."""
     if replays is not None and replays.jct_seconds:

@@ -77,3 +77,31 @@ def test_a_report_that_cannot_be_had_or_written_is_one_line(tmp_path: Path) -> N
         assert "name another folder with --out" in full.stderr
     finally:
         fleet.close()
+
+
+def test_of_a_learner_that_has_ended_its_files_are_read(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    try:
+        learner = fleet.start_learner()
+        agent = fleet.start_agent("alpha", **fleet.learning())
+        assert agent.ended() == 0
+        state_dir = ("--state-dir", str(tmp_path / "learner"))
+        held = write(fleet, *state_dir)
+        assert (held.returncode, len(held.stderr.splitlines())) == (2, 1)
+        assert "leave --state-dir out" in held.stderr
+        assert learner.stop() == 0
+        done = write(fleet, *state_dir)
+        assert done.returncode == 0, done.stderr
+        content = content_of(tmp_path / "out/index.html")
+        assert content["headline"]["text"] == "The learner of this fleet has ended"
+        assert content["attention"] == []
+        (row,) = content["clusters"]
+        assert (row["state"]["word"], row["jobs_done"]) == ("not known", 0)
+        assert row["updates_accepted"] == fleet.summary("alpha")["updates"]["acknowledged"] > 0
+        assert content["learner"]["head_step"] == row["updates_accepted"]
+        assert content["staleness"]["total"] == min(row["updates_accepted"], 256)
+        nothing = write(fleet, "--state-dir", str(tmp_path))
+        assert (nothing.returncode, len(nothing.stderr.splitlines())) == (2, 1)
+        assert "no learner's state directory" in nothing.stderr
+    finally:
+        fleet.close()

@@ -17,6 +17,7 @@ function drawFleet(data) {
   const sorted = [...clusters].sort((one, other) => urgent(one) - urgent(other) || (one.cluster < other.cluster ? -1 : 1));
   const shown = allClusters ? sorted : sorted.slice(0, FEW_CLUSTERS);
   put("fleet-rows", shown.map((row) => fleetRow(row, enrolls, baselines)));
+  put("fleet-note", baselines ? "Times are of the jobs completed so far, while versions came and went; the baseline is simulated on the same jobs." : "");
   more("fleet-more", sorted.length - shown.length, "cluster", () => { allClusters = true; drawFleet(data); });
 }
 

@@ -503,20 +503,22 @@ class GetReportRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetReportReply(_message.Message):
-    __slots__ = ("made_unix_seconds", "fleet", "versions", "enrolls", "identities", "staleness")
+    __slots__ = ("made_unix_seconds", "fleet", "versions", "enrolls", "identities", "staleness", "ended")
     MADE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FLEET_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     ENROLLS_FIELD_NUMBER: _ClassVar[int]
     IDENTITIES_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     made_unix_seconds: float
     fleet: GetFleetReply
     versions: _containers.RepeatedCompositeFieldContainer[VersionCard]
     enrolls: bool
     identities: _containers.RepeatedCompositeFieldContainer[ClusterIdentity]
     staleness: _containers.RepeatedCompositeFieldContainer[StalenessCounts]
-    def __init__(self, made_unix_seconds: _Optional[float] = ..., fleet: _Optional[_Union[GetFleetReply, _Mapping]] = ..., versions: _Optional[_Iterable[_Union[VersionCard, _Mapping]]] = ..., enrolls: _Optional[bool] = ..., identities: _Optional[_Iterable[_Union[ClusterIdentity, _Mapping]]] = ..., staleness: _Optional[_Iterable[_Union[StalenessCounts, _Mapping]]] = ...) -> None: ...
+    ended: bool
+    def __init__(self, made_unix_seconds: _Optional[float] = ..., fleet: _Optional[_Union[GetFleetReply, _Mapping]] = ..., versions: _Optional[_Iterable[_Union[VersionCard, _Mapping]]] = ..., enrolls: _Optional[bool] = ..., identities: _Optional[_Iterable[_Union[ClusterIdentity, _Mapping]]] = ..., staleness: _Optional[_Iterable[_Union[StalenessCounts, _Mapping]]] = ..., ended: _Optional[bool] = ...) -> None: ...
 
 class EnrollRequest(_message.Message):
     __slots__ = ("cluster", "token", "signing_request")

@@ -1,0 +1,87 @@
+"""The report of a learner that has ended, from its state directory: all but what clusters said of themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from global_learner.enrollment.book import IdentityBook
+from global_learner.enrollment.messages import identity_message
+from global_learner.enrollment.opening import ADMINISTRATOR_FILE, FOLDER
+from global_learner.errors import BadConfig, StateUnusable
+from global_learner.fleet import ClusterEntry, Fleet
+from global_learner.ledger import Ledger
+from global_learner.registry.registry import Registry
+from global_learner.settings import IngestSettings
+from global_learner.snapshot import read_newest_snapshot
+from global_learner.state_dir import StateDir
+from global_learner.version_messages import version_message
+from policy_net.exchange.generated import fleet_pb2
+
+
+def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
+    """What the learner would have told, as of its last snapshot.
+
+    Raises:
+        BadConfig: no learner's state directory.
+        StateUnusable: a learner holds it, or it is damaged.
+    """
+    if not (state_dir / "registry.sqlite").is_file():
+        raise BadConfig(f"{state_dir}: no learner's state directory; name the state_dir of its configuration")
+    with _held(state_dir) as state, contextlib.closing(Registry(state.path)) as registry:
+        cards = registry.versions()
+        snapshot = read_newest_snapshot(state.snapshots, cards[0].spec_digest) if cards else None
+        window = IngestSettings().active_window_updates
+        ledger = Ledger(window) if snapshot is None else Ledger.from_json(snapshot.ledger, window)
+        fleet: Fleet[fleet_pb2.ClusterStatus] = Fleet(
+            registry.registrations(), {} if snapshot is None else snapshot.counters, lambda: 0.0
+        )
+        identities = _identities(state.path / FOLDER, now)
+    return fleet_pb2.GetReportReply(
+        made_unix_seconds=now,
+        ended=True,
+        fleet=fleet_pb2.GetFleetReply(
+            head_step=0 if snapshot is None else snapshot.state.step,
+            updates_accepted=ledger.accepted,
+            updates_rejected=fleet.rejections,
+            staleness_p50=ledger.staleness_p50,
+            clusters=[_view(entry, ledger) for entry in fleet.entries()],
+            latest_version=cards[-1].version if cards else 0,
+        ),
+        versions=[version_message(card) for card in cards],
+        enrolls=identities is not None,
+        identities=identities or [],
+        staleness=[
+            fleet_pb2.StalenessCounts(cluster=cluster, updates=counts)
+            for cluster, counts in ledger.recent_staleness().items()
+        ],
+    )
+
+
+def _held(state_dir: Path) -> StateDir:
+    try:
+        return StateDir(state_dir)
+    except StateUnusable as error:
+        raise StateUnusable(f"{error}. Of a learner that runs, ask for the report: leave --state-dir out") from error
+
+
+def _identities(folder: Path, now: float) -> list[fleet_pb2.ClusterIdentity] | None:
+    """Every cluster's standing; None where the learner signed no certificates."""
+    if not (folder / ADMINISTRATOR_FILE).is_file():
+        return None
+    with contextlib.closing(IdentityBook(folder)) as book:
+        return [identity_message(entry) for entry in book.clusters(now)]
+
+
+def _view(entry: ClusterEntry[fleet_pb2.ClusterStatus], ledger: Ledger) -> fleet_pb2.ClusterView:
+    record = ledger.clusters.get(entry.cluster)
+    return fleet_pb2.ClusterView(
+        cluster=entry.cluster,
+        incarnation=entry.incarnation,
+        seconds_since_heard=-1.0,
+        updates_accepted=record.accepted if record else 0,
+        updates_duplicate=entry.duplicates,
+        updates_rejected=dict(entry.rejected),
+        last_staleness=record.last_staleness if record else 0,
+        assigned_version=entry.assigned_version,
+    )

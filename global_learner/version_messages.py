@@ -1,0 +1,22 @@
+"""A version's card as it goes over the wire."""
+
+from __future__ import annotations
+
+from global_learner.registry.registry import VersionCard
+from policy_net.exchange.generated import fleet_pb2
+
+
+def version_message(card: VersionCard) -> fleet_pb2.VersionCard:
+    """The card's message, field by field."""
+    return fleet_pb2.VersionCard(
+        version=card.version,
+        head_step=card.head_step,
+        parent=card.parent,
+        digest=card.digest,
+        created_unix_seconds=card.created_unix_seconds,
+        size_bytes=card.size_bytes,
+        updates=card.updates,
+        contributions=card.contributions,
+        staleness_p50=card.staleness_p50,
+        spec_digest=card.spec_digest,
+    )
