@@ -16,11 +16,12 @@ from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.set_spec import SET, SetSpec
-from policy_net.exchange.spec import PolicySpec, Weights, weights_to_bytes
+from policy_net.exchange.spec import PolicySpec, Weights, WeightSpec, weights_to_bytes
+from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.exploration import JobAwareExploration
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.set_policy.default import DEFAULT_SET_FILE, set_policy_of
+from policy_net.set_policy.default import DEFAULT_SET_FILE
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.beliefs import Beliefs
 
@@ -51,9 +52,14 @@ class Candidate:
 
     policy: SchedulerPolicy
     identity: Identity
-    spec: PolicySpec | None = None
+    spec: WeightSpec | None = None
     weights: Weights | None = None
     file: bytes | None = None
+
+    @property
+    def spec_to_register(self) -> str:
+        """Digest of the spec that a learner must have; empty for what was chosen by name, and goes with any learner."""
+        return "" if self.spec is None or self.identity.name == SET else self.spec.digest
 
     @property
     def beliefs(self) -> Beliefs | None:
@@ -66,6 +72,7 @@ class CandidateFactory:
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
+        self._priors: tuple[SpeedStatistic, ...] = ()
 
     def from_name_or_file(self, name_or_path: str) -> Candidate:
         """A registered scheduler or a policy file.
@@ -90,16 +97,35 @@ class CandidateFactory:
         content = parse_policy_file(data, identity.name)
         identity = replace(identity, digest=digest_of(data))
         if isinstance(content.spec, SetSpec):
-            # It schedules, and learns its beliefs here; the learner does not train such policies yet, hence no spec.
-            return Candidate(set_policy_of(content, identity.name), identity, file=data)
-        return replace(self._learned(content.network_spec, content.weights, identity), file=data)
+            self._priors = content.priors
+            return replace(self._set(content.spec, content.weights, content.priors, identity), file=data)
+        return replace(self._learned(content.spec, content.weights, identity), file=data)
 
-    def from_head(self, spec: PolicySpec, weights: Weights, step: int) -> Candidate:
-        """The learner's head at a step."""
+    def from_head(self, spec: WeightSpec, weights: Weights, step: int) -> Candidate:
+        """The learner's head at a step; what it believes of speeds is what the last policy file said."""
         digest = sha256(weights_to_bytes(weights)).hexdigest()
-        return self._learned(spec, weights, Identity(f"head-{step}", head_step=step, digest=digest))
+        identity = Identity(f"head-{step}", head_step=step, digest=digest)
+        if isinstance(spec, SetSpec):
+            return self._set(spec, weights, self._priors, identity)
+        return self._learned(spec, weights, identity)
 
-    def _learned(self, spec: PolicySpec, weights: Weights, identity: Identity) -> Candidate:
+    def _set(
+        self, spec: WeightSpec, weights: Weights, priors: tuple[SpeedStatistic, ...], identity: Identity
+    ) -> Candidate:
+        assert isinstance(spec, SetSpec)  # noqa: S101  (every caller has looked; narrows the type)
+        policy = SetPolicy(
+            spec,
+            weights,
+            priors,
+            seed=self._settings.seed,
+            greedy=ActingMode(self._settings.mode) is ActingMode.GREEDY,
+            exploration=self._settings.exploration,
+            label=identity.name,
+        )
+        return Candidate(policy, identity, spec, weights)
+
+    def _learned(self, spec: WeightSpec, weights: Weights, identity: Identity) -> Candidate:
+        assert isinstance(spec, PolicySpec)  # noqa: S101  (the other kind that there is)
         explorer = JobAwareExploration(self._settings.exploration) if self._settings.exploration > 0 else None
         policy = LearnedPolicy(
             spec,
@@ -138,9 +164,8 @@ class Office:
         with self._lock:
             successor, self._successor = self._successor, None
         if successor is not None:
-            inherited = self._holder.beliefs
-            if inherited is not None and successor.beliefs is not None:
-                successor.beliefs.restore(inherited.snapshot())  # what this cluster has seen outlives a version
+            if isinstance(self._holder.policy, SetPolicy) and isinstance(successor.policy, SetPolicy):
+                successor.policy.inherit(self._holder.policy)  # what this cluster has seen outlives a version
             self._holder = successor
         number_decision(self._holder.policy, number)
         return self._holder, successor is not None
@@ -148,6 +173,6 @@ class Office:
 
 def number_decision(policy: SchedulerPolicy, number: int) -> None:
     """Let a policy draw the random numbers of this decision next."""
-    if isinstance(policy, LearnedPolicy):
+    if isinstance(policy, LearnedPolicy | SetPolicy):
         policy.decision_index = number
         policy.inference_seconds.clear()  # or it would grow for as long as the agent lives

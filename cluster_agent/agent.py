@@ -35,7 +35,7 @@ from cluster_agent.summary import TrainingCounts, write_summary
 from cluster_agent.telemetry import Telemetry
 from cluster_agent.trainer import OnHead, Trainer
 from policy_net.domain import PolicyContext
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import WeightSpec
 from policy_net.policy import build_policy
 from policy_net.throughput.parametric import OnlineFit
 
@@ -168,8 +168,8 @@ class Agent:
             self._settings.state_dir / "identity",
         )
         self._telemetry.certificate_expiry.set_function(lambda: client.certificate_expires)
-        spec = None if first is None else first.spec
-        return client, Session(client, "" if spec is None else spec.digest, self._backend.job_types)
+        spec_digest = "" if first is None else first.spec_to_register
+        return client, Session(client, spec_digest, self._backend.job_types)
 
     def _fetch_first(self, learner: LearnerSettings, client: LearnerClient, session: Session) -> Candidate:
         return fetched_policy(
@@ -221,7 +221,7 @@ class Agent:
         )
         return _Fleet(client, link, trainer, rounds)
 
-    def _put_head_forward(self, head: Head, spec: PolicySpec) -> None:
+    def _put_head_forward(self, head: Head, spec: WeightSpec) -> None:
         self._office.propose(self._factory.from_head(spec, head.weights, head.step))
 
     def _backoff(self, learner: LearnerSettings, thread: int) -> Backoff:

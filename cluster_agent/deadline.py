@@ -15,20 +15,19 @@ from typing import Protocol, runtime_checkable
 
 from cluster_agent.guard import Proposal
 from policy_net.domain import ClusterState, Decision, Trigger
-from policy_net.learned import DecisionSamples
-from policy_net.policy import SchedulerPolicy
+from policy_net.policy import Samples, SchedulerPolicy
 
 
 @runtime_checkable
 class RecordingPolicy(SchedulerPolicy, Protocol):
     """A policy that can say what its choices were."""
 
-    def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, DecisionSamples]:
+    def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples]:
         """Decide, and keep what a learner needs of every choice."""
         ...
 
 
-_Answer = Future[tuple[Decision, DecisionSamples | None]]
+_Answer = Future[tuple[Decision, Samples | None]]
 _Question = tuple[SchedulerPolicy, ClusterState, Trigger, _Answer]
 
 
@@ -81,9 +80,7 @@ def _think(questions: queue.SimpleQueue[_Question | None]) -> None:
             answer.set_exception(error)
 
 
-def decide_recorded(
-    policy: SchedulerPolicy, state: ClusterState, trigger: Trigger
-) -> tuple[Decision, DecisionSamples | None]:
+def decide_recorded(policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples | None]:
     """A policy's decision, and its choices if it can say what they were."""
     if isinstance(policy, RecordingPolicy):
         return policy.decide_recorded(state, trigger)

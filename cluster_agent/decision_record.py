@@ -18,7 +18,7 @@ from typing import Any
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.log_lines import CHECKPOINT_START, DECISION_START, sealed
 from policy_net.exchange.state_codec import canonical_json, encode_decision, encode_progress, encode_state
-from policy_net.learned import DecisionSamples
+from policy_net.policy import Samples
 
 LOG_FORMAT = 2
 """Raised whenever the meaning of a line changes; the first had no checkpoints."""
@@ -108,7 +108,7 @@ class DecisionRecord:
     mode: str
     exploration: float
     decision: Decision
-    samples: DecisionSamples | None
+    samples: Samples | None
     interventions: tuple[str, ...]
     decide_seconds: float
     previous_reward: float | None
@@ -145,7 +145,7 @@ class DecisionRecord:
         return sealed(f"{DECISION_START}{state},{canonical_json(rest)[1:]}")
 
 
-def encode_samples(samples: DecisionSamples | None) -> dict[str, object]:
+def encode_samples(samples: Samples | None) -> dict[str, object]:
     """A decision's choices and their probabilities, as JSON values."""
     if samples is None:
         return {"actions": None, "behaviour": None}

@@ -16,12 +16,13 @@ from cluster_agent.settings import Acting, PolicySettings
 from cluster_agent.state_files import write_bytes
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.spec import WeightSpec
 
 _KEPT = re.compile(r"^v(\d+)\.safetensors$")
 
 
-def checked_candidate(fetched: FetchedPolicy, spec: PolicySpec, factory: CandidateFactory) -> Candidate:
+def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: CandidateFactory) -> Candidate:
     """A fetched version, ready to act.
 
     Raises:
@@ -125,6 +126,9 @@ def _fetch(
 ) -> Candidate:
     registration = session.registered()
     if settings.acting is Acting.HEAD:
+        if isinstance(registration.spec, SetSpec) and registration.assigned_version:
+            # The head is weights alone; what is believed of speeds at first stands in the version's file.
+            checked_candidate(learner.fetch_policy(registration.assigned_version), registration.spec, factory)
         head = learner.pull_head(registration, None)
         if head is None:
             raise LearnerRefused("PullHead: the learner sent no head")

@@ -17,7 +17,7 @@ from cluster_agent.first_policy import KeptVersion, checked_candidate
 from cluster_agent.learner import AgentStatus, Learner
 from cluster_agent.session import Session
 from cluster_agent.telemetry import Telemetry
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
 
@@ -107,7 +107,7 @@ class FleetLink:
                 self._head_step = head.step
                 self._office.propose(self._factory.from_head(registration.spec, head.weights, head.step))
 
-    def _consider(self, version: int, spec: PolicySpec) -> None:
+    def _consider(self, version: int, spec: WeightSpec) -> None:
         """Fetch, check and put forward an assigned version that is not in office yet."""
         if version in (0, self._version):
             return

@@ -14,12 +14,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-import numpy as np
-
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, JobKind, Resources, Trigger
-from policy_net.learned import DecisionSamples
 from policy_net.placement.capacity import open_capacity
-from policy_net.policy import SchedulerPolicy
+from policy_net.policy import Samples, SchedulerPolicy
 
 
 class Intervention(StrEnum):
@@ -45,7 +42,7 @@ class Proposal:
     """
 
     decision: Decision | None
-    samples: DecisionSamples | None
+    samples: Samples | None
     seconds: float
     error: Exception | None = None
     asked: bool = True
@@ -62,7 +59,7 @@ class GuardedDecision:
     """
 
     decision: Decision
-    samples: DecisionSamples | None
+    samples: Samples | None
     interventions: tuple[Intervention, ...]
     decide_seconds: float
     detail: str = ""
@@ -132,7 +129,7 @@ class Guard:
         if proposal.error is not None:
             return Intervention.EXCEPTION, f"{type(proposal.error).__name__}: {proposal.error}"
         samples = proposal.samples
-        if samples is not None and not _finite(samples):
+        if samples is not None and not samples.finite:
             return Intervention.NOT_FINITE, "a feature or a behaviour probability is not finite"
         if proposal.decision is None or not _well_formed(proposal.decision):
             return Intervention.MALFORMED, "task counts must be whole numbers of at least 0"
@@ -219,7 +216,3 @@ def _well_formed(decision: Decision) -> bool:
         for grant in decision.allocation.values()
         for count in (grant.workers, grant.ps)
     )
-
-
-def _finite(samples: DecisionSamples) -> bool:
-    return bool(np.isfinite(samples.behaviour_M).all() and np.isfinite(samples.features_MF).all())

@@ -11,7 +11,7 @@ from typing import Protocol
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.job_timelines import JobTimeline
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
-from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.spec import Weights, WeightSpec
 
 
 class PushOutcome(StrEnum):
@@ -34,7 +34,7 @@ class Registration:
     """
 
     incarnation: int
-    spec: PolicySpec
+    spec: WeightSpec
     head_step: int
     assigned_version: int
     learning: bool
@@ -111,7 +111,7 @@ class Learner(Protocol):
         """The head; None if it is still the one of `have_step`."""
         ...
 
-    def push(self, update: GradientUpdate, spec: PolicySpec) -> PushAnswer:
+    def push(self, update: GradientUpdate, spec: WeightSpec) -> PushAnswer:
         """Offer an update; offering the same one again is safe."""
         ...
 

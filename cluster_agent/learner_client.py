@@ -28,7 +28,9 @@ from cluster_agent.wire import Wire
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
-from policy_net.exchange.spec import PolicySpec, weights_from_bytes, weights_to_bytes
+from policy_net.exchange.policy_file import spec_from_json
+from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import WeightSpec, weights_from_bytes, weights_to_bytes
 from policy_net.exchange.wire import reply_request, task_of_round
 
 _FINAL = {
@@ -91,7 +93,7 @@ class LearnerClient:
         """See `Learner.register`."""
         request = fleet_pb2.RegisterRequest(cluster=self._cluster, spec_digest=spec_digest, job_types=job_types)
         reply = self._call("Register", self._wire.fleet().Register, request)
-        spec = _understood("Register", PolicySpec.from_json, reply.spec_json)
+        spec: Spec = _understood("Register", spec_from_json, reply.spec_json)
         if spec.digest != reply.spec_digest:
             raise LearnerRefused(f"Register: the learner's spec has digest {spec.digest}, it says {reply.spec_digest}")
         return Registration(
@@ -114,7 +116,7 @@ class LearnerClient:
             raise LearnerRefused(f"PullHead: the head is of spec {reply.spec_digest[:12]}, not {spec.digest[:12]}")
         return Head(reply.step, _understood("PullHead", weights_from_bytes, reply.weights, spec))
 
-    def push(self, update: GradientUpdate, spec: PolicySpec) -> PushAnswer:
+    def push(self, update: GradientUpdate, spec: WeightSpec) -> PushAnswer:
         """See `Learner.push`; asks for the head, since the next gradient will be computed at it."""
         request = fleet_pb2.PushRequest(
             cluster=self._cluster,

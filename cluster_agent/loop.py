@@ -26,8 +26,8 @@ from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Progress, Trigger
 from policy_net.errors import InvalidAllocation
-from policy_net.learned import DecisionSamples
 from policy_net.learning.replay import Experience
+from policy_net.policy import Samples
 
 _log = structlog.get_logger()
 
@@ -39,7 +39,7 @@ class Reward(Protocol):
     """Turns what happened into what is learned from; holds the beliefs."""
 
     def live_through(
-        self, state: ClusterState, progress: list[Progress], seconds: float, samples: DecisionSamples | None
+        self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
     ) -> tuple[float, Experience | None]:
         """The reward of an interval, and what can be learned from it; the beliefs have seen it afterwards."""
         ...

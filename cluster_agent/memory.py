@@ -14,9 +14,9 @@ from cluster_agent.errors import StateDamaged
 from cluster_agent.state_files import read_json, write_json
 from policy_net.domain import ClusterState, Progress
 from policy_net.errors import BadInput
-from policy_net.learned import DecisionSamples
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import RewardKind
+from policy_net.policy import Samples
 from policy_net.reward import paper_reward, slot_utility
 from policy_net.throughput.beliefs import Beliefs
 
@@ -76,7 +76,7 @@ class BelievedReward:
         self._beliefs = beliefs
 
     def live_through(
-        self, state: ClusterState, progress: list[Progress], seconds: float, samples: DecisionSamples | None
+        self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
     ) -> tuple[float, Experience | None]:
         """The reward of an interval, and what can be learned from it: nothing without samples.
 

@@ -17,7 +17,7 @@ from cluster_agent.learner import Learner
 from cluster_agent.session import Session
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.messages import RoundAnswer, RoundTask
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ class RoundLink:
         self,
         learner: Learner,
         session: Session,
-        answer: Callable[[RoundTask, PolicySpec], RoundAnswer],
+        answer: Callable[[RoundTask, WeightSpec], RoundAnswer],
         telemetry: Telemetry,
         backoff: Backoff,
     ) -> None:

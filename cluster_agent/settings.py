@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from cluster_agent.job_timelines import MOST_JOBS
 from policy_net.domain import CapacityMode
 from policy_net.learning.replay import REPLAY_SAMPLES
-from policy_net.learning.settings import ActorCriticSettings
+from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
 from policy_net.simulation.environment import PlacementStrategy
 from policy_net.simulation.job_kinds import JobKindChoice
 
@@ -170,7 +170,9 @@ class LearningSettings(_Section):
     enabled: bool = True
     """Whether this cluster's experience trains the policy; needs a learner."""
     actor_critic: ActorCriticSettings = ActorCriticSettings()
-    """The update itself: reward, segment, batch, entropy."""
+    """The update of a `dl2` policy: reward, segment, batch, entropy."""
+    residual: ResidualSettings = ResidualSettings()
+    """The update of a `set` policy: segment, credit, when it pauses."""
     update_every_decisions: int = Field(1, ge=1, le=10_000)
     """A gradient every so many decisions. Source: DL2 §4.3 (one update a slot)."""
     replay_samples: int = Field(REPLAY_SAMPLES, ge=1, le=10_000_000)

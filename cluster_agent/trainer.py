@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import structlog
@@ -24,12 +23,11 @@ from cluster_agent.settings import LearningSettings
 from cluster_agent.summary import TrainingCounts
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.messages import GradientUpdate
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import WeightSpec
 from policy_net.learning.credit import permute_rewards
+from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples
+from policy_net.learning.gradients import gradients_for, how_many_segments
 from policy_net.learning.replay import Experience, ExperienceReplay
-
-if TYPE_CHECKING:
-    from policy_net.learning.actor_critic import GradientComputer, GradientResult
 
 _log = structlog.get_logger()
 
@@ -39,7 +37,7 @@ _LOOK_UP_SECONDS = 0.2
 REGISTER_AGAIN = ("unknown-incarnation", "rounds-only")
 """The learner's words for a push that belongs to no registration it knows, or is not what it now asks for."""
 
-OnHead = Callable[[Head, PolicySpec], None]
+OnHead = Callable[[Head, WeightSpec], None]
 
 
 class Trainer:
@@ -57,7 +55,7 @@ class Trainer:
         queue: ExperienceQueue,
         settings: LearningSettings,
         cluster: str,
-        acting_spec: Callable[[], PolicySpec | None],
+        acting_spec: Callable[[], WeightSpec | None],
         telemetry: Telemetry,
         backoff: Backoff,
         clock: Callable[[], float],
@@ -75,9 +73,9 @@ class Trainer:
         self._on_head = on_head
         self._replay = self._empty_replay()
         self._replay_lock = threading.Lock()
-        self._shape: tuple[int, int] | None = None
+        self._form: Hashable = None
         self._random = np.random.default_rng((settings.seed, 1))
-        self._computer: tuple[str, GradientComputer] | None = None
+        self._computer: tuple[str, Gradients] | None = None
         self._incarnation = 0
         self._sequence = 0
         self._head: Head | None = None
@@ -140,20 +138,19 @@ class Trainer:
                 self._telemetry.queue_decisions.set(self._queue.waiting)
 
     def _remember(self, experience: Experience) -> None:
-        """Keep it for replay; the first one of another shape is of another spec, and makes the older ones useless."""
-        samples = experience.samples
-        shape = (samples.features_MF.shape[1], samples.masks_MA.shape[1])
+        """Keep it for replay; the first one of another form is of another spec, and makes the older ones useless."""
+        form = experience.samples.form
         with self._replay_lock:
-            if shape != self._shape:
-                self._shape = shape
+            if form != self._form:
+                self._form = form
                 self._replay = self._empty_replay()
             self._replay.add(experience)
 
-    def segments(self) -> list[list[Experience]]:
-        """A draw from what this cluster lived through; callable from any thread."""
-        actor_critic = self._settings.actor_critic
+    def segments(self, spec: WeightSpec) -> list[list[Experience]]:
+        """A draw from what this cluster lived through, for one update of such policies; callable from any thread."""
+        count, decisions = how_many_segments(spec, self._settings.actor_critic, self._settings.residual)
         with self._replay_lock:
-            return self._replay.segments(actor_critic.segments, actor_critic.segment_decisions)
+            return self._replay.segments(count, decisions)
 
     def _empty_replay(self) -> ExperienceReplay:
         return ExperienceReplay(self._settings.replay_samples, self._settings.seed)
@@ -194,7 +191,7 @@ class Trainer:
             self._incarnation = registration.incarnation
             self._sequence = 0
             self._head = None
-        segments = self.segments()
+        segments = self.segments(spec)
         if self._settings.permute_rewards:
             segments = [permute_rewards(segment, self._random) for segment in segments]
         head = self._fresh_head(registration)
@@ -270,7 +267,7 @@ class Trainer:
             raise LearnerRefused("PullHead: the learner calls the head unchanged before it ever sent one")
         return self._head
 
-    def _adopt(self, head: Head | None, spec: PolicySpec) -> None:
+    def _adopt(self, head: Head | None, spec: WeightSpec) -> None:
         if head is None:
             return
         changed = self._head is None or head.step != self._head.step
@@ -280,16 +277,12 @@ class Trainer:
             self._on_head(head, spec)
 
     def _gradient(
-        self, head: Head, segments: Sequence[Sequence[Experience]], spec: PolicySpec
+        self, head: Head, segments: Sequence[Sequence[Experience]], spec: WeightSpec
     ) -> GradientResult | None:
-        # torch takes a second to import and threads to run: only an agent that learns pays, and not the loop's thread.
-        import torch  # noqa: PLC0415
-
-        from policy_net.learning.actor_critic import GradientComputer, NotEnoughSamples  # noqa: PLC0415
-
+        settings = self._settings
         if self._computer is None or self._computer[0] != spec.digest:
-            torch.set_num_threads(1)  # agents and learner share a machine's cores; the nets are small
-            computer = GradientComputer(spec, self._settings.actor_critic, self._settings.seed)
+            # Here, in the trainer's thread: what it imports takes a second for some kinds.
+            computer = gradients_for(spec, settings.actor_critic, settings.residual, settings.seed)
             self._computer = (spec.digest, computer)
         try:
             return self._computer[1].gradient(head.weights, segments)

@@ -24,7 +24,7 @@ from flwr.supercore.run import Run
 
 from global_learner.aggregation.flower import SAMPLES, array_record, flat_weights
 from policy_net.exchange.messages import RoundAnswer, RoundKind, RoundTask
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import WeightSpec
 
 _ERROR_CODE = 1
 _KINDS = {"train": RoundKind.TRAIN, "evaluate": RoundKind.EVALUATE}
@@ -55,7 +55,7 @@ class FleetGrid(Grid):
 
     def __init__(
         self,
-        spec: PolicySpec,
+        spec: WeightSpec,
         life: str,
         live_seconds: float,
         wake: Callable[[], None] = lambda: None,

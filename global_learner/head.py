@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from global_learner.aggregation.base import Aggregator
 from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamState, move_average
+from global_learner.optimizer import AdamState, TrustRegion, move_average
 from global_learner.update_log import AppliedUpdate
 from policy_net.exchange.spec import Weights, weights_to_bytes
 
@@ -15,11 +15,24 @@ from policy_net.exchange.spec import Weights, weights_to_bytes
 class Head:
     """Weights, moments and ledger, changed by one update at a time."""
 
-    def __init__(self, state: AdamState, ledger: Ledger, aggregator: Aggregator, average_decay: float = 0.0) -> None:
-        """Args: `average_decay` 0 publishes the head itself, otherwise its exponential average."""
+    def __init__(
+        self,
+        state: AdamState,
+        ledger: Ledger,
+        aggregator: Aggregator,
+        average_decay: float = 0.0,
+        region: TrustRegion | None = None,
+    ) -> None:
+        """Go on from a state.
+
+        Args:
+            average_decay: 0 publishes the head itself, otherwise its exponential average.
+            region: where the weights stay; everywhere unless given.
+        """
         self.state = state
         self.ledger = ledger
         self.aggregator = aggregator
+        self.region = region
         self._average_decay = average_decay
         if average_decay == 0.0:
             state.average = None
@@ -53,6 +66,8 @@ class Head:
         if applied.step != self.step + 1:
             raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
         moved = self.aggregator.apply(self.state, applied)
+        if moved and self.region is not None:
+            self.region.keep_in(self.state.weights)
         if self._average_decay and moved:
             move_average(self.state, self._average_decay)
         self.ledger.record(applied)

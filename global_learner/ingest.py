@@ -12,7 +12,7 @@ from global_learner.head import Head
 from global_learner.settings import IngestSettings
 from global_learner.staleness import excess_staleness, staleness_scale
 from policy_net.exchange.messages import GradientUpdate
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import WeightSpec
 
 _LARGEST_COUNT = 2**53
 """Counts beyond this are no counts; also keeps them exact in JSON."""
@@ -31,7 +31,7 @@ class Judgement:
 class Ingest:
     """The rules for one spec."""
 
-    def __init__(self, spec: PolicySpec, settings: IngestSettings) -> None:
+    def __init__(self, spec: WeightSpec, settings: IngestSettings) -> None:
         self._settings = settings
         self._spec_digest = spec.digest
         self._parameter_count = spec.parameter_count

@@ -39,8 +39,7 @@ from global_learner.update_log import AppliedUpdate
 from global_learner.upkeep import Upkeep
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.set_spec import Spec
 
 _QUARANTINED_POLL_SECONDS = 1.0
 """A quarantined cluster that polls is answered after this, so that it does not ask without pause."""
@@ -61,7 +60,7 @@ class Learner(Generic[Status]):
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self.spec: PolicySpec = recovered.spec
+        self.spec: Spec = recovered.spec
         self.head = recovered.head
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.fleet: Fleet[Status] = Fleet(registry.registry.registrations(), recovered.counters, clock)
@@ -247,7 +246,7 @@ class Learner(Generic[Status]):
         """All cards, oldest first."""
         return await self._registry.call(self._registry.registry.versions)
 
-    async def version(self, version: int) -> tuple[VersionCard, PolicySpec | SetSpec]:
+    async def version(self, version: int) -> tuple[VersionCard, Spec]:
         """One version's card and spec.
 
         Raises:

@@ -67,6 +67,26 @@ class AdamState:
         self.idle_steps += 1
 
 
+@dataclass(frozen=True, slots=True)
+class TrustRegion:
+    """Where weights stay: no parameter further than so much from where it began. Shapes (parameter_count,)."""
+
+    low: Weights
+    high: Weights
+
+    @classmethod
+    def around(cls, weights: Weights, radius: float) -> TrustRegion | None:
+        """The region of this radius; None for radius 0, which is no limit."""
+        if radius == 0.0:
+            return None
+        reach = np.float32(radius)
+        return cls(weights.astype(np.float32) - reach, weights.astype(np.float32) + reach)
+
+    def keep_in(self, weights: Weights) -> None:
+        """Bring weights back to the nearest ones of the region, in place; the same bits everywhere."""
+        np.clip(weights, self.low, self.high, out=weights)
+
+
 def apply_adam(state: AdamState, gradient: Weights, learning_rate: float, constants: AdamConstants) -> None:
     """One step down the gradient, in place.
 

@@ -9,8 +9,8 @@ from global_learner.beliefs.priors import VersionPriors
 from global_learner.head import Head
 from global_learner.ledger import SinceVersion
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.set_spec import SetSpec, Spec
+from policy_net.exchange.spec import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Publication:
     since: SinceVersion
     unix_seconds: float
 
-    def policy_file(self, spec: PolicySpec | SetSpec, priors: VersionPriors | None = None) -> PolicyFile:
+    def policy_file(self, spec: Spec, priors: VersionPriors | None = None) -> PolicyFile:
         """The file that agents fetch; only a policy that plans on beliefs takes priors along."""
         card: dict[str, Any] = {
             "source": "global-learner",

@@ -21,7 +21,7 @@ from global_learner.errors import StateUnusable
 from global_learner.head import Head
 from global_learner.ledger import Ledger
 from global_learner.log_cut import cut_log
-from global_learner.optimizer import AdamState
+from global_learner.optimizer import AdamState, TrustRegion
 from global_learner.publication import Publication, due_publication
 from global_learner.registry.registry import FIRST_VERSION, Registry
 from global_learner.settings import LearnerSettings
@@ -29,7 +29,7 @@ from global_learner.snapshot import read_newest_snapshot, snapshot_of, write_sna
 from global_learner.state_dir import StateDir
 from global_learner.update_log import read_log
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.set_spec import Spec
 
 _log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ class Recovered:
         replayed: updates taken from the log.
     """
 
-    spec: PolicySpec
+    spec: Spec
     head: Head
     counters: Mapping[str, Any]
     replayed: int
@@ -96,37 +96,39 @@ def _recover(
     # What is in the log was taken under the settings of then, and is replayed under them.
     wanted = settings.aggregation
     logged = read_settings(state.path) or (AggregationSettings(), settings.optimizer)
-    aggregator = build_aggregator(*logged, first.network_spec)
+    aggregator = build_aggregator(*logged, first.spec)
     window = settings.ingest.active_window_updates
     snapshot = read_newest_snapshot(state.snapshots, card.spec_digest)
-    average_decay = settings.publish.average_decay
+    average_decay = settings.publish.decay_for(first.spec)
+    region = TrustRegion.around(first.weights, logged[1].radius_for(first.spec))
     if snapshot is None:
-        head = Head(AdamState.start(first.weights), Ledger(window), aggregator, average_decay)
+        head = Head(AdamState.start(first.weights), Ledger(window), aggregator, average_decay, region)
     else:
-        head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), aggregator, average_decay)
+        head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), aggregator, average_decay, region)
         aggregator.restore(snapshot.aggregator)
     counters = {} if snapshot is None else snapshot.counters
     publications, replayed = _replay(state, head, card.spec_digest, settings.publish.every_steps)
     for due in publications:
         if due.head_step > newest.head_step:
-            _publish(registry, due, first.network_spec, settings.publish.auto_assign, priors)
+            _publish(registry, due, first.spec, settings.publish.auto_assign, priors)
     changed = logged != (wanted, settings.optimizer)
     if changed:
         if aggregator.close_early(head.state):
             _log.warning("cohort-closed-early", head_step=head.step, reason="the aggregation settings were changed")
-        head.aggregator = build_aggregator(wanted, settings.optimizer, first.network_spec)
+        head.aggregator = build_aggregator(wanted, settings.optimizer, first.spec)
+        head.region = TrustRegion.around(first.weights, settings.optimizer.radius_for(first.spec))
+        if head.region is not None:
+            head.region.keep_in(head.weights)
     if replayed or changed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         write_snapshot(state.snapshots, snapshot_of(head, card.spec_digest, counters))
     write_settings(state.path, wanted, settings.optimizer)
     limit = settings.durability.max_receipts_bytes
     cut_log(state.log, state.receipts, head.step, with_newest=True, max_receipts_bytes=limit)
-    return Recovered(first.network_spec, head, counters, replayed)
+    return Recovered(first.spec, head, counters, replayed)
 
 
-def _publish(
-    registry: Registry, due: Publication, spec: PolicySpec, assign_all: bool, priors: PriorsSource | None
-) -> None:
+def _publish(registry: Registry, due: Publication, spec: Spec, assign_all: bool, priors: PriorsSource | None) -> None:
     """Publish a version that was due when the learner ended."""
     registry.publish(
         due.policy_file(spec, priors_for(spec, priors)),

@@ -25,7 +25,7 @@ from global_learner.head import Head
 from global_learner.settings import IngestSettings
 from global_learner.update_log import AppliedUpdate, Kind
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundKind, RoundTask
-from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.spec import Weights, WeightSpec
 
 if TYPE_CHECKING:
     from global_learner.grid import FleetGrid
@@ -54,7 +54,7 @@ class Rounds:
         self,
         settings: AggregationSettings,
         ingest: IngestSettings,
-        spec: PolicySpec,
+        spec: WeightSpec,
         head: Head,
         finish: Finish,
         failed: Callable[[BaseException], None],

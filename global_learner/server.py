@@ -36,7 +36,7 @@ from global_learner.telemetry import Telemetry
 from global_learner.upkeep import max_log_bytes
 from policy_net.exchange.generated import fleet_pb2_grpc
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
 
@@ -57,8 +57,8 @@ async def serve(settings: LearnerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     initial = read_policy_file(settings.initial_policy)
-    options = _options(settings, initial.network_spec)
-    max_log_bytes(settings, initial.network_spec)
+    options = _options(settings, initial.spec)
+    max_log_bytes(settings, initial.spec)
     check_free("listen", settings.listen)
     _check_port_file(settings.port_file)
     if settings.telemetry.http_listen is not None:
@@ -119,7 +119,7 @@ def _recovered_learner(
     return Learner(settings, state, registry, recovered, telemetry, quarantine, beliefs)
 
 
-def _options(settings: LearnerSettings, spec: PolicySpec) -> list[tuple[str, int]]:
+def _options(settings: LearnerSettings, spec: WeightSpec) -> list[tuple[str, int]]:
     gradient = 4 * spec.parameter_count
     largest = settings.ingest.max_message_bytes or gradient + _ENVELOPE_BYTES
     if largest < gradient + _SMALLEST_ENVELOPE_BYTES:

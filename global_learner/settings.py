@@ -18,6 +18,8 @@ from global_learner.aggregation.settings import AggregationSettings, OptimizerSe
 from global_learner.beliefs.settings import BeliefSettings
 from global_learner.errors import BadConfig
 from policy_net.errors import BadInput
+from policy_net.exchange.set_spec import SET
+from policy_net.exchange.spec import WeightSpec
 from policy_net.settings import read_settings_file
 
 
@@ -50,6 +52,10 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
 
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:]{2,39}")
+
+
+SET_AVERAGE_DECAY = 0.99
+"""Versions of `set` average a hundred steps unless the settings say otherwise: its gradients are mostly noise."""
 
 
 class _Section(BaseModel):
@@ -101,14 +107,21 @@ class PublishSettings(_Section):
 
     every_steps: int = Field(100, ge=1)
     """A version every so many head steps. A hundred updates at 1e-4 move the policy visibly; a file is about 1.3 MB."""
-    average_decay: float = Field(0.0, ge=0.0, lt=1.0)
+    average_decay: float | None = Field(None, ge=0.0, lt=1.0)
     """A version is the exponential average of the head, which keeps this share of itself at each step; 0 publishes the
-    head itself. 0.99 averages over the last hundred steps, and takes out the noise of single gradients."""
+    head itself. 0.99 averages over the last hundred steps, and takes out the noise of single gradients. Unless set:
+    0.99 for `set`, 0 for `dl2`."""
     auto_assign: bool = False
     """Every cluster acts on each new version at once. For simulations and demonstrations; in production nothing new
     acts without a decision, and clusters stay on v1."""
     keep_versions: int = Field(200, ge=0)
     """Policy files kept: v1, all assigned ones and the newest so many; the cards are kept for ever. 0 keeps all."""
+
+    def decay_for(self, spec: WeightSpec) -> float:
+        """The decay for policies of this spec."""
+        if self.average_decay is not None:
+            return self.average_decay
+        return SET_AVERAGE_DECAY if spec.policy == SET else 0.0
 
 
 class DurabilitySettings(_Section):

@@ -30,7 +30,7 @@ from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.update_log import RECORD_BYTES
 from global_learner.work_queue import Work, WorkQueue
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.set_spec import Spec
 
 _log = structlog.get_logger()
 
@@ -45,7 +45,7 @@ class Upkeep(Generic[Status]):
     def __init__(
         self,
         settings: LearnerSettings,
-        spec: PolicySpec,
+        spec: Spec,
         state: StateDir,
         registry: RegistryThread,
         fleet: Fleet[Status],
@@ -220,7 +220,7 @@ class Upkeep(Generic[Status]):
         )
 
 
-def max_log_bytes(settings: LearnerSettings, spec: PolicySpec) -> int:
+def max_log_bytes(settings: LearnerSettings, spec: Spec) -> int:
     """The limit of the log's size.
 
     Raises:

@@ -7,7 +7,7 @@ Source: DL2 §4.1 (inference repeats with the state updated; more than J jobs: b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -57,6 +57,16 @@ class DecisionSamples:
 
     def __len__(self) -> int:
         return len(self.actions_M)
+
+    @property
+    def form(self) -> Hashable:
+        """See `Samples.form`."""
+        return ("dl2", self.features_MF.shape[1], self.masks_MA.shape[1])
+
+    @property
+    def finite(self) -> bool:
+        """See `Samples.finite`."""
+        return bool(np.isfinite(self.behaviour_M).all() and np.isfinite(self.features_MF).all())
 
 
 class Explorer(Protocol):

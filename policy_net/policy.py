@@ -6,8 +6,11 @@ simulator, the agent and the benchmarks know nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.errors import UnknownPolicy
@@ -29,6 +32,40 @@ class SchedulerPolicy(Protocol):
     def observe(self, progress: Sequence[Progress]) -> None:
         """See what the jobs did since the last decision; policies without beliefs ignore it."""
         ...
+
+
+class Samples(Protocol):
+    """What a policy remembers of the choices of one decision; how many there were is its length.
+
+    Legend: M actions, of which some may have been no choice.
+    """
+
+    @property
+    def actions_M(self) -> NDArray[np.int64]:  # noqa: N802  (a shape suffix)
+        """Which actions were taken, by their index among the 3J + 1."""
+        ...
+
+    @property
+    def behaviour_M(self) -> NDArray[np.float64]:  # noqa: N802  (a shape suffix)
+        """With which probability each was taken, masks and exploration included."""
+        ...
+
+    @property
+    def jobs_M(self) -> NDArray[np.int64]:  # noqa: N802  (a shape suffix)
+        """To which job of the state each gave; -1 for void."""
+        ...
+
+    @property
+    def form(self) -> Hashable:
+        """What samples must have in common to be learned from together."""
+        ...
+
+    @property
+    def finite(self) -> bool:
+        """Whether no figure is broken."""
+        ...
+
+    def __len__(self) -> int: ...
 
 
 DEFAULT_POLICY = "set"

@@ -26,9 +26,10 @@ from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learned import ActingMode, LearnedPolicy
-from policy_net.learning.actor_critic import GradientComputer, GradientResult, NotEnoughSamples
+from policy_net.learning.actor_critic import GradientComputer
 from policy_net.learning.episodes import source_of_episode
 from policy_net.learning.exploration import JobAwareExploration
+from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.settings import ActorCriticSettings
 from policy_net.reward import slot_utility

@@ -24,7 +24,7 @@ from global_learner.aggregation.flower import (
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, ServerStep
 from global_learner.optimizer import AdamConstants, AdamState, apply_adam
 from global_learner.update_log import AppliedUpdate, Kind
-from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.spec import Weights, WeightSpec
 
 _SLOT, _STRATEGY = "slot/", "strategy/"
 
@@ -40,7 +40,7 @@ class BufferedAggregator:
         self,
         settings: AggregationSettings,
         optimizer: OptimizerSettings,
-        spec: PolicySpec,
+        spec: WeightSpec,
         on_closed: Callable[[int, bool], None] = lambda _clusters, _moved: None,
     ) -> None:
         self.on_closed = on_closed

@@ -8,10 +8,10 @@ from global_learner.aggregation.immediate import ImmediateAggregator
 from global_learner.aggregation.rounds import RoundsAggregator
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.optimizer import AdamConstants
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import WeightSpec
 
 
-def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings, spec: PolicySpec) -> Aggregator:
+def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings, spec: WeightSpec) -> Aggregator:
     """A new aggregator of the mode.
 
     Raises:

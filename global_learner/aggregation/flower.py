@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from global_learner.errors import BadConfig
-from policy_net.exchange.spec import PolicySpec, Weights, split_weights
+from policy_net.exchange.spec import Weights, WeightSpec, split_weights
 
 USABLE = (
     "FedAvg",
@@ -109,14 +109,14 @@ def _as(parameter: inspect.Parameter, key: str, value: float) -> float | int:
     return int(value)
 
 
-def array_record(weights: Weights, spec: PolicySpec) -> Any:
+def array_record(weights: Weights, spec: WeightSpec) -> Any:
     """A flat vector as Flower's named arrays, in the layout's order."""
     from flwr.app import Array, ArrayRecord  # noqa: PLC0415
 
     return ArrayRecord({name: Array(np.asarray(view)) for name, view in split_weights(weights, spec).items()})
 
 
-def flat_weights(record: Any, spec: PolicySpec) -> Weights:
+def flat_weights(record: Any, spec: WeightSpec) -> Weights:
     """Flower's named arrays as one flat float32 vector.
 
     Raises:
@@ -131,7 +131,7 @@ def flat_weights(record: Any, spec: PolicySpec) -> Weights:
 
 
 def aggregate(
-    strategy: Any, number: int, current: Weights, replies: Sequence[tuple[Weights, int]], spec: PolicySpec
+    strategy: Any, number: int, current: Weights, replies: Sequence[tuple[Weights, int]], spec: WeightSpec
 ) -> Weights | None:
     """What a strategy makes of a cohort; None if it makes nothing of it (too few, or not finite).
 

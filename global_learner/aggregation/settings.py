@@ -6,6 +6,12 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from policy_net.exchange.set_spec import SET
+from policy_net.exchange.spec import WeightSpec
+
+SET_TRUST_RADIUS = 0.1
+"""A third of what the parameters of the shipped policy measure on average."""
+
 
 class OptimizerSettings(BaseModel):
     """How one gradient moves the head. Source: Kingma & Ba 2015; DL2 §4.3 (learning rate)."""
@@ -23,6 +29,16 @@ class OptimizerSettings(BaseModel):
     """Memory of its square; Adam's own default."""
     epsilon: float = Field(1e-8, gt=0.0, le=1.0)
     """Keeps rarely used parameters from jumping; Adam's own default."""
+
+    trust_radius: float | None = Field(None, ge=0.0, le=1e6)
+    """No parameter moves further than this from the first version's; 0: no limit. Unless set: 0.1 for `set`, whose
+    first version is trained well and whose online gradient is mostly noise; none for `dl2`, which has far to go."""
+
+    def radius_for(self, spec: WeightSpec) -> float:
+        """The trust radius for policies of this spec; 0 for none."""
+        if self.trust_radius is not None:
+            return self.trust_radius
+        return SET_TRUST_RADIUS if spec.policy == SET else 0.0
 
     def rate_at(self, head_step: int) -> float:
         """The learning rate of the update that is applied to the head at this step, before staleness."""

@@ -19,8 +19,7 @@ from global_learner.errors import StateUnusable, UnknownPolicyVersion
 from global_learner.registry.policy_store import PolicyStore
 from global_learner.registry.tables import Base, ClusterRow, VersionRow
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.set_spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
 
 FIRST_VERSION = 1
@@ -121,7 +120,7 @@ class Registry:
             row = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             return _card(row) if row else None
 
-    def version(self, version: int) -> tuple[VersionCard, PolicySpec | SetSpec]:
+    def version(self, version: int) -> tuple[VersionCard, Spec]:
         """One version's card and spec.
 
         Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.spec import Weights, WeightSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class PolicyVersion:
     """An immutable, published snapshot: v1, v2 …"""
 
     version: int
-    spec: PolicySpec
+    spec: WeightSpec
     weights: Weights
     head_step: int
     digest: str

@@ -22,7 +22,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from policy_net.errors import PolicyFileError
-from policy_net.exchange.set_spec import SET, SetSpec
+from policy_net.exchange.set_spec import SET, SetSpec, Spec
 from policy_net.exchange.spec import PolicySpec, Weights, split_weights
 from policy_net.exchange.statistics import SpeedStatistic, statistics_from_rows, statistics_to_rows
 
@@ -38,23 +38,20 @@ class PolicyFile:
         priors: what is believed of speeds before a cluster has seen any; empty for kinds of policies without beliefs.
     """
 
-    spec: PolicySpec | SetSpec
+    spec: Spec
     weights: Weights
     card: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     priors: tuple[SpeedStatistic, ...] = ()
 
     @property
     def network_spec(self) -> PolicySpec:
-        """The spec of a `dl2` policy, which is what learns online.
+        """The spec of a `dl2` policy, where nothing else will do.
 
         Raises:
             PolicyFileError: the policy is of another kind.
         """
         if not isinstance(self.spec, PolicySpec):
-            raise PolicyFileError(
-                f"the file holds a {self.spec.policy!r} policy, which schedules but does not learn online yet;"
-                " use a dl2 policy here"
-            )
+            raise PolicyFileError(f"the file holds a {self.spec.policy!r} policy; only a dl2 policy can be used here")
         return self.spec
 
     def to_bytes(self) -> bytes:
@@ -102,7 +99,7 @@ def parse_policy_file(data: bytes, source: str) -> PolicyFile:
     return PolicyFile(spec, weights, content.get("card", {}), priors)
 
 
-def spec_from_json(text: str) -> PolicySpec | SetSpec:
+def spec_from_json(text: str) -> Spec:
     """Read a spec of either kind.
 
     Raises:
@@ -114,7 +111,7 @@ def spec_from_json(text: str) -> PolicySpec | SetSpec:
         raise PolicyFileError(f"policy spec: no JSON ({error})") from error
 
 
-def _spec_of(entry: object) -> PolicySpec | SetSpec:
+def _spec_of(entry: object) -> Spec:
     kind = SetSpec if isinstance(entry, dict) and entry.get("policy") == SET else PolicySpec
     return kind.from_json(json.dumps(entry))
 

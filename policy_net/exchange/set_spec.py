@@ -11,7 +11,7 @@ import itertools
 from pydantic import Field, ValidationError, model_validator
 
 from policy_net.errors import PolicyFileError
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.spec import PolicySpec, WeightSpec
 
 SET = "set"
 
@@ -31,6 +31,9 @@ class SetSpec(WeightSpec):
     policy: str = SET
     hidden: tuple[int, ...] = Field((), description="widths of the hidden layers; none makes it linear")
     bound: float = Field(1.5, gt=0.0, le=10.0, description="largest size of a tilt, in nats of a score")
+    temperature: float = Field(
+        0.2, gt=0.0, le=100.0, description="of the softmax over log scores, in nats, where picks are drawn"
+    )
     set_feature_version: int = SET_FEATURE_VERSION
 
     @model_validator(mode="after")
@@ -65,3 +68,7 @@ class SetSpec(WeightSpec):
                 f" this program reads {SET!r} with feature version {SET_FEATURE_VERSION}"
             )
         return spec
+
+
+Spec = PolicySpec | SetSpec
+"""Every kind of spec that there is."""

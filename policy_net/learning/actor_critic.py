@@ -13,40 +13,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from policy_net.errors import PolicyNetError
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.learned import DecisionSamples
 from policy_net.learning.credit import utility_advantages
+from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
 from policy_net.network import actor_logits, critic_values, tensors_of
-
-Segment = Sequence[Experience]
-
-_SMALLEST_SCALE = 1e-9
-_SCALE_MEMORY = 0.02
-"""Weight of the newest update in the running size of advantages: about the last fifty count."""
-_LARGEST_ADVANTAGE = 4.0
-"""In units of their usual size; one freak interval must not undo an hour of learning."""
-
-
-class NotEnoughSamples(PolicyNetError):
-    """The segments are too short, or too far off-policy, to learn from; wait for more experience."""
-
-
-@dataclass(frozen=True, slots=True)
-class GradientResult:
-    """A gradient of the loss (descend along its negative) and what it was made of."""
-
-    gradient: Weights
-    samples: int
-    effective_samples: float
-    statistics: dict[str, float]
 
 
 class GradientComputer:
@@ -56,7 +34,7 @@ class GradientComputer:
         self._spec = spec
         self._settings = settings
         self._generator = np.random.default_rng(seed)
-        self._mean_square = 0.0
+        self._scale = AdvantageScale()
 
     def gradient(self, head: Weights, segments: Sequence[Segment]) -> GradientResult:
         """The gradient of the actor-critic loss at `head`; each segment is a run of consecutive decision times.
@@ -69,14 +47,15 @@ class GradientComputer:
             raise NotEnoughSamples("advantages compare decision times: a segment needs at least 2")
         flat, tensors = tensors_of(head, self._spec, requires_grad=True)
         entries = [entry for segment in segments for entry in segment]
+        samples = [_network_samples(entry) for entry in entries]
         advantages, value_error = self._advantages(segments, tensors)
-        picked = self._pick(entries)
-        masks_BA = torch.from_numpy(_stack(entries, picked, "masks_MA"))
-        actions_B = torch.from_numpy(_stack(entries, picked, "actions_M"))
-        behaviour_B = _stack(entries, picked, "behaviour_M").astype(np.float64)
+        picked = self._pick(samples)
+        masks_BA = torch.from_numpy(_stack(samples, picked, "masks_MA"))
+        actions_B = torch.from_numpy(_stack(samples, picked, "actions_M"))
+        behaviour_B = _stack(samples, picked, "behaviour_M").astype(np.float64)
         advantages_B = np.concatenate([values[rows] for values, rows in zip(advantages, picked, strict=True)])
 
-        features_BF = torch.from_numpy(_stack(entries, picked, "features_MF"))
+        features_BF = torch.from_numpy(_stack(samples, picked, "features_MF"))
         logits_BA = actor_logits(features_BF, tensors, self._spec).masked_fill(~masks_BA, -torch.inf)
         log_policy_BA = torch.log_softmax(logits_BA, dim=1)
         taken_B = log_policy_BA.gather(1, actions_B[:, None]).squeeze(1)
@@ -86,7 +65,7 @@ class GradientComputer:
         if not effective >= self._settings.minimum_effective_samples:  # also where all ratios underflow: 0/0
             raise NotEnoughSamples(f"{effective:.1f} effective samples of {len(ratios_B)}; the head has moved too far")
 
-        weights_B = torch.from_numpy((ratios_B * self._scaled(advantages_B)).astype(np.float32))
+        weights_B = torch.from_numpy((ratios_B * self._scale.scaled(advantages_B)).astype(np.float32))
         entropy_B, relative_B = _entropy(log_policy_BA, masks_BA)
         loss = -(weights_B * taken_B).mean() - self._settings.entropy_weight * relative_B.mean()
         if value_error is not None:
@@ -112,7 +91,7 @@ class GradientComputer:
         advantages: list[NDArray[np.float64]] = []
         errors = []
         for segment in segments:
-            first_KF = torch.from_numpy(np.stack([entry.samples.features_MF[0] for entry in segment]))
+            first_KF = torch.from_numpy(np.stack([_network_samples(entry).features_MF[0] for entry in segment]))
             values_K = critic_values(first_KF, tensors, self._spec)
             known_K = values_K.detach().numpy().astype(np.float64)
             # What follows the last decision time is not known here; it stands in for itself.
@@ -123,18 +102,9 @@ class GradientComputer:
             advantages += [np.full(len(e.samples), gain) for e, gain in zip(segment, gains_K, strict=True)]
         return advantages, torch.cat(errors).mean()
 
-    def _scaled(self, advantages_B: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Advantages in units of their usual size, clipped."""
-        square = float(np.square(advantages_B).mean())
-        if not self._mean_square:  # the first that says anything sets the scale
-            self._mean_square = square
-        self._mean_square += _SCALE_MEMORY * (square - self._mean_square)
-        scale = max(float(np.sqrt(self._mean_square)), _SMALLEST_SCALE)
-        return np.clip(advantages_B / scale, -_LARGEST_ADVANTAGE, _LARGEST_ADVANTAGE)
-
-    def _pick(self, entries: Sequence[Experience]) -> list[NDArray[np.int64]]:
+    def _pick(self, samples: Sequence[DecisionSamples]) -> list[NDArray[np.int64]]:
         """Which micro-actions of each decision time make the mini-batch: all, or a uniform draw without repetition."""
-        lengths = [len(entry.samples) for entry in entries]
+        lengths = [len(entry) for entry in samples]
         total = sum(lengths)
         if total <= self._settings.batch_samples:
             return [np.arange(length) for length in lengths]
@@ -143,8 +113,14 @@ class GradientComputer:
         return [chosen[(chosen >= begin) & (chosen < end)] - begin for begin, end in itertools.pairwise(bounds)]
 
 
-def _stack(entries: Sequence[Experience], picked: Sequence[NDArray[np.int64]], field: str) -> NDArray[np.generic]:
-    return np.concatenate([getattr(entry.samples, field)[rows] for entry, rows in zip(entries, picked, strict=True)])
+def _network_samples(entry: Experience) -> DecisionSamples:
+    if not isinstance(entry.samples, DecisionSamples):
+        raise TypeError(f"experience of a {type(entry.samples).__name__}, not of a network's choices")
+    return entry.samples
+
+
+def _stack(samples: Sequence[DecisionSamples], picked: Sequence[NDArray[np.int64]], field: str) -> NDArray[np.generic]:
+    return np.concatenate([getattr(entry, field)[rows] for entry, rows in zip(samples, picked, strict=True)])
 
 
 def _entropy(log_policy_BA: torch.Tensor, masks_BA: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,9 +15,10 @@ import torch
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learned import ActingMode, LearnedPolicy
-from policy_net.learning.actor_critic import GradientComputer, NotEnoughSamples
+from policy_net.learning.actor_critic import GradientComputer
 from policy_net.learning.episodes import Episode
 from policy_net.learning.exploration import JobAwareExploration
+from policy_net.learning.gradient import NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
 from policy_net.reward import paper_reward, slot_utility

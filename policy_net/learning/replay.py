@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policy_net.learned import DecisionSamples
+from policy_net.policy import Samples
 from policy_net.reward import SlotUtility
 
 REPLAY_SAMPLES = 32_768
@@ -31,7 +31,7 @@ class Experience:
         trainable: False where the guard or the fallback changed the decision; then it never trains the actor.
     """
 
-    samples: DecisionSamples
+    samples: Samples
     reward: float
     seconds: float
     trainable: bool = True

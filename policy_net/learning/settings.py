@@ -42,6 +42,26 @@ class ActorCriticSettings(BaseModel):
     )
 
 
+class ResidualSettings(BaseModel):
+    """One policy-gradient update of the `set` policy; see `learning.residual_gradient`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    segments: int = Field(4, ge=1, description="runs of decision times per update, drawn from all over the replay")
+    segment_decisions: int = Field(
+        20, ge=2, description="consecutive decision times of a run; a job is compared with itself within it"
+    )
+    shared_credit: float = Field(
+        1.0, ge=0.0, le=1.0, description="how much of what other jobs gain or lose is credited to a pick"
+    )
+    minimum_effective_samples: float = Field(
+        64.0, ge=1.0, description="learning pauses while importance weighting leaves fewer picks than this"
+    )
+    minimum_ratio: float = Field(
+        0.1, ge=0.0, le=1.0, description="learning pauses while the mean probability ratio is below this"
+    )
+
+
 class ImitationSettings(BaseModel):
     """Supervised warm start. Source: DL2 §4.2 (cross-entropy, Adam 0.005, batch 256)."""
 

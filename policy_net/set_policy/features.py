@@ -35,6 +35,8 @@ def job_inputs(state: ClusterState, tables: Sequence[StepTable], uncertainties: 
         uncertainties: of every job, the deviation of the log of its believed best speed.
     """
     jobs = state.jobs
+    if not jobs:
+        return np.empty((0, SET_INPUTS))
     own = np.empty((len(jobs), OWN_FEATURES))
     total = state.total
     for row, job, table, uncertainty in zip(own, jobs, tables, uncertainties, strict=True):

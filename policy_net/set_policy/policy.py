@@ -9,23 +9,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from policy_net.domain import ClusterState, Decision, Progress, SpeedModel, Trigger
 from policy_net.exchange.set_spec import SET, SetSpec
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.set_policy.draws import Array, Chance, drawn_plan
 from policy_net.set_policy.features import job_inputs, uncertainty_of
 from policy_net.set_policy.planner import plan
 from policy_net.set_policy.residual import Residual
-from policy_net.set_policy.steps import StepTables
+from policy_net.set_policy.samples import SetSamples
+from policy_net.set_policy.steps import StepTable, StepTables
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 
 class SetPolicy:
-    """Allocates with planner, beliefs and residual; deterministic.
+    """Allocates with planner, beliefs and residual; deterministic, also where it draws.
+
+    The random numbers of a decision depend on the seed and the decision's index alone, so that a logged decision can be
+    made again.
 
     Args:
         priors: what is believed of speeds at the start.
         speeds: plan on these in place of beliefs; for yardsticks only.
+        greedy: take the best score; otherwise draw.
+        exploration: probability of the runner-up instead, at every pick.
     """
 
     def __init__(
@@ -35,10 +44,17 @@ class SetPolicy:
         priors: Sequence[SpeedStatistic] = (),
         *,
         speeds: SpeedModel | None = None,
+        seed: int = 0,
+        greedy: bool = True,
+        exploration: float = 0.0,
         label: str = SET,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.spec = spec
+        self.seed = seed
+        self.chance = Chance(spec.temperature, greedy, exploration)
+        self.decision_index = 0
+        self.priors = tuple(priors)
         self.beliefs = GaussianProcessBeliefs(priors) if speeds is None else None
         self.inference_seconds: list[float] = []
         self._tables = StepTables(speeds if self.beliefs is None else self.beliefs)  # type: ignore[arg-type]  # one is
@@ -51,23 +67,61 @@ class SetPolicy:
         """The name under which results are reported."""
         return self._label
 
+    def load_weights(self, weights: Weights) -> None:
+        """Act with another residual from the next decision on.
+
+        Raises:
+            SpecMismatch: it is not of this policy's spec.
+        """
+        self._residual = Residual(self.spec, weights)
+
+    def inherit(self, other: SetPolicy) -> None:
+        """Go on with what another policy believes, as this one takes its place: with its very beliefs where both
+        started from the same priors, otherwise with what it has seen, on the priors of this one."""
+        if self.beliefs is None or other.beliefs is None:
+            return
+        if self.priors == other.priors:
+            self.beliefs, self._tables = other.beliefs, other._tables
+        else:
+            self.beliefs.restore(other.beliefs.snapshot())
+
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
         """Allocate tasks to the jobs of `state`, from zero; the same at every trigger."""
-        del trigger
-        if self.beliefs is not None:
-            self.beliefs.introduce(state.jobs)
-        tables = [self._tables.of(job) for job in state.jobs]
+        if not self.chance.greedy or self.chance.exploration > 0.0:
+            return self.decide_recorded(state, trigger)[0]
+        self.decision_index += 1
+        tables = self._introduced(state)
         if self._residual.silent or not tables:
             return plan(state, tables)
         began = self._clock()
-        uncertainties = [
-            uncertainty_of(self.beliefs, job, table) for job, table in zip(state.jobs, tables, strict=True)
-        ]
-        tilts = self._residual.tilts(job_inputs(state, tables, uncertainties))
+        tilts = self._residual.tilts(self._inputs(state, tables))
         self.inference_seconds.append(self._clock() - began)
         return plan(state, tables, tilts)
+
+    def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, SetSamples]:
+        """Decide, and keep what a learner needs of every pick; the same at every trigger."""
+        del trigger
+        generator = np.random.default_rng((self.seed, self.decision_index))
+        self.decision_index += 1
+        tables = self._introduced(state)
+        began = self._clock()
+        inputs_JF = self._inputs(state, tables)
+        tilts = self._residual.tilts(inputs_JF)
+        self.inference_seconds.append(self._clock() - began)
+        return drawn_plan(state, tables, tilts, inputs_JF, self.chance, generator)
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""
         if self.beliefs is not None:
             self.beliefs.observe(progress)
+
+    def _introduced(self, state: ClusterState) -> list[StepTable]:
+        if self.beliefs is not None:
+            self.beliefs.introduce(state.jobs)
+        return [self._tables.of(job) for job in state.jobs]
+
+    def _inputs(self, state: ClusterState, tables: Sequence[StepTable]) -> Array:
+        uncertainties = [
+            uncertainty_of(self.beliefs, job, table) for job, table in zip(state.jobs, tables, strict=True)
+        ]
+        return job_inputs(state, tables, uncertainties)

@@ -1,7 +1,8 @@
 """The residual: one small network over all jobs at once, whose output tilts the planner's scores.
 
-Legend: J jobs, F inputs, O outputs (priority, steepness).
+Legend: J jobs, F inputs, H a hidden width, O outputs (priority, steepness).
 The output is bounded by a tanh; new weights have a last layer of zeros, so that the policy starts as the planner alone.
+Its gradient is written out: at a few dozen parameters numpy has it before torch has begun.
 """
 
 from __future__ import annotations
@@ -32,12 +33,30 @@ class Residual:
 
     def tilts(self, inputs_JF: Array) -> list[Tilt]:
         """Priority and steepness of every job."""
-        hidden = inputs_JF
+        return [(priority, steepness) for priority, steepness in self.outputs(inputs_JF).tolist()]
+
+    def outputs(self, inputs_JF: Array) -> Array:
+        """The tilts of all jobs, shape (J, O)."""
+        return self._bound * np.tanh(self._forward(inputs_JF)[1] / self._bound)
+
+    def gradient(self, inputs_JF: Array, slope_JO: Array) -> Array:
+        """The gradient of a figure in all parameters, from its gradient in the tilts; shape (parameter_count,)."""
+        entering, linear_JO = self._forward(inputs_JF)
+        back = slope_JO * (1.0 - np.tanh(linear_JO / self._bound) ** 2)
+        pieces: list[Array] = []
+        for layer in reversed(range(len(self._layers))):
+            pieces = [(back.T @ entering[layer]).ravel(), back.sum(axis=0), *pieces]
+            if layer:
+                back = (back @ self._layers[layer][0]) * (entering[layer] > 0.0)
+        return np.concatenate(pieces)
+
+    def _forward(self, inputs_JF: Array) -> tuple[list[Array], Array]:
+        """What enters every layer, and what leaves the last one before it is bounded."""
+        entering = [inputs_JF]
         for weight, bias in self._layers[:-1]:
-            hidden = np.maximum(hidden @ weight.T + bias, 0.0)
+            entering.append(np.maximum(entering[-1] @ weight.T + bias, 0.0))
         weight, bias = self._layers[-1]
-        outputs_JO = self._bound * np.tanh((hidden @ weight.T + bias) / self._bound)
-        return [(priority, steepness) for priority, steepness in outputs_JO.tolist()]
+        return entering, entering[-1] @ weight.T + bias
 
 
 def initial_residual(spec: SetSpec, seed: int) -> Weights:

@@ -77,4 +77,6 @@ def test_a_set_file_acts_and_is_known_by_its_digest() -> None:
     acting = CandidateFactory(PolicySettings()).from_name_or_file(str(DEFAULT_SET_FILE))
     assert isinstance(acting.policy, SetPolicy)
     assert len(acting.identity.digest) == 64
-    assert acting.spec is None  # the learner does not train it
+    assert acting.spec == default_set_file().spec
+    assert acting.spec_to_register == acting.spec.digest
+    assert candidate().spec_to_register == "", "what was chosen by name goes with any learner"

@@ -14,7 +14,7 @@ LIVED = [[make_experience(number) for number in range(6)]]
 
 
 def work(lived=LIVED) -> RoundWork:
-    return RoundWork(lambda: lived, SETTINGS)
+    return RoundWork(lambda spec: lived, SETTINGS)
 
 
 def task(kind: RoundKind = RoundKind.TRAIN, **changes) -> RoundTask:

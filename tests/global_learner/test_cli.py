@@ -20,7 +20,6 @@ from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.exchange.spec import PolicySpec
 from policy_net.exchange.wire import push_request
-from policy_net.set_policy.default import DEFAULT_SET_FILE
 
 
 def good(folder: Path) -> dict:
@@ -100,15 +99,6 @@ def test_a_cut_policy_file_leaves_no_state_behind(tmp_path: Path, capsys) -> Non
     code, error = serve(tmp_path, content, capsys)
     assert code == 2
     assert "v1.safetensors" in error
-    assert not (tmp_path / "state").exists()
-
-
-def test_a_policy_that_does_not_learn_online_is_refused_in_one_line(tmp_path: Path, capsys) -> None:
-    content = good(tmp_path)
-    code, error = serve(tmp_path, {**content, "initial_policy": str(DEFAULT_SET_FILE)}, capsys)
-    assert code == 2
-    assert "'set' policy" in error
-    assert len(error.splitlines()) == 1
     assert not (tmp_path / "state").exists()
 
 

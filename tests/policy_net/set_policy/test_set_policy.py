@@ -87,7 +87,7 @@ def test_a_dl2_file_without_priors_keeps_its_bytes() -> None:
 
 def test_what_takes_one_kind_refuses_the_other_in_one_line() -> None:
     content = PolicyFile(SPEC, random_weights(5))
-    with pytest.raises(PolicyFileError, match="does not learn online yet"):
+    with pytest.raises(PolicyFileError, match="only a dl2 policy"):
         _ = content.network_spec
     dl2 = PolicySpec(hidden=(4,))
     with pytest.raises(PolicyFileError, match="not a set policy"):

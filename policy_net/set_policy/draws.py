@@ -1,0 +1,159 @@
+"""The planner with chance: which job gets its next step is drawn, and every pick recorded with its probability.
+
+Legend: J jobs.
+A pick is one of the 3J + 1 actions: the grant that begins the best step of a job, at which the planner would then stay;
+a job without a step that gains has none, and void, where no job has one, is never a choice. What a pick finds to fit
+nowhere is not admissible any more.
+The policy π is the softmax of the scores' logarithms over the temperature. Behaviour is μ = (1 − ε)·π + ε·1[the
+runner-up] in training, with the best score's 1 in place of π in production: the runner-up's is what loses least.
+Source: DL2 §4.3 (exploration that now and then takes a proposed action). Deviation: the proposal; here no job is ever
+lopsided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.action import GRANT_KINDS, Grant
+from policy_net.domain import Allocation, ClusterState, Decision
+from policy_net.set_policy.grants import Grants, urgency
+from policy_net.set_policy.planner import Tilt, score_of
+from policy_net.set_policy.samples import SetSamples
+from policy_net.set_policy.steps import Step, StepTable
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """How much of it there is.
+
+    Attributes:
+        temperature: of the softmax, in nats of a score.
+        greedy: take the best score instead of drawing.
+        exploration: ε, the probability of the runner-up instead.
+    """
+
+    temperature: float
+    greedy: bool
+    exploration: float
+
+
+def drawn_plan(
+    state: ClusterState,
+    tables: Sequence[StepTable],
+    tilts: Sequence[Tilt],
+    inputs_JF: Array,
+    chance: Chance,
+    generator: np.random.Generator,
+) -> tuple[Decision, SetSamples]:
+    """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`."""
+    grants = Grants(state, tables)
+    field_of_steps = _Steps([urgency(job) for job in state.jobs], tilts)
+    for index in range(len(state.jobs)):
+        field_of_steps.put(index, grants.first(index))
+    record = _Record(inputs_JF, np.column_stack((field_of_steps.log_score_J, field_of_steps.log_share_J)))
+    while field_of_steps.count:
+        index, probability = _pick(field_of_steps, chance, generator)
+        step = field_of_steps.steps[index]
+        assert step is not None  # noqa: S101  (only jobs with a step have a probability)
+        chosen = probability < 1.0
+        action = GRANT_KINDS * index + _grant(grants.held(index), step.target)
+        field_of_steps.put(index, grants.take(index, step))
+        following = (float(field_of_steps.log_score_J[index]), float(field_of_steps.log_share_J[index]))
+        record.add(index, action, probability, chosen, following)
+    return grants.decision(), record.samples()
+
+
+class _Steps:
+    """The jobs' next steps, and what they are worth."""
+
+    def __init__(self, urgencies: Sequence[float], tilts: Sequence[Tilt]) -> None:
+        jobs = len(urgencies)
+        self.steps: list[Step | None] = [None] * jobs
+        self.count = 0
+        self.log_score_J: Array = np.full(jobs, -np.inf)
+        self.log_share_J: Array = np.full(jobs, -np.inf)
+        self.score_J: Array = np.zeros(jobs)
+        self.logit_J: Array = np.full(jobs, -np.inf)
+        self._urgencies = urgencies
+        self._tilts = tilts
+
+    def put(self, index: int, step: Step | None) -> None:
+        """The index-th job's next step is this."""
+        self.count += (step is not None) - (self.steps[index] is not None)
+        self.steps[index] = step
+        if step is None:
+            self.score_J[index] = 0.0
+            self.log_score_J[index] = self.log_share_J[index] = self.logit_J[index] = -np.inf
+            return
+        tilt = self._tilts[index]
+        log_score, log_share = math.log(step.slope * self._urgencies[index]), math.log(step.speed_share)
+        # The planner's own formula, so that the best score is the planner's to the last bit.
+        self.score_J[index] = score_of(step, self._urgencies[index], tilt)
+        self.log_score_J[index], self.log_share_J[index] = log_score, log_share
+        self.logit_J[index] = log_score + tilt[0] + tilt[1] * log_share
+
+
+def _pick(steps: _Steps, chance: Chance, generator: np.random.Generator) -> tuple[int, float]:
+    """Which job gets its step, and how probable that was; numbers are drawn only where there is a choice."""
+    best = int(steps.score_J.argmax())
+    if steps.count == 1 or (chance.greedy and chance.exploration <= 0.0):
+        return best, 1.0
+    if chance.greedy:
+        probability_J = np.zeros(len(steps.score_J))
+        probability_J[best] = 1.0
+    else:
+        weight_J = np.exp((steps.logit_J - steps.logit_J.max()) / chance.temperature)
+        probability_J = weight_J / weight_J.sum()
+    if chance.exploration > 0.0:
+        others_J = steps.score_J.copy()
+        others_J[best] = 0.0
+        probability_J *= 1.0 - chance.exploration
+        probability_J[int(others_J.argmax())] += chance.exploration
+    cumulative_J = probability_J.cumsum()
+    index = int(cumulative_J.searchsorted(generator.random() * cumulative_J[-1], side="right"))
+    return index, float(probability_J[index])
+
+
+def _grant(held: Allocation, target: Allocation) -> Grant:
+    """The single grant that begins a step."""
+    if target.ps == held.ps:
+        return Grant.WORKER
+    return Grant.PS if target.workers == held.workers else Grant.BUNDLE
+
+
+@dataclass(slots=True)
+class _Record:
+    """Collects the picks of one decision."""
+
+    inputs_JF: Array
+    first_J2: Array
+    jobs: list[int] = field(default_factory=list)
+    actions: list[int] = field(default_factory=list)
+    behaviour: list[float] = field(default_factory=list)
+    chosen: list[bool] = field(default_factory=list)
+    following: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, job: int, action: int, probability: float, chosen: bool, following: tuple[float, float]) -> None:
+        self.jobs.append(job)
+        self.actions.append(action)
+        self.behaviour.append(probability)
+        self.chosen.append(chosen)
+        self.following.append(following)
+
+    def samples(self) -> SetSamples:
+        return SetSamples(
+            self.inputs_JF,
+            self.first_J2,
+            np.array(self.following, dtype=np.float64).reshape(-1, 2),
+            np.array(self.actions, dtype=np.int64),
+            np.array(self.behaviour, dtype=np.float64),
+            np.array(self.jobs, dtype=np.int64),
+            np.array(self.chosen, dtype=np.bool_),
+        )
