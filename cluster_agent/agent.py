@@ -148,7 +148,9 @@ class Agent:
             office=self._office,
             guard=Guard(fallback, deadline_seconds, memory.interventions),
             asker=asker,
-            reward=BelievedReward(settings.learning.actor_critic.reward, beliefs),
+            reward=BelievedReward(
+                settings.learning.actor_critic.reward, beliefs, settings.learning.residual.utility_exponent
+            ),
             memory=memory,
             telemetry=self._telemetry,
             policy_settings=settings.policy,

@@ -17,7 +17,8 @@ from policy_net.errors import BadInput
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import RewardKind
 from policy_net.policy import Samples
-from policy_net.reward import paper_reward, slot_utility
+from policy_net.reward import UTILITY_EXPONENT, SlotUtility, paper_reward, slot_utility, utility_over
+from policy_net.set_policy.samples import SetSamples
 from policy_net.throughput.beliefs import Beliefs
 
 MEMORY = "agent.json"
@@ -71,9 +72,11 @@ class AgentMemory:
 class BelievedReward:
     """The training reward under this cluster's own beliefs, which it sharpens."""
 
-    def __init__(self, kind: RewardKind, beliefs: Beliefs) -> None:
+    def __init__(self, kind: RewardKind, beliefs: Beliefs, utility_exponent: float = UTILITY_EXPONENT) -> None:
+        """Args: `utility_exponent` is of the reward of `set` policies, which is over the policy's own beliefs."""
         self._kind = kind
         self._beliefs = beliefs
+        self._utility_exponent = utility_exponent
 
     def live_through(
         self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
@@ -83,13 +86,21 @@ class BelievedReward:
         The reward is under what was believed at the decision; the beliefs see the interval afterwards, whoever decided.
         """
         utility = None
-        if self._kind is RewardKind.PAPER:
+        if self._kind is RewardKind.PAPER and not isinstance(samples, SetSamples):
             reward = paper_reward(state, progress)
         else:
             self._beliefs.introduce(state.jobs)
-            utility = slot_utility(state, progress, self._beliefs, seconds)
+            utility = self._utility(state, progress, seconds, samples)
             reward = utility.reward
         self._beliefs.observe(progress)
         if samples is None or seconds <= 0.0 or not math.isfinite(reward):
             return reward, None
         return reward, Experience(samples, reward, seconds, utility=utility, began_seconds=state.time_seconds)
+
+    def _utility(
+        self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
+    ) -> SlotUtility:
+        if not isinstance(samples, SetSamples):
+            return slot_utility(state, progress, self._beliefs, seconds)
+        best, planned = samples.believed_J2.T
+        return utility_over(state, progress, best, seconds, self._utility_exponent, planned)

@@ -26,7 +26,7 @@ from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import WeightSpec
 from policy_net.learning.credit import permute_rewards
 from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples
-from policy_net.learning.gradients import gradients_for, how_many_segments
+from policy_net.learning.gradients import gradients_for, lesson_for
 from policy_net.learning.replay import Experience, ExperienceReplay
 
 _log = structlog.get_logger()
@@ -126,7 +126,7 @@ class Trainer:
             self._remember(experience)
             since_update += 1
             try:
-                if since_update >= self._settings.update_every_decisions:
+                if since_update >= self._decisions_between_updates():
                     since_update = 0
                     self.update()
             except Exception:
@@ -136,6 +136,13 @@ class Trainer:
             finally:
                 self._queue.done()
                 self._telemetry.queue_decisions.set(self._queue.waiting)
+
+    def _decisions_between_updates(self) -> int:
+        acting = self._acting_spec()
+        if acting is None:
+            return self._settings.update_every_decisions
+        lesson = lesson_for(acting, self._settings.actor_critic, self._settings.residual)
+        return max(lesson.every, self._settings.update_every_decisions)
 
     def _remember(self, experience: Experience) -> None:
         """Keep it for replay; the first one of another form is of another spec, and makes the older ones useless."""
@@ -148,9 +155,9 @@ class Trainer:
 
     def segments(self, spec: WeightSpec) -> list[list[Experience]]:
         """A draw from what this cluster lived through, for one update of such policies; callable from any thread."""
-        count, decisions = how_many_segments(spec, self._settings.actor_critic, self._settings.residual)
+        lesson = lesson_for(spec, self._settings.actor_critic, self._settings.residual)
         with self._replay_lock:
-            return self._replay.segments(count, decisions)
+            return lesson.draw(self._replay)
 
     def _empty_replay(self) -> ExperienceReplay:
         return ExperienceReplay(self._settings.replay_samples, self._settings.seed)

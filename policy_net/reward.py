@@ -27,11 +27,14 @@ class SlotUtility:
         job_ids: of the jobs that wait or run, n of them.
         efficiency: shape (n,); a job's measured utility over its believed best alone; 0 for a job that waited.
         weight: shape (n,); a job's part in the believed best of all; sums to 1. The reward is weight · efficiency.
+        planned: shape (n,); the efficiency that the policy's own choice, without chance, was believed to have: what a
+            decision is compared with. None where it is not known.
     """
 
     job_ids: tuple[str, ...]
     efficiency: NDArray[np.float64]
     weight: NDArray[np.float64]
+    planned: NDArray[np.float64] | None = None
 
     @property
     def reward(self) -> float:
@@ -55,22 +58,46 @@ def slot_utility(
         interval_seconds: the interval's length; a job that progressed for part of it counts in proportion, unless it
             finished.
     """
+    best_speeds = np.array([_best_speed(job, beliefs) for job in state.jobs])
+    return utility_over(state, progress, best_speeds, interval_seconds)
+
+
+def utility_over(
+    state: ClusterState,
+    progress: Sequence[Progress],
+    best_speeds: NDArray[np.float64],
+    interval_seconds: float,
+    exponent: float = UTILITY_EXPONENT,
+    planned_speeds: NDArray[np.float64] | None = None,
+) -> SlotUtility:
+    """`slot_utility` over speeds that are known already.
+
+    Args:
+        best_speeds: of every job alone, as believed, in samples/s; shape (n,).
+        exponent: of the utility.
+        planned_speeds: the same under the policy's own choice without chance; shape (n,).
+    """
     by_job: Mapping[str, Progress] = {entry.job_id: entry for entry in progress}
     count = len(state.jobs)
-    efficiency, best = np.zeros(count), np.zeros(count)
+    efficiency, best, planned = np.zeros(count), np.zeros(count), np.zeros(count)
     for index, job in enumerate(state.jobs):
-        rate = _best_rate(job, beliefs)
+        rate = float(best_speeds[index]) / job.samples_per_epoch
         if job.remaining_epochs <= 0.0 or rate <= 0.0:
             continue
-        best[index] = (rate / job.remaining_epochs) ** UTILITY_EXPONENT
+        best[index] = (rate / job.remaining_epochs) ** exponent
+        if planned_speeds is not None:
+            planned[index] = (planned_speeds[index] / best_speeds[index]) ** exponent
         entry = by_job.get(job.job_id)
         if entry is None or entry.seconds <= 0.0 or entry.epochs <= 0.0:
             continue
         present = 1.0 if entry.finished else min(1.0, entry.seconds / interval_seconds)
-        efficiency[index] = present * (entry.epochs / entry.seconds / rate) ** UTILITY_EXPONENT
+        efficiency[index] = present * (entry.epochs / entry.seconds / rate) ** exponent
     total = best.sum()
     return SlotUtility(
-        tuple(job.job_id for job in state.jobs), efficiency, best / total if total > 0.0 else np.zeros(count)
+        tuple(job.job_id for job in state.jobs),
+        efficiency,
+        best / total if total > 0.0 else np.zeros(count),
+        None if planned_speeds is None else planned,
     )
 
 
@@ -81,9 +108,8 @@ def slot_utility_reward(
     return slot_utility(state, progress, beliefs, interval_seconds).reward
 
 
-def _best_rate(job: Job, beliefs: SpeedModel) -> float:
-    speeds = beliefs.grid(job.job_type)[: job.max_ps + 1, : job.max_workers + 1]
-    return float(speeds.max()) / job.samples_per_epoch
+def _best_speed(job: Job, beliefs: SpeedModel) -> float:
+    return float(beliefs.grid(job.job_type)[: job.max_ps + 1, : job.max_workers + 1].max())
 
 
 def paper_reward(state: ClusterState, progress: Sequence[Progress]) -> float:

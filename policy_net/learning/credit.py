@@ -46,6 +46,27 @@ def utility_advantages(segment: Sequence[Experience], shared_credit: float) -> l
     return advantages
 
 
+def decision_advantages(segment: Sequence[Experience]) -> NDArray[np.float64]:
+    """Advantages of the decision times of a segment, one each, shape (K,): how far each did better than the policy's
+    own choice was believed to do, centred over the segment.
+
+    The comparison is with something that the state alone decides, so it takes nothing out of what is learned; but it
+    takes out how busy the hour was, which is most of what a reward says. What beliefs are wrong by on average goes
+    with the centring.
+    """
+    seconds_K = np.array([entry.seconds for entry in segment], dtype=np.float64)
+    shares_K = np.minimum(seconds_K / max(float(seconds_K.mean()), 1e-9), _LONGEST_INTERVAL_WEIGHT)
+    gains_K = np.array([_gain_over_plan(_utility_of(entry)) for entry in segment])
+    centred_K: NDArray[np.float64] = shares_K * (gains_K - np.average(gains_K, weights=shares_K))
+    return centred_K
+
+
+def _gain_over_plan(utility: SlotUtility) -> float:
+    if utility.planned is None:
+        raise ValueError("this experience does not say what the policy would have done without chance")
+    return float(utility.weight @ (utility.efficiency - utility.planned))
+
+
 def permute_rewards(segment: Sequence[Experience], generator: np.random.Generator) -> list[Experience]:
     """The segment with its rewards dealt out anew among its decision times: a control that has nothing to learn from.
 

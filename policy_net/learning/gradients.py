@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, WeightSpec
 from policy_net.learning.gradient import Gradients
+from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
 
@@ -30,9 +33,35 @@ def gradients_for(
     return GradientComputer(spec, actor_critic, seed)
 
 
-def how_many_segments(
-    spec: WeightSpec, actor_critic: ActorCriticSettings, residual: ResidualSettings
-) -> tuple[int, int]:
-    """How many segments an update of this kind wants, and of how many decision times."""
-    settings = residual if isinstance(spec, SetSpec) else actor_critic
-    return settings.segments, settings.segment_decisions
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What an update of a kind of policy is made of.
+
+    Attributes:
+        segments: how many runs of decision times.
+        decisions: length of a run.
+        every: decisions between two updates, at least.
+        newest: the runs are the latest ones; otherwise drawn from all over the replay.
+    """
+
+    segments: int
+    decisions: int
+    every: int
+    newest: bool
+
+    def draw(self, replay: ExperienceReplay) -> list[list[Experience]]:
+        """The runs of one update."""
+        if self.newest:
+            return replay.newest_segments(self.segments, self.decisions)
+        return replay.segments(self.segments, self.decisions)
+
+
+def lesson_for(spec: WeightSpec, actor_critic: ActorCriticSettings, residual: ResidualSettings) -> Lesson:
+    """What updates of policies of this spec are made of.
+
+    A network has to learn from the same experience many times. A residual has so few parameters, and a decision says
+    so little about them, that from a second look on it learns the noise by heart: docs/experiments.md has the figures.
+    """
+    if isinstance(spec, SetSpec):
+        return Lesson(residual.segments, residual.segment_decisions, residual.segment_decisions, newest=True)
+    return Lesson(actor_critic.segments, actor_critic.segment_decisions, 1, newest=False)

@@ -6,6 +6,7 @@ Deviation: whole decision times are kept, since advantages are per decision time
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -82,6 +83,20 @@ class ExperienceReplay:
             return []
         starts = np.unique(self._generator.integers(len(self._entries) - length + 1, size=count))
         return [self._run(start, length) for start in starts.tolist()]
+
+    def newest_segments(self, count: int, decisions: int) -> list[list[Experience]]:
+        """The latest decision times in order, at most `count` × `decisions` of them, in runs of at most `decisions`.
+
+        A run also ends at a gap.
+        """
+        newest = list(itertools.islice(reversed(self._entries), count * decisions))[::-1]
+        runs: list[list[Experience]] = []
+        for entry in newest:
+            if runs and len(runs[-1]) < decisions and entry.directly_follows(runs[-1][-1]):
+                runs[-1].append(entry)
+            else:
+                runs.append([entry])
+        return runs
 
     def _run(self, start: int, length: int) -> list[Experience]:
         """The decision times from `start` on, up to the first gap."""

@@ -1,9 +1,9 @@
 """The policy gradient of a `set` policy's residual, at the learner's head.
 
 Legend: K decision times, M picks.
-REINFORCE: every decision time has an advantage, what its interval brought over what its jobs usually had in the
-segment, and the picks of a decision time share it. The off-policy correction is one ratio a decision time, the
-geometric mean of its picks', clipped at 1: their product over some forty picks is noise.
+REINFORCE: every decision time has an advantage, what its interval brought over what the policy's own choice was
+believed to bring, and the picks of a decision time share it. The off-policy correction is one ratio a decision time,
+the geometric mean of its picks', clipped at 1: their product over some forty picks is noise.
 Source: our own; the reward is `reward.slot_utility`, without discount across slots.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import Weights
-from policy_net.learning.credit import utility_advantages
+from policy_net.learning.credit import decision_advantages
 from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ResidualSettings
@@ -47,12 +47,10 @@ class ResidualGradient:
         ratios_K = np.minimum(1.0, [chance.ratio for chance in chances])
         choices_K = np.array([len(entry.samples) for entry in entries], dtype=np.float64)
         effective = self._effective(ratios_K, choices_K)
-        shared = self._settings.shared_credit
-        advantages = [values for segment in segments for values in utility_advantages(segment, shared)]
-        scaled = np.split(self._scale.scaled(np.concatenate(advantages)), np.cumsum([len(a) for a in advantages])[:-1])
+        advantages_K = self._scale.scaled(np.concatenate([decision_advantages(segment) for segment in segments]))
         gradient = np.zeros(self._spec.parameter_count)
-        for chance, ratio, values in zip(chances, ratios_K.tolist(), scaled, strict=True):
-            gradient -= chance.gradient(ratio * values)
+        for chance, weight in zip(chances, (ratios_K * advantages_K).tolist(), strict=True):
+            gradient -= chance.gradient(weight)
         statistics = {
             "reward_mean": float(np.mean([entry.reward for entry in entries])),
             "entropy_mean": float(np.mean([chance.entropy for chance in chances])),

@@ -47,12 +47,19 @@ class ResidualSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    segments: int = Field(4, ge=1, description="runs of decision times per update, drawn from all over the replay")
-    segment_decisions: int = Field(
-        20, ge=2, description="consecutive decision times of a run; a job is compared with itself within it"
+    segments: int = Field(
+        1, ge=1, description="newest runs of decision times per update; each decision is learned from so many times"
     )
-    shared_credit: float = Field(
-        1.0, ge=0.0, le=1.0, description="how much of what other jobs gain or lose is credited to a pick"
+    segment_decisions: int = Field(
+        20,
+        ge=2,
+        description="decision times of a run, whose advantages are centred together; an update comes every so many",
+    )
+    utility_exponent: float = Field(
+        0.25,
+        gt=0.0,
+        le=1.0,
+        description="of the reward, (rate / remaining work)^this; 0.25 is the planner's own, more favours short jobs",
     )
     minimum_effective_samples: float = Field(
         64.0, ge=1.0, description="learning pauses while importance weighting leaves fewer picks than this"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from policy_net.action import GRANT_KINDS, Grant
 from policy_net.domain import Allocation, ClusterState, Decision
 from policy_net.set_policy.grants import Grants, urgency
-from policy_net.set_policy.planner import Tilt, score_of
+from policy_net.set_policy.planner import Tilt, plan, score_of
 from policy_net.set_policy.samples import SetSamples
 from policy_net.set_policy.steps import Step, StepTable
 
@@ -53,6 +53,7 @@ def drawn_plan(
     generator: np.random.Generator,
 ) -> tuple[Decision, SetSamples]:
     """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`."""
+    chances = chance.exploration > 0.0 or not chance.greedy
     grants = Grants(state, tables)
     field_of_steps = _Steps([urgency(job) for job in state.jobs], tilts)
     for index in range(len(state.jobs)):
@@ -67,7 +68,16 @@ def drawn_plan(
         field_of_steps.put(index, grants.take(index, step))
         following = (float(field_of_steps.log_score_J[index]), float(field_of_steps.log_share_J[index]))
         record.add(index, action, probability, chosen, following)
-    return grants.decision(), record.samples()
+    decision = grants.decision()
+    planned = plan(state, tables, tilts) if chances else decision
+    return decision, record.samples(_believed(state, tables, planned))
+
+
+def _believed(state: ClusterState, tables: Sequence[StepTable], planned: Decision) -> Array:
+    """Believed speeds in samples/s of every job, alone at its best and under a plan; shape (J, 2)."""
+    return np.array(
+        [(table.best_speed, table.speed(planned.of(job.job_id))) for job, table in zip(state.jobs, tables, strict=True)]
+    ).reshape(-1, 2)
 
 
 class _Steps:
@@ -147,7 +157,7 @@ class _Record:
         self.chosen.append(chosen)
         self.following.append(following)
 
-    def samples(self) -> SetSamples:
+    def samples(self, believed_J2: Array) -> SetSamples:
         return SetSamples(
             self.inputs_JF,
             self.first_J2,
@@ -156,4 +166,5 @@ class _Record:
             np.array(self.behaviour, dtype=np.float64),
             np.array(self.jobs, dtype=np.int64),
             np.array(self.chosen, dtype=np.bool_),
+            believed_J2,
         )

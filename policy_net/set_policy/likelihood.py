@@ -57,9 +57,9 @@ class Likelihood:
         logs_MJ = np.log(policy_MJ, out=np.zeros_like(policy_MJ), where=policy_MJ > 0.0)
         return float(-(policy_MJ * logs_MJ).sum(axis=1).mean())
 
-    def gradient(self, weight_M: Array) -> Array:
-        """The gradient of Σ weight · log π over the choices in the residual's parameters, shape (parameter_count,)."""
-        weight_M = np.where(self._samples.chosen_M, weight_M, 0.0)
+    def gradient(self, weight: float) -> Array:
+        """The gradient of weight · Σ log π over the choices in the residual's parameters, shape (parameter_count,)."""
+        weight_M = np.where(self._samples.chosen_M, weight, 0.0)
         slope_MJ = -weight_M[:, None] * self._policy_MJ
         slope_MJ[np.arange(len(weight_M)), self._samples.jobs_M] += weight_M
         slope_JO = np.stack((slope_MJ.sum(axis=0), (slope_MJ * self._log_share_MJ).sum(axis=0)), axis=1)

@@ -30,6 +30,7 @@ class SetSamples:
         actions_M: the picks as actions of 3J + 1: what the step gives, and to which job.
         behaviour_M: with which probability, masks and exploration included.
         jobs_M: which job was picked.
+        believed_J2: believed speeds in samples/s of every job: alone at its best, and under the plan without chance.
         chosen_M: whether it was a choice, made with chance: of several steps, none of them for certain.
     """
 
@@ -40,6 +41,7 @@ class SetSamples:
     behaviour_M: Array
     jobs_M: Integers
     chosen_M: Flags
+    believed_J2: Array
 
     def __len__(self) -> int:
         return int(self.chosen_M.sum())

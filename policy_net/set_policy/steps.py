@@ -54,6 +54,11 @@ class StepTable:
         best = min(fastest.tolist(), key=sum) if self.best_speed > 0 else [0, 0]
         self.best = Allocation(workers=best[1], ps=best[0])
 
+    def speed(self, split: Allocation) -> float:
+        """The believed speed in samples/s with a split; 0 beyond the caps, and where it does not train."""
+        ps, workers = self._speeds.shape
+        return float(self._speeds[split.ps, split.workers]) if split.ps < ps and split.workers < workers else 0.0
+
     def step(self, held: Allocation) -> Step | None:
         """The best step from here with no limit but the caps; None if nothing gains."""
         if held not in self._known:
