@@ -32,7 +32,7 @@ class Head:
         self.state = state
         self.ledger = ledger
         self.aggregator = aggregator
-        self.region = region
+        self._region = region
         self._average_decay = average_decay
         if average_decay == 0.0:
             state.average = None
@@ -61,13 +61,22 @@ class Head:
             self._bytes = (self.step, weights_to_bytes(self.weights))
         return self._bytes[1]
 
+    def bound(self, region: TrustRegion | None) -> None:
+        """Stay in another region from now on; what is outside of it comes back at once."""
+        self._region = region
+        if region is not None:
+            for weights in (self.state.weights, self.state.average):
+                if weights is not None:
+                    region.keep_in(weights)
+        self._bytes = None
+
     def apply(self, applied: AppliedUpdate) -> None:
         """Apply the next update; `applied.step` must be the next step."""
         if applied.step != self.step + 1:
             raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
         moved = self.aggregator.apply(self.state, applied)
-        if moved and self.region is not None:
-            self.region.keep_in(self.state.weights)
+        if moved and self._region is not None:
+            self._region.keep_in(self.state.weights)
         if self._average_decay and moved:
             move_average(self.state, self._average_decay)
         self.ledger.record(applied)

@@ -116,9 +116,7 @@ def _recover(
         if aggregator.close_early(head.state):
             _log.warning("cohort-closed-early", head_step=head.step, reason="the aggregation settings were changed")
         head.aggregator = build_aggregator(wanted, settings.optimizer, first.spec)
-        head.region = TrustRegion.around(first.weights, settings.optimizer.radius_for(first.spec))
-        if head.region is not None:
-            head.region.keep_in(head.weights)
+        head.bound(TrustRegion.around(first.weights, settings.optimizer.radius_for(first.spec)))
     if replayed or changed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         write_snapshot(state.snapshots, snapshot_of(head, card.spec_digest, counters))

@@ -20,6 +20,7 @@ from global_learner.errors import BadConfig
 from policy_net.errors import BadInput
 from policy_net.exchange.set_spec import SET
 from policy_net.exchange.spec import WeightSpec
+from policy_net.set_policy.default import DEFAULT_SET_FILE
 from policy_net.settings import read_settings_file
 
 
@@ -209,7 +210,8 @@ class LearnerSettings(_Section):
     state_dir: Path
     """Log, snapshots, registry and policy files; one learner at a time may hold it."""
     initial_policy: Path
-    """The policy file that becomes v1 in an empty state directory; later starts only compare its spec."""
+    """The policy file that becomes v1 in an empty state directory; later starts only compare its spec. The
+    word `set` is the trained one that ships with fedl2."""
     listen: Address = "127.0.0.1:7070"
     """HOST:PORT of the service; port 0 takes a free one and needs `port_file`."""
     port_file: Path | None = None
@@ -275,11 +277,15 @@ def read_settings(path: Path) -> LearnerSettings:
     return _resolved(settings, path.resolve().parent)
 
 
+def _initial_policy(named: Path, folder: Path) -> Path:
+    return DEFAULT_SET_FILE if named == Path(SET) else folder / named
+
+
 def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:
     """The settings with paths that do not depend on the working directory."""
     changes: dict[str, object] = {
         "state_dir": folder / settings.state_dir,
-        "initial_policy": folder / settings.initial_policy,
+        "initial_policy": _initial_policy(settings.initial_policy, folder),
         "port_file": folder / settings.port_file if settings.port_file is not None else None,
     }
     if settings.tls is not None:

@@ -1,6 +1,9 @@
 """A learner and three clusters whose policy is `set`: real processes, in every mode of aggregation."""
 
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 from processes import PATIENCE_SECONDS, Fleet, wait_until
 
+from cluster_agent.decision_log import CURRENT
 from deploy.local.watch import LearnerWatch
 from global_learner.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, read_policy_file
@@ -67,6 +71,20 @@ def run_until(fleet: Fleet, steps: int) -> list[PolicyFile]:
     return files
 
 
+def made_again(log: Path) -> dict[str, Any]:
+    """What `cluster-agent replay-log` says of a log."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cluster_agent.cli", "replay-log", str(log), "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("acting", ["assigned", "head"])
 def test_three_clusters_learn_one_residual_from_the_shipped_policy_on(fleet: Fleet, acting: str) -> None:
@@ -91,6 +109,7 @@ def test_three_clusters_learn_one_residual_from_the_shipped_policy_on(fleet: Fle
         assert {line["exploration"] for line in decisions} == {0.1}
         if acting == "assigned":
             assert max(line["version"] for line in decisions) > 1, "versions act"
+            assert made_again(fleet.folder / name / CURRENT)["different"] == 0
         else:
             assert max(line["head_step"] for line in decisions) > 4, "the head acts"
 
