@@ -24,6 +24,7 @@ from policy_net.exchange.state_codec import JsonObject
 from policy_net.policy import policy_names
 from policy_net.set_policy import SetPolicy
 from policy_net.set_policy.default import default_set_file
+from policy_net.set_policy.samples import SetSamples
 
 NEEDS_MORE = {"oracle", "optimus-true-table", "optimus-fitted", "optimus-authors"}
 """Policies that plan on speeds which no agent has."""
@@ -111,10 +112,13 @@ class HangingPolicy:
         self.go = threading.Event()
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
+        return self.decide_recorded(state, trigger)[0]
+
+    def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, SetSamples]:
         self.left -= 1
         if self.left == -1:
             self.go.wait(30.0)
-        return self.inner.decide(state, trigger)
+        return self.inner.decide_recorded(state, trigger)
 
     def observe(self, progress: Sequence[Progress]) -> None:
         self.inner.observe(progress)
