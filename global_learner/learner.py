@@ -34,6 +34,7 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rounds import Rounds
 from global_learner.settings import LearnerSettings
 from global_learner.state_dir import StateDir
+from global_learner.step_length import learning_rate
 from global_learner.telemetry import Telemetry
 from global_learner.update_log import AppliedUpdate
 from global_learner.upkeep import Upkeep
@@ -292,7 +293,9 @@ class Learner(Generic[Status]):
         kind = self.head.aggregator.kind_of_next(update.cluster)
         applied = AppliedUpdate(
             step=self.head.step + 1,
-            learning_rate=self._settings.optimizer.rate_at(self.head.step) * judgement.scale,
+            learning_rate=learning_rate(
+                self._settings.optimizer, self._settings.aggregation, self.head, judgement, update, kind
+            ),
             active_clusters=judgement.active_clusters,
             unix_seconds=self._wall_clock(),
             update=update,

@@ -12,8 +12,11 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from global_learner.sample_weight import usual_samples
 from global_learner.update_log import AppliedUpdate
 
+_SAMPLES_MEMORY = 8
+"""Updates over which a cluster's mean of samples runs."""
 WINDOW = 1024
 """Sequences that may be in flight at once per cluster; an agent has one."""
 
@@ -54,6 +57,8 @@ class ClusterRecord:
     sequences: AppliedSequences
     accepted: int = 0
     last_staleness: int = 0
+    mean_samples: float = 0.0
+    """Running mean of its updates' samples; 0 before the first, and in snapshots from before there was one."""
 
 
 @dataclass(slots=True)
@@ -99,6 +104,11 @@ class Ledger:
         """How many clusters contributed to the recent window, counting `cluster`, which is about to."""
         return len(self._recent_clusters) + (cluster not in self._recent_clusters)
 
+    def usual_samples(self) -> float:
+        """What updates of the active clusters usually have; 0 where nothing is known."""
+        means = (self.clusters[name].mean_samples for name in self._recent_clusters)
+        return usual_samples(mean for mean in means if mean > 0.0)
+
     def sequences(self, cluster: str, incarnation: int) -> AppliedSequences:
         """What is known of an incarnation; nothing for one that has not contributed."""
         record = self.clusters.get(cluster)
@@ -115,6 +125,8 @@ class Ledger:
         record.sequences = sequences
         record.accepted += 1
         record.last_staleness = applied.staleness
+        mean = record.mean_samples or float(update.samples)
+        record.mean_samples = mean + (update.samples - mean) / _SAMPLES_MEMORY
         self.since_version.contributions[update.cluster] += 1
         self.since_version.staleness[applied.staleness] += 1
         self._remember(update.cluster, applied.staleness)
@@ -144,6 +156,7 @@ class Ledger:
                     "accepted_of_incarnation": record.sequences.count,
                     "accepted": record.accepted,
                     "last_staleness": record.last_staleness,
+                    "mean_samples": record.mean_samples,
                 }
                 for name, record in self.clusters.items()
             },
@@ -168,6 +181,7 @@ class Ledger:
                 ),
                 record["accepted"],
                 record["last_staleness"],
+                record.get("mean_samples", 0.0),
             )
         since = content["since_version"]
         ledger.since_version = SinceVersion(

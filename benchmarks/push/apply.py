@@ -13,7 +13,8 @@ from global_learner.ingest import Ingest
 from global_learner.ledger import Ledger
 from global_learner.optimizer import AdamState
 from global_learner.settings import IngestSettings
-from global_learner.update_log import AppliedUpdate
+from global_learner.step_length import learning_rate
+from global_learner.update_log import AppliedUpdate, Kind
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile
 
@@ -23,8 +24,8 @@ CLUSTERS = 16
 def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[float, float]:
     """Updates per second of wall time and per second of processor time, medians of the rounds."""
     spec = policy.network_spec
-    optimizer = OptimizerSettings()
-    head = Head(AdamState.start(policy.weights), Ledger(256), build_aggregator(AggregationSettings(), optimizer, spec))
+    optimizer, aggregation = OptimizerSettings(), AggregationSettings()
+    head = Head(AdamState.start(policy.weights), Ledger(256), build_aggregator(aggregation, optimizer, spec))
     ingest = Ingest(spec, IngestSettings())
     slopes = [gradient(spec, seed) for seed in range(CLUSTERS)]
     rates = []
@@ -39,7 +40,7 @@ def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[f
             if ingest.is_duplicate(update, head):
                 raise RuntimeError(f"update {step + 1} is taken for a duplicate")
             judgement = ingest.judge(update, head)
-            rate = optimizer.rate_at(step) * judgement.scale
+            rate = learning_rate(optimizer, aggregation, head, judgement, update, Kind.STEP)
             head.apply(AppliedUpdate(step + 1, rate, judgement.active_clusters, 0.0, update))
             done += 1
         rates.append((done / (time.perf_counter() - began), done / (time.process_time() - cpu_began)))

@@ -21,6 +21,7 @@ from global_learner.ingest import Ingest
 from global_learner.ledger import Ledger
 from global_learner.optimizer import AdamState
 from global_learner.settings import IngestSettings
+from global_learner.step_length import learning_rate
 from global_learner.update_log import AppliedUpdate
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile
@@ -131,8 +132,8 @@ def run_fleet(
             except UpdateRejected:
                 rejected += 1
                 continue
-            rate = optimizer.rate_at(head.step) * judgement.scale
             kind = aggregator.kind_of_next(name)
+            rate = learning_rate(optimizer, aggregation, head, judgement, update, kind)
             head.apply(AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, update, kind))
         on_round(number)
     return RunResult(head.publishable.copy(), head.step, rejected)

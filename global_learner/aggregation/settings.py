@@ -87,6 +87,9 @@ class AggregationSettings(BaseModel):
     samples_limit: int = Field(8192, ge=1)
     """An update weighs by its samples, of which at most so many count: a cluster cannot give itself a majority by
     claiming a billion. DL2's replay holds 8192."""
+    largest_sample_weight: float = Field(2.0, ge=0.0, le=100.0)
+    """`async`: the step of an update is as many times as long as it has as many samples as is usual among the active
+    clusters, but not more often than this, whatever a cluster claims; 0: all steps are alike."""
     server_step: ServerStep | None = None
     """`buffered`: `adam` moves the head by the aggregated gradient through the same Adam as `async`; `strategy` leaves
     the step to the strategy. Unless set: strategy for FedAvgM, FedAdam, FedAdagrad and FedYogi, else adam."""
@@ -100,6 +103,10 @@ class AggregationSettings(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> AggregationSettings:
+        if 0.0 < self.largest_sample_weight < 1.0:
+            raise ValueError(
+                f"largest_sample_weight = {self.largest_sample_weight} would shorten every step: 0, or 1 and more"
+            )
         if self.mode is Mode.BUFFERED and self.close_after_updates is not None and self.min_clusters > self.buffer:
             raise ValueError(
                 f"min_clusters = {self.min_clusters} is above buffer = {self.buffer}: no cohort is ever closed early"
