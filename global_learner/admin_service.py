@@ -13,12 +13,13 @@ from global_learner.fleet import ClusterEntry
 from global_learner.identity import Identity
 from global_learner.service import FleetLearner
 from global_learner.telemetry import Telemetry
+from global_learner.version_admin import VersionAdmin
 from global_learner.version_messages import version_message
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 
 
-class AdminService(fleet_pb2_grpc.AdminServicer):
-    """Answers the platform owner."""
+class AdminService(VersionAdmin, fleet_pb2_grpc.AdminServicer):
+    """Answers the platform owner; what is about versions and the head, `VersionAdmin` does."""
 
     def __init__(
         self,
@@ -28,26 +29,8 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         telemetry: Telemetry,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self.telemetry = telemetry
+        super().__init__(learner, identity, registrar, telemetry)
         self._wall_clock = wall_clock
-        self._learner = learner
-        self._identity = identity
-        self._registrar = registrar
-
-    @answered
-    async def ListVersions(
-        self, request: fleet_pb2.ListVersionsRequest, context: Context
-    ) -> fleet_pb2.ListVersionsReply:
-        """All cards, oldest first."""
-        self._identity.administrator(context.auth_context())
-        return fleet_pb2.ListVersionsReply(versions=[version_message(card) for card in await self._learner.versions()])
-
-    @answered
-    async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, context: Context) -> fleet_pb2.ShowVersionReply:
-        """One card and its spec."""
-        self._identity.administrator(context.auth_context())
-        card, spec = await self._learner.version(request.version)
-        return fleet_pb2.ShowVersionReply(card=version_message(card), spec_json=spec.to_json())
 
     @answered
     async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
@@ -82,7 +65,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.GetReportReply(
             made_unix_seconds=self._wall_clock(),
             fleet=await self._fleet(with_jobs=True),
-            versions=[version_message(card) for card in await self._learner.versions()],
+            versions=[version_message(card) for card in await self._learner.operator.versions()],
             enrolls=enrolls,
             identities=[identity_message(entry) for entry in await self._registrar.clusters()] if enrolls else [],
             staleness=[
@@ -122,12 +105,13 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         certificates, tokens = await self._registrar.revoke(request.cluster, actor)
         return fleet_pb2.RevokeClusterReply(certificates=certificates, tokens=tokens)
 
+    @answered
     async def ReleaseCluster(
         self, request: fleet_pb2.ReleaseClusterRequest, context: Context
     ) -> fleet_pb2.ReleaseClusterReply:
         """End a cluster's quarantine."""
-        self._identity.administrator(context.auth_context())
-        return fleet_pb2.ReleaseClusterReply(released=self._learner.release(request.cluster))
+        actor = self._identity.administrator(context.auth_context())
+        return fleet_pb2.ReleaseClusterReply(released=await self._learner.operator.release(request.cluster, actor))
 
     def _view(self, entry: ClusterEntry[fleet_pb2.ClusterStatus], with_jobs: bool) -> fleet_pb2.ClusterView:
         record = self._learner.head.ledger.clusters.get(entry.cluster)
@@ -142,6 +126,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             last_staleness=record.last_staleness if record else 0,
             assigned_version=entry.assigned_version,
             status=entry.status,
+            held=entry.held,
             quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
             speed_statistics=told.statistics,
             speed_observations=told.observations,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from global_learner.telemetry import Telemetry
 
-PARTS = ("log", "snapshots", "receipts", "policies", "identity")
+PARTS = ("log", "snapshots", "receipts", "policies", "heads", "identity")
 """Folders of the state directory that are told apart; everything else is `other`."""
 OTHER = "other"
 

@@ -25,6 +25,7 @@ class Rejection(StrEnum):
     BAD_SAMPLES = "bad-samples"
     AHEAD_OF_HEAD = "ahead-of-head"
     TOO_STALE = "too-stale"
+    HEAD_RESET = "head-reset"
     NOT_FINITE = "not-finite"
     NORM_TOO_LARGE = "norm-too-large"
     QUARANTINED = "quarantined"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from global_learner.errors import Rejection
+from global_learner.registry.assignments import Assignment
 from global_learner.registry.registry import Registration
 
 Status = TypeVar("Status")
@@ -27,6 +28,8 @@ class ClusterEntry(Generic[Status]):
     status: Status | None = None
     duplicates: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
+    held: bool = False
+    """An operator assigned its version."""
 
 
 class Fleet(Generic[Status]):
@@ -59,7 +62,7 @@ class Fleet(Generic[Status]):
             registration.cluster, ClusterEntry(registration.cluster, 0, registration.assigned_version)
         )
         entry.incarnation = registration.incarnation
-        entry.assigned_version = registration.assigned_version
+        entry.assigned_version, entry.held = registration.assigned_version, registration.held
         if heard:
             entry.heard_seconds = self._clock()
 
@@ -78,13 +81,25 @@ class Fleet(Generic[Status]):
             entry.rejected[reason] += 1
 
     def assign_all(self, version: int) -> None:
-        """Every cluster acts on this version from now on."""
+        """Every cluster that no operator holds acts on this version from now on."""
         for entry in self._entries.values():
-            entry.assigned_version = version
+            if not entry.held:
+                entry.assigned_version = version
+
+    def assigned(self, assignments: Iterable[Assignment]) -> None:
+        """Clusters act on these versions from now on."""
+        for assignment in assignments:
+            entry = self._entries.get(assignment.cluster)
+            if entry is not None:
+                entry.assigned_version, entry.held = assignment.to_version, assignment.held
 
     def seconds_since_heard(self, entry: ClusterEntry[Status]) -> float:
         """How long a cluster has been silent; -1 if it was not heard since the learner's start."""
         return -1.0 if entry.heard_seconds is None else self._clock() - entry.heard_seconds
+
+    def rejections_by_reason(self) -> Counter[str]:
+        """Rejected updates of all clusters, by reason."""
+        return sum((entry.rejected for entry in self._entries.values()), Counter())
 
     @property
     def rejections(self) -> int:

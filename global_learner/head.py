@@ -8,7 +8,8 @@ from __future__ import annotations
 from global_learner.aggregation.base import Aggregator
 from global_learner.ledger import Ledger
 from global_learner.optimizer import AdamState, TrustRegion, move_average
-from global_learner.update_log import AppliedUpdate
+from global_learner.snapshot_format import parse_snapshot
+from global_learner.update_log import AppliedUpdate, Kind
 from policy_net.exchange.spec import Weights, weights_to_bytes
 
 
@@ -74,9 +75,25 @@ class Head:
         """Apply the next update; `applied.step` must be the next step."""
         if applied.step != self.step + 1:
             raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
-        moved = self.aggregator.apply(self.state, applied)
-        if moved and self._region is not None:
-            self._region.keep_in(self.state.weights)
-        if self._average_decay and moved:
-            move_average(self.state, self._average_decay)
+        if applied.kind is Kind.RESET:
+            self._reset(applied)
+        else:
+            moved = self.aggregator.apply(self.state, applied)
+            if moved and self._region is not None:
+                self._region.keep_in(self.state.weights)
+            if self._average_decay and moved:
+                move_average(self.state, self._average_decay)
         self.ledger.record(applied)
+
+    def _reset(self, applied: AppliedUpdate) -> None:
+        """Go back to a version's head: weights, moments and their count, the average, what a strategy remembers."""
+        target = parse_snapshot(applied.head, applied.update.spec_digest, f"update {applied.step} of the log")
+        state, past = self.state, target.state
+        state.weights[:] = past.weights
+        state.first_moment[:] = past.first_moment
+        state.second_moment[:] = past.second_moment
+        if state.average is not None:
+            state.average[:] = past.weights if past.average is None else past.average
+        state.step = applied.step
+        state.idle_steps = applied.step - (past.step - past.idle_steps)
+        self.aggregator.reset(target.aggregator)

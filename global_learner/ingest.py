@@ -87,6 +87,14 @@ class Ingest:
                 Rejection.AHEAD_OF_HEAD, f"base step {update.base_step} is beyond the head's {head.step}; pull it again"
             )
 
+        reset_step = head.ledger.reset_step
+        if update.base_step < reset_step:
+            raise UpdateRejected(
+                Rejection.HEAD_RESET,
+                f"base step {update.base_step} is of a head that was given up: it was reset to "
+                f"v{head.ledger.reset_version} at step {reset_step}; pull the head again",
+            )
+
     def _norm(self, update: GradientUpdate) -> float:
         # One pass: a NaN or infinity anywhere makes the sum of squares not finite.
         with np.errstate(over="ignore", invalid="ignore"):

@@ -14,22 +14,15 @@ from typing import Generic
 from global_learner.aggregation.settings import Mode
 from global_learner.beliefs.hearing import FleetBeliefs
 from global_learner.disk_use import disk_use, report_disk
-from global_learner.errors import (
-    DiskFull,
-    FleetFull,
-    NoRounds,
-    Rejection,
-    UnknownCluster,
-    UnknownIncarnation,
-    UpdateRejected,
-)
+from global_learner.errors import DiskFull, FleetFull, NoRounds, Rejection, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import ClusterEntry, Fleet, Status
 from global_learner.ingest import Ingest
 from global_learner.log_writer import LogWriter
+from global_learner.operator import Operator
 from global_learner.push_answer import Outcome, PushAnswer
 from global_learner.quarantine import Quarantine
 from global_learner.recovery import Recovered
-from global_learner.registry.registry import FIRST_VERSION, Registration, VersionCard
+from global_learner.registry.registry import FIRST_VERSION, Registration
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rounds import Rounds
 from global_learner.settings import LearnerSettings
@@ -79,11 +72,11 @@ class Learner(Generic[Status]):
             newest.version if newest else FIRST_VERSION,
             beliefs.priors,
         )
+        self.quarantine = quarantine
         self._settings = settings
         self._registry = registry
         self._telemetry = telemetry
         self._wall_clock = wall_clock
-        self.quarantine = quarantine
         self.beliefs = beliefs
         self._ingest = Ingest(recovered.spec, settings.ingest)
         self.rounds: Rounds | None = None
@@ -93,6 +86,20 @@ class Learner(Generic[Status]):
             )
         self._state_dir = state.path
         report_disk(telemetry, state.path, self.upkeep.max_log_bytes, lambda: self.disk_full is not None)
+        self.operator: Operator[Status] = Operator(
+            settings.publish,
+            self.spec,
+            self.head,
+            self.log,
+            registry,
+            self.fleet,
+            self.upkeep,
+            self.quarantine,
+            telemetry,
+            self.failed,
+            self.rounds,
+            wall_clock,
+        )
         telemetry.head_step.set_function(lambda: self.head.step)
         telemetry.durable_step.set_function(lambda: self.log.durable_step)
         telemetry.clusters.set_function(lambda: len(self.fleet))
@@ -194,16 +201,6 @@ class Learner(Generic[Status]):
             self.quarantine.judged(cluster, None)
         return taken
 
-    def release(self, cluster: str) -> bool:
-        """End a cluster's quarantine; False if it was in none.
-
-        Raises:
-            UnknownCluster: no such cluster is registered.
-        """
-        if self.fleet.get(cluster) is None:
-            raise UnknownCluster(f"no cluster {cluster!r} is registered; `policyctl fleet` shows which are")
-        return self.quarantine.release(cluster)
-
     def _rejected(self, cluster: str, reason: Rejection) -> None:
         self.fleet.rejected(cluster, reason)
         self._telemetry.rejections.labels(reason).inc()
@@ -217,14 +214,17 @@ class Learner(Generic[Status]):
             raise NoRounds("this learner does not work in rounds; register again, and push")
         return self.rounds
 
-    async def _finish_round(self, records: Sequence[AppliedUpdate]) -> None:
-        """Log and apply a round in one go; it is on disk when this returns."""
+    async def _finish_round(self, records: Sequence[AppliedUpdate]) -> bool:
+        """Log and apply a round in one go; it is on disk when this returns. False if the head was reset meanwhile."""
         await self.upkeep.room_at_last()
+        if records[0].step != self.head.step + 1:
+            return False
         for record in records:
             self.log.append(record)
             self.head.apply(record)
             self.upkeep.after_update(self.head, record.unix_seconds)
-        await self.log.durable(self.head.step)
+        await self.log.durable(records[-1].step)
+        return True
 
     @property
     def disk_full(self) -> DiskFull | None:
@@ -234,26 +234,6 @@ class Learner(Generic[Status]):
     async def disk_use(self) -> dict[str, int]:
         """Bytes on disk by part of the state directory."""
         return await asyncio.to_thread(disk_use, self._state_dir)
-
-    async def policy(self, version: int) -> tuple[VersionCard, bytes]:
-        """A version's card and policy file.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-        """
-        return await self._registry.call(self._registry.registry.policy_bytes, version)
-
-    async def versions(self) -> list[VersionCard]:
-        """All cards, oldest first."""
-        return await self._registry.call(self._registry.registry.versions)
-
-    async def version(self, version: int) -> tuple[VersionCard, Spec]:
-        """One version's card and spec.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number.
-        """
-        return await self._registry.call(self._registry.registry.version, version)
 
     def _answer(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
         """Judge and apply, in one step; counts the outcome."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from global_learner.sample_weight import usual_samples
-from global_learner.update_log import AppliedUpdate
+from global_learner.update_log import AppliedUpdate, Kind
 
 _SAMPLES_MEMORY = 8
 """Updates over which a cluster's mean of samples runs."""
@@ -67,11 +67,28 @@ class SinceVersion:
 
     contributions: Counter[str] = field(default_factory=Counter)
     staleness: Counter[int] = field(default_factory=Counter)
+    parent: int = 0
+    """The version that the head was reset to meanwhile; 0 is the newest one."""
 
     @property
     def staleness_p50(self) -> float:
         """Median staleness in head steps; 0 without updates."""
         return float(statistics.median(self.staleness.elements())) if self.staleness else 0.0
+
+    @property
+    def staleness_p90(self) -> float:
+        """What nine updates of ten do not exceed, in head steps; 0 without updates."""
+        left = -(-9 * self.staleness.total() // 10)
+        for steps, count in sorted(self.staleness.items()):
+            left -= count
+            if left <= 0:
+                return float(steps)
+        return 0.0
+
+    @property
+    def staleness_max(self) -> int:
+        """The largest, in head steps; 0 without updates."""
+        return max(self.staleness, default=0)
 
 
 class Ledger:
@@ -80,12 +97,16 @@ class Ledger:
     def __init__(self, active_window_updates: int) -> None:
         self.clusters: dict[str, ClusterRecord] = {}
         self.since_version = SinceVersion()
+        self.reset_step = 0
+        self.reset_version = 0
         self._recent: deque[tuple[str, int]] = deque(maxlen=active_window_updates)
         self._recent_clusters: Counter[str] = Counter()
 
+    # `reset_step` is the head's step right after it was last reset, to version `reset_version`; 0 if it never was.
+
     @property
     def accepted(self) -> int:
-        """All updates ever applied; equals the head's step."""
+        """All updates ever applied; with the resets, the head's step."""
         return sum(record.accepted for record in self.clusters.values())
 
     @property
@@ -117,8 +138,12 @@ class Ledger:
         return record.sequences
 
     def record(self, applied: AppliedUpdate) -> None:
-        """Note an update as applied."""
+        """Note an update as applied, or a reset: what led to the head before it is no part of the next version."""
         update = applied.update
+        if applied.kind is Kind.RESET:
+            self.reset_step, self.reset_version = applied.step, update.sequence
+            self.since_version = SinceVersion(parent=update.sequence)
+            return
         sequences = self.sequences(update.cluster, update.incarnation)
         sequences.add(update.sequence)
         record = self.clusters.setdefault(update.cluster, ClusterRecord(sequences))
@@ -163,7 +188,9 @@ class Ledger:
             "since_version": {
                 "contributions": dict(self.since_version.contributions),
                 "staleness": sorted(self.since_version.staleness.items()),
+                "parent": self.since_version.parent,
             },
+            "reset": [self.reset_step, self.reset_version],
             "recent": list(self._recent),
         }
 
@@ -185,8 +212,11 @@ class Ledger:
             )
         since = content["since_version"]
         ledger.since_version = SinceVersion(
-            Counter(since["contributions"]), Counter({int(steps): count for steps, count in since["staleness"]})
+            Counter(since["contributions"]),
+            Counter({int(steps): count for steps, count in since["staleness"]}),
+            since.get("parent", 0),
         )
+        ledger.reset_step, ledger.reset_version = content.get("reset", (0, 0))
         for name, staleness in content["recent"]:
             ledger._remember(name, staleness)
         return ledger

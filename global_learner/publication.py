@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from global_learner.aggregation.base import Kept
+from global_learner.aggregation.settings import AggregationSettings, Mode
 from global_learner.beliefs.priors import VersionPriors
 from global_learner.head import Head
 from global_learner.ledger import SinceVersion
+from global_learner.optimizer import AdamState
+from global_learner.registry.cards import Origin, VersionDetails, kind_of
+from global_learner.registry.registry import Registry, VersionCard
+from global_learner.snapshot_format import Snapshot, snapshot_parts
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.set_spec import SetSpec, Spec
 from policy_net.exchange.spec import Weights
@@ -15,10 +22,18 @@ from policy_net.exchange.spec import Weights
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A version to be: a copy of the head at its step, and what happened since the one before."""
+    """A version to be: a copy of the head at its step, and what happened since the one before.
+
+    Attributes:
+        weights: what the version is made of: the head's, or their average.
+        state: the head itself, with its moments.
+        memory: what the aggregator kept of it.
+    """
 
     head_step: int
     weights: Weights
+    state: AdamState
+    memory: Kept
     since: SinceVersion
     unix_seconds: float
 
@@ -35,9 +50,55 @@ class Publication:
             return PolicyFile(spec, self.weights, card)
         return PolicyFile(spec, self.weights, {**card, "priors": priors.facts()}, priors.statistics)
 
+    def publish(
+        self,
+        registry: Registry,
+        spec: Spec,
+        priors: VersionPriors | None,
+        aggregation: AggregationSettings,
+        rejections: Mapping[str, int],
+        assign_all: bool,
+    ) -> VersionCard:
+        """Enter it into the registry, with what `head reset` needs to go on from it."""
+        policy = self.policy_file(spec, priors)
+        details = VersionDetails(
+            staleness_p90=self.since.staleness_p90,
+            staleness_max=self.since.staleness_max,
+            rejections=dict(rejections),
+            aggregation=described(aggregation),
+            origin=Origin.TRAINED.value,
+            policy=kind_of(policy),
+            prior_statistics=len(policy.priors),
+            notes=f"after the head was reset to v{self.since.parent}" if self.since.parent else "",
+        )
+        head = b"".join(snapshot_parts(Snapshot(spec.digest, self.state, {}, {}, self.memory)))
+        return registry.publish(
+            policy,
+            self.head_step,
+            self.unix_seconds,
+            dict(self.since.contributions),
+            self.since.staleness_p50,
+            assign_all,
+            details,
+            head,
+            self.since.parent,
+        )
+
 
 def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Publication | None:
-    """The version that is due at the head's step, or None; taking it starts the next version's count."""
-    if head.step % every_steps:
+    """The version that is due at the head's step, or None; taking it starts the next version's count.
+
+    A head that was just reset is a version already.
+    """
+    if head.step % every_steps or head.step == head.ledger.reset_step:
         return None
-    return Publication(head.step, head.publishable.copy(), head.ledger.take_since_version(), unix_seconds)
+    weights, state = head.publishable.copy(), head.state.copy()
+    since = head.ledger.take_since_version()
+    return Publication(head.step, weights, state, head.aggregator.kept(), since, unix_seconds)
+
+
+def described(aggregation: AggregationSettings) -> str:
+    """How updates become steps, for people."""
+    if aggregation.mode is Mode.ASYNC:
+        return aggregation.mode.value
+    return f"{aggregation.mode.value} {aggregation.strategy}"

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from global_learner.errors import StateUnusable
-from global_learner.update_log import AppliedUpdate, read_log
+from global_learner.update_log import AppliedUpdate, Kind, read_log
 
 REMOVED_NAME = "removed.json"
 
@@ -32,6 +32,8 @@ class Receipt:
     learning_rate: float
     samples: int
     unix_seconds: float
+    kind: str = "update"
+    """Or `reset`: the head went back to version `sequence`, by the operator in `cluster`."""
 
     def to_line(self) -> str:
         """As it stands in a file."""
@@ -52,6 +54,7 @@ def receipt_of(applied: AppliedUpdate) -> Receipt:
         learning_rate=applied.learning_rate,
         samples=update.samples,
         unix_seconds=applied.unix_seconds,
+        kind="reset" if applied.kind is Kind.RESET else "update",
     )
 
 
@@ -142,6 +145,8 @@ def audit(receipts: Iterator[Receipt], removed: Removed | None = None) -> Counte
     for expected, receipt in enumerate(receipts, start=before.through_step + 1):
         if receipt.step != expected:
             raise StateUnusable(f"update {expected} is missing from the log; the next one is {receipt.step}")
+        if receipt.kind == "reset":
+            continue
         name = (receipt.cluster, receipt.incarnation, receipt.sequence)
         if name in seen:
             raise StateUnusable(f"step {receipt.step}: {name} was applied twice")

@@ -23,11 +23,12 @@ from global_learner.ledger import Ledger
 from global_learner.log_cut import cut_log
 from global_learner.optimizer import AdamState, TrustRegion
 from global_learner.publication import Publication, due_publication
+from global_learner.registry.cards import first_details
 from global_learner.registry.registry import FIRST_VERSION, Registry
 from global_learner.settings import LearnerSettings
 from global_learner.snapshot import read_newest_snapshot, snapshot_of, write_snapshot
 from global_learner.state_dir import StateDir
-from global_learner.update_log import read_log
+from global_learner.update_log import AppliedUpdate, Kind, read_log
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.set_spec import Spec
 
@@ -82,9 +83,12 @@ def _recover(
 ) -> Recovered:
     for partial in state.path.rglob("*.partial"):
         partial.unlink()
+    orphans = registry.collect_orphans()
+    if orphans:
+        _log.info("orphans-removed", files=orphans)
     newest = registry.newest()
     if newest is None:
-        newest = registry.publish(initial, 0, unix_seconds, {}, 0.0, assign_all=False)
+        newest = registry.publish(initial, 0, unix_seconds, {}, 0.0, assign_all=False, details=first_details(initial))
         _log.info("state-begun", state_dir=str(state.path), digest=newest.digest[:12])
     card, data = registry.policy_bytes(FIRST_VERSION)
     first = parse_policy_file(data, f"v{FIRST_VERSION}")
@@ -107,10 +111,14 @@ def _recover(
         head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), aggregator, average_decay, region)
         aggregator.restore(snapshot.aggregator)
     counters = {} if snapshot is None else snapshot.counters
-    publications, replayed = _replay(state, head, card.spec_digest, settings.publish.every_steps)
-    for due in publications:
-        if due.head_step > newest.head_step:
-            _publish(registry, due, first.spec, settings.publish.auto_assign, priors)
+    events, replayed = _replay(state, head, card.spec_digest, settings.publish.every_steps)
+    for event in events:
+        if isinstance(event, AppliedUpdate):
+            note_reset(registry, event)
+        elif event.head_step > newest.head_step:
+            event.publish(
+                registry, first.spec, priors_for(first.spec, priors), logged[0], {}, settings.publish.auto_assign
+            )
     changed = logged != (wanted, settings.optimizer)
     if changed:
         if aggregator.close_early(head.state):
@@ -120,26 +128,24 @@ def _recover(
     if replayed or changed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         write_snapshot(state.snapshots, snapshot_of(head, card.spec_digest, counters))
+    registry.prune(settings.publish.retention, unix_seconds)
     write_settings(state.path, wanted, settings.optimizer)
     limit = settings.durability.max_receipts_bytes
     cut_log(state.log, state.receipts, head.step, with_newest=True, max_receipts_bytes=limit)
     return Recovered(first.spec, head, counters, replayed)
 
 
-def _publish(registry: Registry, due: Publication, spec: Spec, assign_all: bool, priors: PriorsSource | None) -> None:
-    """Publish a version that was due when the learner ended."""
-    registry.publish(
-        due.policy_file(spec, priors_for(spec, priors)),
-        due.head_step,
-        due.unix_seconds,
-        dict(due.since.contributions),
-        due.since.staleness_p50,
-        assign_all,
-    )
+def note_reset(registry: Registry, applied: AppliedUpdate) -> None:
+    """Write a reset of the log down for people, if that was not done yet."""
+    update = applied.update
+    registry.note_reset(update.sequence, applied.step - 1, applied.step, update.cluster, applied.unix_seconds)
 
 
-def _replay(state: StateDir, head: Head, spec_digest: str, publish_every_steps: int) -> tuple[list[Publication], int]:
-    publications: list[Publication] = []
+def _replay(
+    state: StateDir, head: Head, spec_digest: str, publish_every_steps: int
+) -> tuple[list[Publication | AppliedUpdate], int]:
+    """Apply the log; the versions that fell due and the resets, in order, and how many records."""
+    events: list[Publication | AppliedUpdate] = []
     replayed = 0
     for applied in read_log(state.log, spec_digest):
         if applied.step <= head.step:
@@ -151,7 +157,9 @@ def _replay(state: StateDir, head: Head, spec_digest: str, publish_every_steps: 
             )
         head.apply(applied)
         replayed += 1
+        if applied.kind is Kind.RESET:
+            events.append(applied)
         due = due_publication(head, publish_every_steps, applied.unix_seconds)
         if due is not None:
-            publications.append(due)
-    return publications, replayed
+            events.append(due)
+    return events, replayed

@@ -39,14 +39,14 @@ _LIVE_SECONDS = 10.0
 _END_SECONDS = 10.0
 """Longest wait for the strategy's thread at the end; it sleeps a second at a time while there are too few clusters."""
 
-Finish = Callable[[Sequence[AppliedUpdate]], Awaitable[None]]
+Finish = Callable[[Sequence[AppliedUpdate]], Awaitable[bool]]
 
 
 class Rounds:
     """Owns the strategy's thread and the grid; create, `start`, use and `close` it on one event loop.
 
     Args:
-        finish: logs and applies a round's records; on disk when it is done.
+        finish: logs and applies a round's records; on disk when it is done, False if the head is another one by now.
         failed: is told why there will be no more rounds, if that was not wanted.
     """
 
@@ -73,12 +73,23 @@ class Rounds:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._incarnations: dict[str, int] = {}
-        self.grid: FleetGrid = FleetGrid(spec, uuid.uuid4().hex[:12], _LIVE_SECONDS, self._woken)
-        self._thread = threading.Thread(target=self._run, name="rounds", daemon=True)
+        self._new_grid: Callable[[], FleetGrid] = lambda: FleetGrid(
+            spec, uuid.uuid4().hex[:12], _LIVE_SECONDS, self._woken
+        )
+        self.grid = self._new_grid()
+        self._thread = self._new_thread()
 
     def start(self) -> None:
         """Begin the first round as soon as there are clusters enough."""
         self._thread.start()
+
+    def restart(self) -> None:
+        """Give up the round that is under way, and begin anew from the head as it is now."""
+        if self._thread.ident is not None:
+            self.grid.close()
+            self.grid = self._new_grid()
+            self._thread = self._new_thread()
+            self._thread.start()
 
     async def close(self) -> None:
         """Give up the round that is under way, and end."""
@@ -145,7 +156,12 @@ class Rounds:
         """From the strategy's thread: there are tasks."""
         self._loop.call_soon_threadsafe(self._wake.set)
 
-    def _run(self) -> None:
+    def _new_thread(self) -> threading.Thread:
+        # The weights are copied here, on the event loop; the thread would see them while they change.
+        initial = self._head.weights.copy()
+        return threading.Thread(target=self._run, args=(self.grid, initial), name="rounds", daemon=True)
+
+    def _run(self, grid: FleetGrid, initial: Weights) -> None:
         """In the thread: the strategy, until the grid is closed."""
         from flwr.app import ConfigRecord  # noqa: PLC0415
 
@@ -161,14 +177,14 @@ class Rounds:
         )
         try:
             strategy.start(
-                grid=self.grid,
-                initial_arrays=array_record(self._head.weights, self._spec),
+                grid=grid,
+                initial_arrays=array_record(initial, self._spec),
                 num_rounds=sys.maxsize,
                 timeout=settings.round_seconds,
                 train_config=ConfigRecord(
                     {"learning-rate": settings.client_learning_rate, "local-steps": settings.local_steps}
                 ),
-                evaluate_fn=self._adopt,
+                evaluate_fn=lambda number, arrays: self._adopt(grid, number, arrays),
             )
         except GridClosed:
             return
@@ -177,17 +193,21 @@ class Rounds:
             failure = LearnerError(f"strategy {settings.strategy} failed in a round: {error}; see the log")
             self._loop.call_soon_threadsafe(self._failed, failure)
 
-    def _adopt(self, number: int, arrays: Any) -> None:
+    def _adopt(self, grid: FleetGrid, number: int, arrays: Any) -> None:
         """What Flower calls after every round, and once before the first."""
-        trained, self.grid.trained = self.grid.trained, []
+        trained, grid.trained = grid.trained, []
         if number == 0 or not trained:
             return
         weights = flat_weights(arrays, self._spec)
         if not np.isfinite(weights).all():
             raise ValueError(f"round {number} ended with weights that are not finite")
-        asyncio.run_coroutine_threadsafe(self._log_round(number, trained, weights), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._log_round(grid, number, trained, weights), self._loop).result()
 
-    async def _log_round(self, number: int, trained: Sequence[tuple[str, RoundAnswer]], weights: Weights) -> None:
+    async def _log_round(
+        self, grid: FleetGrid, number: int, trained: Sequence[tuple[str, RoundAnswer]], weights: Weights
+    ) -> None:
+        if grid is not self.grid:
+            return  # the head was reset; the thread ends when it asks its grid again
         step = self._head.step
         records = []
         for place, (cluster, answer) in enumerate(trained, start=1):
@@ -206,5 +226,7 @@ class Rounds:
             kind = Kind.ROUND_END if last else Kind.ROUND_PART
             rate = self._settings.client_learning_rate
             records.append(AppliedUpdate(step + place, rate, len(trained), self._wall_clock(), update, kind))
-        await self._finish(records)
+        if not await self._finish(records):
+            _log.info("round-dropped", round=number, reason="the head was reset")
+            return
         _log.info("round", round=number, head_step=self._head.step, clusters=[cluster for cluster, _ in trained])

@@ -85,6 +85,7 @@ async def serve(settings: LearnerSettings) -> None:
         port = bind(server, settings.listen, identities.credentials)
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, ending, live) as http_port:
+            _warn_of_auto_assign(settings)
             learner.start()
             await server.start()
             enrollment = await start_enrollment(settings, identities, telemetry)
@@ -96,6 +97,15 @@ async def serve(settings: LearnerSettings) -> None:
         _log.info("ended", head_step=learner.head.step)
         if learner.failed.done():
             raise learner.failed.result()
+
+
+def _warn_of_auto_assign(settings: LearnerSettings) -> None:
+    if settings.publish.auto_assign:
+        _log.warning(
+            "auto-assign",
+            meaning="every new version acts on every cluster at once, unjudged, unless policyctl assign holds it",
+            advice="for simulations and demonstrations; elsewhere set publish.auto_assign to false",
+        )
 
 
 def _recovered_learner(

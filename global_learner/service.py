@@ -151,7 +151,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             self._identity.cluster(request.cluster, context.auth_context())
         else:
             self._identity.anybody(context.auth_context())
-        card, data = await self._learner.policy(request.version)
+        card, data = await self._learner.operator.policy(request.version)
         return fleet_pb2.FetchPolicyReply(
             version=card.version, policy_file=data, digest=card.digest, name=f"v{card.version}"
         )

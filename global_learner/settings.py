@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.beliefs.settings import BeliefSettings
 from global_learner.errors import BadConfig
+from global_learner.registry.retention import Retention
 from policy_net.errors import BadInput
 from policy_net.exchange.set_spec import SET
 from policy_net.exchange.spec import WeightSpec
@@ -113,10 +114,21 @@ class PublishSettings(_Section):
     head itself. 0.99 averages over the last hundred steps, and takes out the noise of single gradients. Unless set:
     0.99 for `set`, 0 for `dl2`."""
     auto_assign: bool = False
-    """Every cluster acts on each new version at once. For simulations and demonstrations; in production nothing new
-    acts without a decision, and clusters stay on v1."""
-    keep_versions: int = Field(200, ge=0)
-    """Policy files kept: v1, all assigned ones and the newest so many; the cards are kept for ever. 0 keeps all."""
+    """Every cluster that `policyctl assign` does not hold acts on each new version at once. For simulations and
+    demonstrations, and said in a warning at the start: in production nothing new acts without a decision, and clusters
+    stay on v1."""
+    keep_versions: int = Field(50, ge=0)
+    """Versions whose files are kept: the newest so many. A file and the moments beside it, which `policyctl head reset`
+    needs, take about 5 MB. v1, the newest, versions that are assigned or pinned or that the head was reset to, and the
+    parents of these stay in any case; cards stay for ever. 0 keeps all."""
+    keep_days: float | None = Field(None, gt=0.0, le=36_500.0)
+    """Besides, files of versions that are older than this go, with the same exceptions; unless set, age does not
+    count."""
+
+    @property
+    def retention(self) -> Retention:
+        """The rule that both settings make."""
+        return Retention(self.keep_versions, self.keep_days)
 
     def decay_for(self, spec: WeightSpec) -> float:
         """The decay for policies of this spec."""

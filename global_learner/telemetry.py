@@ -94,6 +94,14 @@ class Telemetry:
         self.newest_version = Gauge(
             "fedl2_learner_newest_version_number", "The newest published version.", registry=self.registry
         )
+        self.auto_assign = Gauge(
+            "fedl2_learner_auto_assign_enabled_count",
+            "1 if every new version acts everywhere at once (publish.auto_assign), else 0.",
+            registry=self.registry,
+        )
+        self.head_resets = Counter(
+            "fedl2_learner_head_resets_total", "Times the head was reset to a version.", registry=self.registry
+        )
         self.quarantined = Gauge(
             "fedl2_learner_quarantined_clusters_count",
             "Clusters whose updates are not looked at.",

@@ -48,6 +48,8 @@ class Kind(IntEnum):
     """It is one reply of a round; nothing but its name is kept."""
     ROUND_END = 4
     """The last reply of a round; in the gradient's place stand the weights that the round ended with."""
+    RESET = 5
+    """No cluster's: the head was reset to a version; in the gradient's place stands the version's head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class AppliedUpdate:
         unix_seconds: when; for people, nothing depends on it.
         update: what the cluster sent; a log does not keep its statistics.
         kind: what it did to the head.
+        head: of a reset: the head that it went to, in the format of snapshots. Its `update` has the operator's name for
+            a cluster, incarnation 0, the version as its sequence and the version's head step as its base.
     """
 
     step: int
@@ -69,6 +73,7 @@ class AppliedUpdate:
     unix_seconds: float
     update: GradientUpdate
     kind: Kind = Kind.STEP
+    head: bytes = b""
 
     @property
     def staleness(self) -> int:
@@ -100,7 +105,10 @@ def encode(applied: AppliedUpdate) -> tuple[bytes, memoryview]:
     """A record as two buffers, so that the gradient is not copied."""
     update = applied.update
     name = update.cluster.encode()
-    gradient = np.ascontiguousarray(update.gradient, dtype="<f4").data.cast("B")
+    if applied.kind is Kind.RESET:
+        gradient = memoryview(applied.head)
+    else:
+        gradient = np.ascontiguousarray(update.gradient, dtype="<f4").data.cast("B")
     head = (
         _BODY.pack(
             applied.step,
@@ -199,7 +207,9 @@ def _decode(body: bytes, spec_digest: str, layout: struct.Struct, with_gradient:
     values = layout.unpack_from(body)
     step, incarnation, sequence, base, samples, effective, rate, active, unix, name_length, *kind = values
     gradient_start = layout.size + name_length
-    gradient = body[gradient_start:] if with_gradient else b""
+    what = Kind(kind[0]) if kind else Kind.STEP
+    rest = body[gradient_start:] if with_gradient else b""
+    gradient, head = (b"", rest) if what is Kind.RESET else (rest, b"")
     return AppliedUpdate(
         step=step,
         learning_rate=rate,
@@ -215,5 +225,6 @@ def _decode(body: bytes, spec_digest: str, layout: struct.Struct, with_gradient:
             samples=samples,
             effective_samples=effective,
         ),
-        kind=Kind(kind[0]) if kind else Kind.STEP,
+        kind=what,
+        head=head,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic
 
 import structlog
@@ -22,13 +22,14 @@ from global_learner.head import Head
 from global_learner.log_cut import cut_log
 from global_learner.log_writer import LogWriter
 from global_learner.publication import Publication, due_publication
+from global_learner.recovery import note_reset
 from global_learner.registry.registry import VersionCard
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
 from global_learner.snapshot import Snapshot, snapshot_of, write_snapshot
 from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
-from global_learner.update_log import RECORD_BYTES
+from global_learner.update_log import RECORD_BYTES, AppliedUpdate
 from global_learner.work_queue import Work, WorkQueue
 from policy_net.exchange.set_spec import Spec
 
@@ -72,6 +73,7 @@ class Upkeep(Generic[Status]):
         self._priors = priors
         self._queue = WorkQueue(failed, self._moved.set)
         self._snapshot_step = log.durable_step
+        self._counted = fleet.rejections_by_reason()
         telemetry.newest_version.set(newest_version)
 
     def start(self) -> None:
@@ -111,7 +113,9 @@ class Upkeep(Generic[Status]):
         """Queue what is due at the head's step."""
         due = due_publication(head, self._settings.publish.every_steps, unix_seconds)
         if due is not None:
-            self._add(lambda: self._publish(due))
+            counted = self._fleet.rejections_by_reason()
+            rejections, self._counted = counted - self._counted, counted
+            self._add(lambda: self._publish(due, rejections))
         if (
             head.step % self._settings.durability.snapshot_every_steps == 0
             or _SEGMENTS_A_LOG * self._log.segment_bytes >= self.max_log_bytes
@@ -161,23 +165,31 @@ class Upkeep(Generic[Status]):
         self._log.files.remove_spares()
         self._moved.set()
 
-    async def _publish(self, due: Publication) -> None:
+    def after_reset(self, head: Head, applied: AppliedUpdate) -> asyncio.Future[None]:
+        """Queue what follows from a reset; done when it is in the audit log."""
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def note() -> None:
+            await self._log.durable(applied.step)
+            await self._registry.call(note_reset, self._registry.registry, applied)
+            if not noted.done():
+                noted.set_result(None)
+
+        self._add(note)
+        self.snapshot(head)
+        return noted
+
+    async def _publish(self, due: Publication, rejections: Mapping[str, int]) -> None:
         await self._log.durable(due.head_step)
-        card = await self._registry.call(self._add_version, due)
+        card = await self._registry.call(self._add_version, due, rejections)
         self._announce(card)
 
-    def _add_version(self, due: Publication) -> VersionCard:
+    def _add_version(self, due: Publication, rejections: Mapping[str, int]) -> VersionCard:
         registry = self._registry.registry
-        publish = self._settings.publish
-        card = registry.publish(
-            due.policy_file(self._spec, priors_for(self._spec, self._priors)),
-            due.head_step,
-            due.unix_seconds,
-            dict(due.since.contributions),
-            due.since.staleness_p50,
-            assign_all=publish.auto_assign,
-        )
-        registry.prune(publish.keep_versions)
+        settings = self._settings
+        priors = priors_for(self._spec, self._priors)
+        card = due.publish(registry, self._spec, priors, settings.aggregation, rejections, settings.publish.auto_assign)
+        registry.prune(settings.publish.retention, due.unix_seconds)
         return card
 
     def _announce(self, card: VersionCard) -> None:

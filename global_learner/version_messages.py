@@ -8,6 +8,7 @@ from policy_net.exchange.generated import fleet_pb2
 
 def version_message(card: VersionCard) -> fleet_pb2.VersionCard:
     """The card's message, field by field."""
+    details = card.details
     return fleet_pb2.VersionCard(
         version=card.version,
         head_step=card.head_step,
@@ -19,4 +20,17 @@ def version_message(card: VersionCard) -> fleet_pb2.VersionCard:
         contributions=card.contributions,
         staleness_p50=card.staleness_p50,
         spec_digest=card.spec_digest,
+        details=fleet_pb2.VersionDetails(
+            staleness_p90=details.staleness_p90,
+            staleness_max=details.staleness_max,
+            rejections=dict(details.rejections),
+            aggregation=details.aggregation,
+            origin=details.origin,
+            policy=details.policy,
+            prior_statistics=details.prior_statistics,
+            notes=details.notes,
+        ),
+        pinned=card.pinned,
+        kept=card.kept,
+        head_size_bytes=card.head_size_bytes,
     )

@@ -62,6 +62,14 @@ class Aggregator(Protocol):
         """Let what waits move the head now, without a step of its own; for a change of the settings."""
         ...
 
+    def reset(self, kept: Kept) -> None:
+        """Drop what waits, and remember what a strategy remembered then: the head goes back to a version.
+
+        Args:
+            kept: of whatever aggregator the version was made under; nothing in it may be of use.
+        """
+        ...
+
     def kept(self) -> Kept:
         """What `restore` needs; shares nothing with the aggregator."""
         ...

@@ -48,9 +48,7 @@ class BufferedAggregator:
         self._optimizer = optimizer
         self._constants = AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon)
         self._spec = spec
-        self._strategy: Any = build_strategy(
-            settings.strategy, settings.parameters, fraction_train=0.0, fraction_evaluate=0.0
-        )
+        self._strategy: Any = self._new_strategy()
         chosen = settings.server_step
         own = settings.strategy in OWN_STEP if chosen is None else chosen is ServerStep.STRATEGY
         self._direction = self._strategy_step if own else self._adam_step
@@ -89,12 +87,21 @@ class BufferedAggregator:
         state.step = step
         return moved
 
+    def reset(self, kept: Kept) -> None:
+        """Forget the cohort; remember what this strategy did then, or begin it anew if it was another one."""
+        self._cohort.clear()
+        self._cohorts = 0
+        self._strategy = self._new_strategy()
+        if kept.facts.get("strategy") == self._settings.strategy:
+            self.restore(Kept({**kept.facts, "slots": {}}, kept.arrays))
+
     def kept(self) -> Kept:
         """The cohort, the number of cohorts, and the strategy's memory."""
         cohort = self._cohort.kept()
         arrays = {_SLOT + name: array for name, array in cohort.arrays.items()}
         arrays |= {_STRATEGY + path: array for path, array in strategy_arrays(self._strategy).items()}
-        return Kept({"cohorts": self._cohorts, "slots": dict(cohort.facts)}, arrays)
+        facts = {"strategy": self._settings.strategy, "cohorts": self._cohorts, "slots": dict(cohort.facts)}
+        return Kept(facts, arrays)
 
     def restore(self, kept: Kept) -> None:
         """Go on with them."""
@@ -107,6 +114,11 @@ class BufferedAggregator:
             name.removeprefix(_STRATEGY): array for name, array in kept.arrays.items() if name.startswith(_STRATEGY)
         }
         restore_strategy_arrays(self._strategy, memory)
+
+    def _new_strategy(self) -> Any:
+        return build_strategy(
+            self._settings.strategy, self._settings.parameters, fraction_train=0.0, fraction_evaluate=0.0
+        )
 
     def _close(self, state: AdamState) -> bool:
         self._cohorts += 1

@@ -39,6 +39,10 @@ class ImmediateAggregator:
         del state
         return False
 
+    def reset(self, kept: Kept) -> None:
+        """Nothing waits, nothing is remembered."""
+        del kept
+
     def kept(self) -> Kept:
         """Nothing."""
         return Kept()

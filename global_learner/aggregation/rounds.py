@@ -48,6 +48,10 @@ class RoundsAggregator:
         del state
         return False
 
+    def reset(self, kept: Kept) -> None:
+        """Nothing waits, nothing is remembered."""
+        del kept
+
     def kept(self) -> Kept:
         """Nothing: a strategy that has a memory begins it anew with the learner."""
         return Kept()

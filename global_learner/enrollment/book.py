@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, delete, event, select
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 
-from global_learner.enrollment.audit import AuditEntry, entries, record
+from global_learner.audit import AuditEntry, AuditLog
 from global_learner.enrollment.authority import Issued
 from global_learner.enrollment.known import (
     ClusterIdentity,
@@ -27,10 +27,12 @@ from global_learner.enrollment.known import (
     Role,
 )
 from global_learner.enrollment.standing import standings
-from global_learner.enrollment.tables import Base, CertificateRow, InvitationRow, RevocationRow
+from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow
 from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
 from global_learner.registry.registry import be_durable
 from policy_net.exchange.enrollment_file import token_digest
+
+_AUDIT = AuditLog(AuditRow)
 
 Sign = Callable[[], Issued]
 """Makes the certificate; called inside the transaction that enters it, so that there is none that is not known."""
@@ -76,7 +78,7 @@ class IdentityBook:
                     expires_unix_seconds=now + lifetime_seconds,
                 )
             )
-            record(session, now, actor, "invited", cluster, f"token good for {lifetime_seconds:g} s")
+            _AUDIT.record(session, now, actor, "invited", cluster, f"token good for {lifetime_seconds:g} s")
         return Invitation(token, now + lifetime_seconds)
 
     def redeem(self, cluster: str, token: str, key_digest: str, now: float, sign: Sign) -> Grant:
@@ -102,7 +104,7 @@ class IdentityBook:
                 self._revoke(session, cluster, now)
                 grant = self._enter(session, cluster, Role.CLUSTER, now, sign())
                 row.key_digest, row.fingerprint = key_digest, grant.fingerprint
-                record(session, now, cluster, "enrolled", cluster, f"certificate {grant.fingerprint[:16]}")
+                _AUDIT.record(session, now, cluster, "enrolled", cluster, f"certificate {grant.fingerprint[:16]}")
             else:
                 earlier = session.get(CertificateRow, row.fingerprint)
                 if earlier is None or row.key_digest != key_digest or earlier.revoked_unix_seconds is not None:
@@ -112,7 +114,7 @@ class IdentityBook:
                         earlier.pem.encode(), earlier.fingerprint, earlier.expires_unix_seconds, repeated=True
                     )
             if refusal is not None and row is not None:  # an unknown token is anybody's; the log and a counter have it
-                record(session, now, "unknown", "refused", row.cluster, refusal.value, repeats=True)
+                _AUDIT.record(session, now, "unknown", "refused", row.cluster, refusal.value, repeats=True)
         if grant is None:
             raise EnrollmentRefused(refusal or EnrollmentRefusal.UNKNOWN_TOKEN)
         self._reread()
@@ -139,7 +141,7 @@ class IdentityBook:
                 )
             )
             grant = self._enter(session, cluster, Role.CLUSTER, now, sign())
-            record(session, now, cluster, "renewed", cluster, f"in place of {presented[:16]}", repeats=True)
+            _AUDIT.record(session, now, cluster, "renewed", cluster, f"in place of {presented[:16]}", repeats=True)
         self._reread()
         return grant
 
@@ -148,7 +150,8 @@ class IdentityBook:
         with Session(self._engine) as session, session.begin():
             self._revoke(session, name, now, Role.ADMIN)
             grant = self._enter(session, name, Role.ADMIN, now, sign())
-            record(session, now, "global-learner", "administrator", name, f"certificate {grant.fingerprint[:16]}")
+            detail = f"certificate {grant.fingerprint[:16]}"
+            _AUDIT.record(session, now, "global-learner", "administrator", name, detail)
         self._reread()
         return grant
 
@@ -171,7 +174,7 @@ class IdentityBook:
                 raise UnknownCluster(f"no cluster {cluster} was ever enrolled here; see `policyctl cluster list`")
             certificates = self._revoke(session, cluster, now)
             open_tokens = sum(key_digest is None for (key_digest,) in tokens)
-            record(session, now, actor, "revoked", cluster, f"{certificates} certificates, {open_tokens} tokens")
+            _AUDIT.record(session, now, actor, "revoked", cluster, f"{certificates} certificates, {open_tokens} tokens")
         self._reread()
         return certificates, open_tokens
 
@@ -179,7 +182,7 @@ class IdentityBook:
         """Refuse all certificates of another authority that carry this name and were made before now."""
         with Session(self._engine) as session, session.begin():
             session.merge(RevocationRow(name=name, unix_seconds=now))
-            record(session, now, actor, "revoked", name, "certificates made before now")
+            _AUDIT.record(session, now, actor, "revoked", name, "certificates made before now")
         self._reread()
 
     def turned_out(self, cluster: str, unix_seconds: float) -> bool:
@@ -201,10 +204,10 @@ class IdentityBook:
                 now,
             )
 
-    def audit(self) -> list[AuditEntry]:
-        """The audit log, oldest first."""
+    def audit(self, since_unix_seconds: float = 0.0) -> list[AuditEntry]:
+        """The audit log from a moment on, oldest first."""
         with Session(self._engine) as session:
-            return entries(session)
+            return _AUDIT.entries(session, since_unix_seconds)
 
     def _enter(self, session: Session, name: str, role: Role, now: float, issued: Issued) -> Grant:
         session.add(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import structlog
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from global_learner.audit import AuditEntry
 from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey
 from global_learner.enrollment.book import IdentityBook
 from global_learner.enrollment.known import ClusterIdentity, Grant, Invitation
@@ -125,6 +126,10 @@ class Registrar:
     def turned_out(self, cluster: str, unix_seconds: float) -> bool:
         """Whether what a cluster said at a moment counts no longer, as it was revoked; callable from any thread."""
         return self._book.turned_out(cluster, unix_seconds)
+
+    async def audit(self, since_unix_seconds: float) -> list[AuditEntry]:
+        """What was done with identities since a moment, oldest first."""
+        return await self._thread.call(self._book.audit, since_unix_seconds)
 
     async def revoke(self, cluster: str, actor: str) -> tuple[int, int]:
         """Turn a cluster out; how many certificates and tokens were good until now.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Float, Integer, String
+from sqlalchemy import Float, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from global_learner.audit import AuditColumns
 
 
 class Base(DeclarativeBase):
@@ -46,14 +48,7 @@ class RevocationRow(Base):
     unix_seconds: Mapped[float] = mapped_column(Float)
 
 
-class AuditRow(Base):
-    """One thing that was done, or refused; rows are only ever added."""
+class AuditRow(AuditColumns, Base):
+    """The audit log of identities."""
 
     __tablename__ = "audit"
-
-    number: Mapped[int] = mapped_column(Integer, primary_key=True)
-    unix_seconds: Mapped[float] = mapped_column(Float)
-    actor: Mapped[str] = mapped_column(String(63))
-    action: Mapped[str] = mapped_column(String(32))
-    subject: Mapped[str] = mapped_column(String(63), index=True)
-    detail: Mapped[str] = mapped_column(String)

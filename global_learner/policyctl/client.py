@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -67,6 +67,31 @@ class AdminClient:
             self._admin.ShowVersion, fleet_pb2.ShowVersionRequest(version=version)
         )
         return reply
+
+    def newest_version(self) -> int:
+        """The number that `latest` stands for."""
+        return int(self.fleet().latest_version)
+
+    def pin(self, version: int, pinned: bool) -> bool:
+        """Keep a version, or no longer; False if it was so already."""
+        request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned)
+        return bool(self._call(self._admin.PinVersion, request).changed)
+
+    def assign(self, version: int, clusters: Sequence[str], every: bool) -> list[fleet_pb2.Assignment]:
+        """Let clusters act on a version; 0 takes that back."""
+        request = fleet_pb2.AssignVersionRequest(version=version, clusters=clusters, all=every)
+        return list(self._call(self._admin.AssignVersion, request).assignments)
+
+    def reset_head(self, version: int) -> fleet_pb2.ResetHeadReply:
+        """Let the head go on from a version."""
+        request = fleet_pb2.ResetHeadRequest(version=version)
+        reply: fleet_pb2.ResetHeadReply = self._call(self._admin.ResetHead, request)
+        return reply
+
+    def audit(self, since_unix_seconds: float) -> list[fleet_pb2.AuditEntry]:
+        """The audit log from a moment on, oldest first."""
+        request = fleet_pb2.ListAuditRequest(since_unix_seconds=since_unix_seconds)
+        return list(self._call(self._admin.ListAudit, request).entries)
 
     def fleet(self) -> fleet_pb2.GetFleetReply:
         """All clusters, and the head."""

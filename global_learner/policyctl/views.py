@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.table import Column, Table
+from rich.table import Table
 
 from policy_net.exchange.generated import fleet_pb2
 
 Facts = dict[str, Any]
-
-
-def version_facts(card: fleet_pb2.VersionCard) -> Facts:
-    """A card as JSON shows it."""
-    return {
-        "version": card.version,
-        "name": f"v{card.version}",
-        "head_step": card.head_step,
-        "parent": card.parent,
-        "digest": card.digest,
-        "spec_digest": card.spec_digest,
-        "created_unix_seconds": card.created_unix_seconds,
-        "size_bytes": card.size_bytes,
-        "updates": card.updates,
-        "contributions": dict(sorted(card.contributions.items())),
-        "staleness_p50": card.staleness_p50,
-    }
-
-
-def shown_version_facts(reply: fleet_pb2.ShowVersionReply) -> Facts:
-    """A card and its spec as JSON shows them."""
-    return {**version_facts(reply.card), "spec": json.loads(reply.spec_json)}
 
 
 def fleet_facts(reply: fleet_pb2.GetFleetReply) -> Facts:
@@ -57,6 +34,7 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
         "incarnation": view.incarnation,
         "seconds_since_heard": view.seconds_since_heard if view.seconds_since_heard >= 0.0 else None,
         "assigned_version": view.assigned_version,
+        "held": view.held,
         "acting_version": status.acting_version,
         "learning_step": status.learning_step,
         "updates_accepted": view.updates_accepted,
@@ -75,31 +53,6 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
         "finished": status.finished,
         "quarantined_until_unix_seconds": view.quarantined_until_unix_seconds or None,
     }
-
-
-def versions_table(versions: list[Facts]) -> Table:
-    """All versions, oldest first."""
-    table = Table("", "step", "updates", "stale", "from", *(Column(name, no_wrap=True) for name in ("UTC", "digest")))
-    for card in versions:
-        table.add_row(
-            card["name"],
-            str(card["head_step"]),
-            str(card["updates"]),
-            f"{card['staleness_p50']:g}",
-            ", ".join(f"{name} {count}" for name, count in card["contributions"].items()) or "initial policy",
-            moment(card["created_unix_seconds"]),
-            card["digest"][:12],
-        )
-    return table
-
-
-def version_table(version: Facts) -> Table:
-    """One version, a row a fact."""
-    table = Table("fact", "value", title=version["name"])
-    for key, value in version.items():
-        shown = moment(value) + " UTC" if key == "created_unix_seconds" else value
-        table.add_row(key, json.dumps(shown) if isinstance(shown, dict) else str(shown))
-    return table
 
 
 def fleet_table(fleet: Facts) -> Table:
@@ -126,7 +79,7 @@ def fleet_table(fleet: Facts) -> Table:
             f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}",
             f"{view['avg_jct_seconds']:.0f} s",
             f"v{view['acting_version']}" if view["acting_version"] else "–",
-            f"v{view['assigned_version']}",
+            f"v{view['assigned_version']}" + (" (held)" if view["held"] else ""),
             str(view["updates_accepted"]) + (f" (quarantined until {moment(until)} UTC)" if until else ""),
             ", ".join(f"{reason} {count}" for reason, count in view["updates_rejected"].items()) or "0",
             str(view["last_staleness"]),

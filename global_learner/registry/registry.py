@@ -6,8 +6,8 @@ blocks; the learner calls them on one thread of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +15,19 @@ from sqlalchemy import create_engine, event, func, select, update
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 
+from global_learner.audit import AuditEntry
 from global_learner.errors import StateUnusable, UnknownPolicyVersion
+from global_learner.registry import assignments
+from global_learner.registry.assignments import AUDIT, Assignment
+from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
 from global_learner.registry.policy_store import PolicyStore
-from global_learner.registry.tables import Base, ClusterRow, VersionRow
+from global_learner.registry.retention import Retention, superfluous
+from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.set_spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
 
-FIRST_VERSION = 1
-_LARGEST_INTEGER = 2**63 - 1
-"""SQLite's; the wire's numbers go to twice as much."""
-
-
-@dataclass(frozen=True, slots=True)
-class VersionCard:
-    """What is known of a version, as in `fleet.proto`."""
-
-    version: int
-    head_step: int
-    parent: int
-    digest: str
-    spec_digest: str
-    created_unix_seconds: float
-    size_bytes: int
-    updates: int = 0
-    contributions: dict[str, int] = field(default_factory=dict)
-    staleness_p50: float = 0.0
+__all__ = ["FIRST_VERSION", "Registration", "Registry", "VersionCard", "be_durable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +37,7 @@ class Registration:
     cluster: str
     incarnation: int
     assigned_version: int
+    held: bool = False
 
 
 class Registry:
@@ -62,13 +50,12 @@ class Registry:
             StateUnusable: the file is no registry or cannot be opened.
         """
         self._path = state_dir / "registry.sqlite"
-        folder = state_dir / "policies"
-        folder.mkdir(exist_ok=True)
-        self._policies = PolicyStore(folder)
+        self._policies = PolicyStore(state_dir / "policies")
+        self._heads = PolicyStore(state_dir / "heads", ".head")
         self._engine = create_engine(f"sqlite:///{self._path}")
         event.listen(self._engine, "connect", be_durable)
         try:
-            Base.metadata.create_all(self._engine)
+            create_tables(self._engine)
         except DatabaseError as error:
             raise StateUnusable(f"{self._path}: no usable registry ({error.orig})") from error
 
@@ -84,16 +71,25 @@ class Registry:
         contributions: dict[str, int],
         staleness_p50: float,
         assign_all: bool,
+        details: VersionDetails | None = None,
+        head: bytes | None = None,
+        parent: int = 0,
     ) -> VersionCard:
-        """Add the next version, v1 if there is none; with `assign_all` every cluster acts on it from now on."""
+        """Add the next version, v1 if there is none; with `assign_all` every cluster that nobody holds acts on it.
+
+        Args:
+            head: what `head reset` needs to go on from this version, as `head_bytes` returns it.
+            parent: 0 is the newest version.
+        """
         data = policy.to_bytes()
         digest = self._policies.add(data)
+        head_digest = "" if head is None else self._heads.add(head)
         with Session(self._engine) as session, session.begin():
             newest = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             row = VersionRow(
                 version=newest.version + 1 if newest else FIRST_VERSION,
                 head_step=head_step,
-                parent=newest.version if newest else 0,
+                parent=parent or (newest.version if newest else 0),
                 digest=digest,
                 spec_digest=policy.spec.digest,
                 spec_json=policy.spec.to_json(),
@@ -102,23 +98,27 @@ class Registry:
                 updates=sum(contributions.values()),
                 contributions=contributions,
                 staleness_p50=staleness_p50,
+                details=(details or VersionDetails()).to_json(),
+                head_digest=head_digest,
+                head_size_bytes=len(head or b""),
             )
             session.add(row)
             session.flush()
             if assign_all:
-                session.execute(update(ClusterRow).values(assigned_version=row.version))
-            return _card(row)
+                free = update(ClusterRow).where(ClusterRow.held.is_(False))
+                session.execute(free.values(assigned_version=row.version))
+            return VersionCard.of(row)
 
     def versions(self) -> list[VersionCard]:
         """All cards, oldest first."""
         with Session(self._engine) as session:
-            return [_card(row) for row in session.scalars(select(VersionRow).order_by(VersionRow.version))]
+            return [VersionCard.of(row) for row in session.scalars(select(VersionRow).order_by(VersionRow.version))]
 
     def newest(self) -> VersionCard | None:
         """The newest version's card; None in a new registry."""
         with Session(self._engine) as session:
             row = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
-            return _card(row) if row else None
+            return VersionCard.of(row) if row else None
 
     def version(self, version: int) -> tuple[VersionCard, Spec]:
         """One version's card and spec.
@@ -127,10 +127,8 @@ class Registry:
             UnknownPolicyVersion: there is none of this number.
         """
         with Session(self._engine) as session:
-            row = session.get(VersionRow, version) if version <= _LARGEST_INTEGER else None
-            if row is None:
-                raise UnknownPolicyVersion(f"there is no version v{version}; see `policyctl version list`")
-            return _card(row), spec_from_json(row.spec_json)
+            row = assignments.version_row(session, version)
+            return VersionCard.of(row), spec_from_json(row.spec_json)
 
     def policy_bytes(self, version: int) -> tuple[VersionCard, bytes]:
         """A version's policy file, checked against its digest.
@@ -139,7 +137,8 @@ class Registry:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
             StateUnusable: the file is damaged.
         """
-        card, _ = self.version(version)
+        with Session(self._engine) as session:
+            card = VersionCard.of(assignments.kept_row(session, version))
         try:
             return card, self._policies.read(card.digest)
         except UnknownPolicyVersion as error:
@@ -153,6 +152,26 @@ class Registry:
         """
         _, data = self.policy_bytes(FIRST_VERSION)
         return parse_policy_file(data, f"v{FIRST_VERSION}").priors
+
+    def policy_path(self, version: int) -> Path:
+        """Where a version's policy file lies.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        """
+        with Session(self._engine) as session:
+            return self._policies.path(assignments.kept_row(session, version).digest)
+
+    def head_bytes(self, version: int) -> bytes | None:
+        """The head that a version was published from, checked against its digest; None if it is not kept.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            StateUnusable: the file is damaged.
+        """
+        with Session(self._engine) as session:
+            digest = assignments.kept_row(session, version).head_digest
+        return self._heads.read(digest) if digest else None
 
     def register(
         self, cluster: str, on_newest: bool, job_types: Sequence[str], registered_unix_seconds: float
@@ -169,47 +188,92 @@ class Registry:
             row.incarnation += 1
             row.registered_unix_seconds = registered_unix_seconds
             row.job_types = list(job_types)
-            return Registration(cluster, row.incarnation, row.assigned_version)
+            return Registration(cluster, row.incarnation, row.assigned_version, row.held)
 
     def registrations(self) -> list[Registration]:
         """All clusters that ever registered, by name."""
         with Session(self._engine) as session:
             rows = session.scalars(select(ClusterRow).order_by(ClusterRow.cluster))
-            return [Registration(row.cluster, row.incarnation, row.assigned_version) for row in rows]
+            return [Registration(row.cluster, row.incarnation, row.assigned_version, row.held) for row in rows]
 
-    def prune(self, keep_versions: int) -> int:
-        """Remove policy files beyond v1, the assigned and the newest so many; how many. Cards stay. 0 keeps all."""
-        if keep_versions == 0:
-            return 0
+    def assign(
+        self, version: int, spec_digest: str, clusters: Collection[str] | None, actor: str, now: float
+    ) -> list[Assignment]:
+        """Let clusters act on a version by an operator's word; None is all of them.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            StateUnusable: its file is damaged.
+            UnknownCluster, BadRequest: see `assignments.assign`; nothing was changed.
+        """
+        self.policy_bytes(version)
         with Session(self._engine) as session, session.begin():
-            assigned = set(session.scalars(select(ClusterRow.assigned_version)))
-            rows = session.scalars(
-                select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc()).offset(keep_versions)
-            ).all()
-            stale = [row for row in rows if row.version != FIRST_VERSION and row.version not in assigned]
-            still_used = set(session.scalars(select(VersionRow.digest).where(VersionRow.kept)))
+            return assignments.assign(session, version, spec_digest, clusters, actor, now)
+
+    def unassign(self, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float) -> list[Assignment]:
+        """Take an operator's word back: clusters act on v1, or on the newest version.
+
+        Raises:
+            UnknownCluster, BadRequest: see `assignments.release`; nothing was changed.
+        """
+        with Session(self._engine) as session, session.begin():
+            return assignments.release(session, clusters, to_newest, actor, now)
+
+    def pin(self, version: int, pinned: bool, actor: str, now: float) -> bool:
+        """Keep a version whatever its age, or no longer; False if it was so already.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        """
+        with Session(self._engine) as session, session.begin():
+            row = assignments.kept_row(session, version)
+            if row.pinned == pinned:
+                return False
+            row.pinned = pinned
+            AUDIT.record(session, now, actor, "pinned" if pinned else "unpinned", f"v{version}", "")
+            return True
+
+    def note_reset(self, version: int, from_step: int, head_step: int, actor: str, now: float) -> None:
+        """Write down that the head was reset to a version; once for each step that it was reset at."""
+        detail = f"from step {from_step} to v{version}, now step {head_step}"
+        with Session(self._engine) as session, session.begin():
+            session.execute(update(VersionRow).values(reset_base=VersionRow.version == version))
+            if not AUDIT.holds(session, "head-reset", f"v{version}", detail):
+                AUDIT.record(session, now, actor, "head-reset", f"v{version}", detail)
+
+    def note(self, actor: str, action: str, subject: str, detail: str, now: float) -> None:
+        """Write down a deed that is kept elsewhere."""
+        with Session(self._engine) as session, session.begin():
+            AUDIT.record(session, now, actor, action, subject, detail)
+
+    def audit(self, since_unix_seconds: float = 0.0) -> list[AuditEntry]:
+        """The audit log of versions and of the head from a moment on, oldest first."""
+        with Session(self._engine) as session:
+            return AUDIT.entries(session, since_unix_seconds)
+
+    def set_score(self, version: int, score: Mapping[str, Any]) -> None:
+        """Keep how a version did on the fixed replays."""
+        with Session(self._engine) as session, session.begin():
+            assignments.version_row(session, version).score = dict(score)
+
+    def prune(self, rule: Retention, unix_seconds: float) -> int:
+        """Remove the files of versions that nobody needs (see `retention`); how many. Cards stay."""
+        with Session(self._engine) as session, session.begin():
+            rows = session.scalars(select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())).all()
+            stale = superfluous(rows, set(session.scalars(select(ClusterRow.assigned_version))), rule, unix_seconds)
             for row in stale:
                 row.kept = False
-            session.flush()
-            kept = set(session.scalars(select(VersionRow.digest).where(VersionRow.kept)))
-        for digest in still_used - kept:
-            self._policies.remove(digest)
+                row.head_digest, row.head_size_bytes = "", 0
+        if stale:
+            self.collect_orphans()
         return len(stale)
 
-
-def _card(row: VersionRow) -> VersionCard:
-    return VersionCard(
-        version=row.version,
-        head_step=row.head_step,
-        parent=row.parent,
-        digest=row.digest,
-        spec_digest=row.spec_digest,
-        created_unix_seconds=row.created_unix_seconds,
-        size_bytes=row.size_bytes,
-        updates=row.updates,
-        contributions=dict(row.contributions),
-        staleness_p50=row.staleness_p50,
-    )
+    def collect_orphans(self) -> int:
+        """Remove files that no version refers to, as a crash may leave them; how many. Only the learner may do this."""
+        with Session(self._engine) as session:
+            rows = session.execute(select(VersionRow.digest, VersionRow.head_digest).where(VersionRow.kept)).all()
+        removed = self._policies.remove_others({digest for digest, _ in rows})
+        return removed + self._heads.remove_others({digest for _, digest in rows})
 
 
 def be_durable(connection: Any, _record: object) -> None:

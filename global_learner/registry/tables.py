@@ -1,9 +1,15 @@
-"""The registry's tables: versions, and clusters with what they are assigned."""
+"""The registry's tables: versions, clusters with what they are assigned, and the audit log of both."""
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Integer, String
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Integer, String, false, inspect, text
+from sqlalchemy.engine import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.schema import CreateColumn
+
+from global_learner.audit import AuditColumns
 
 
 class Base(DeclarativeBase):
@@ -11,7 +17,15 @@ class Base(DeclarativeBase):
 
 
 class VersionRow(Base):
-    """One published version; rows are never changed, but for `kept`."""
+    """One published version; what it is never changes, what is done with it does.
+
+    Attributes:
+        kept: its policy file is there.
+        pinned: an operator wants it kept.
+        reset_base: the head was reset to it last, so the next version descends from it.
+        head_digest: of the head's file, which holds the moments; empty where none is kept.
+        score: `ReplayScore.to_json`; None until there is one.
+    """
 
     __tablename__ = "versions"
 
@@ -27,10 +41,16 @@ class VersionRow(Base):
     contributions: Mapped[dict[str, int]] = mapped_column(JSON)
     staleness_p50: Mapped[float] = mapped_column(Float)
     kept: Mapped[bool] = mapped_column(default=True)
+    pinned: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
+    reset_base: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
+    details: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict, server_default="{}")
+    head_digest: Mapped[str] = mapped_column(String(64), default="", server_default="")
+    head_size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    score: Mapped[dict[str, Any] | None] = mapped_column(JSON)
 
 
 class ClusterRow(Base):
-    """One cluster that ever registered."""
+    """One cluster that ever registered; `held` says that an operator assigned its version."""
 
     __tablename__ = "clusters"
 
@@ -39,3 +59,27 @@ class ClusterRow(Base):
     assigned_version: Mapped[int] = mapped_column(ForeignKey("versions.version"))
     registered_unix_seconds: Mapped[float] = mapped_column(Float)
     job_types: Mapped[list[str]] = mapped_column(JSON)
+    held: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
+
+
+class AuditRow(AuditColumns, Base):
+    """What was done with versions, and to the head."""
+
+    __tablename__ = "audit"
+
+
+def create_tables(engine: Engine) -> None:
+    """Make the tables, and add to those of an earlier program the columns that it did not know.
+
+    Raises:
+        DatabaseError: it is no database, or cannot be written.
+    """
+    Base.metadata.create_all(engine)
+    known = inspect(engine)
+    with engine.begin() as connection:
+        for table in Base.metadata.sorted_tables:
+            present = {column["name"] for column in known.get_columns(table.name)}
+            for column in table.columns:
+                if column.name not in present:
+                    definition = CreateColumn(column).compile(dialect=engine.dialect)
+                    connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))

@@ -5,6 +5,7 @@ from learner_makers import policy
 
 from global_learner.errors import StateUnusable, UnknownPolicyVersion
 from global_learner.registry.registry import Registry
+from global_learner.registry.retention import Retention
 from policy_net.exchange.policy_file import digest_of
 
 
@@ -77,22 +78,21 @@ def test_pruning_keeps_the_first_the_assigned_and_the_newest(registry: Registry)
         registry.register("north", False, [], 0.0)
         if step == 10:
             continue
-    # north was assigned v3 (step 20); versions are 1..6
-    assert registry.prune(2) == 2
-    for version in (1, 3, 5, 6):
+    # north was assigned v3 (step 20), whose parent is v2; versions are 1..6
+    assert registry.prune(Retention(2), 0.0) == 1
+    for version in (1, 2, 3, 5, 6):
         registry.policy_bytes(version)
-    for version in (2, 4):
-        with pytest.raises(UnknownPolicyVersion, match="no longer kept"):
-            registry.policy_bytes(version)
+    with pytest.raises(UnknownPolicyVersion, match="v4 is no longer kept"):
+        registry.policy_bytes(4)
     assert len(registry.versions()) == 6
-    assert registry.prune(2) == 0
+    assert registry.prune(Retention(2), 0.0) == 0
 
 
 def test_a_file_that_two_versions_share_stays_while_one_is_kept(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
-    for step in (0, 10, 20):
+    for step in (0, 10, 20, 30):
         registry.publish(policy(seed=1), step, 0.0, {}, 0.0, assign_all=False)
-    assert registry.prune(1) == 1
+    assert registry.prune(Retention(1), 0.0) == 1
     registry.policy_bytes(1)
     registry.policy_bytes(3)
     registry.close()

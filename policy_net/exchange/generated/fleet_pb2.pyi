@@ -349,7 +349,7 @@ class ReplyReply(_message.Message):
     def __init__(self, taken: _Optional[bool] = ...) -> None: ...
 
 class VersionCard(_message.Message):
-    __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest")
+    __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest", "details", "score", "pinned", "kept", "head_size_bytes")
     class ContributionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -367,6 +367,11 @@ class VersionCard(_message.Message):
     CONTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_P50_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    HEAD_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     version: int
     head_step: int
     parent: int
@@ -377,7 +382,85 @@ class VersionCard(_message.Message):
     contributions: _containers.ScalarMap[str, int]
     staleness_p50: float
     spec_digest: str
-    def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ...) -> None: ...
+    details: VersionDetails
+    score: ReplayScore
+    pinned: bool
+    kept: bool
+    head_size_bytes: int
+    def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ..., details: _Optional[_Union[VersionDetails, _Mapping]] = ..., score: _Optional[_Union[ReplayScore, _Mapping]] = ..., pinned: _Optional[bool] = ..., kept: _Optional[bool] = ..., head_size_bytes: _Optional[int] = ...) -> None: ...
+
+class VersionDetails(_message.Message):
+    __slots__ = ("staleness_p90", "staleness_max", "rejections", "aggregation", "origin", "policy", "prior_statistics", "notes")
+    class RejectionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    STALENESS_P90_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_MAX_FIELD_NUMBER: _ClassVar[int]
+    REJECTIONS_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATION_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    PRIOR_STATISTICS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    staleness_p90: float
+    staleness_max: int
+    rejections: _containers.ScalarMap[str, int]
+    aggregation: str
+    origin: str
+    policy: str
+    prior_statistics: int
+    notes: str
+    def __init__(self, staleness_p90: _Optional[float] = ..., staleness_max: _Optional[int] = ..., rejections: _Optional[_Mapping[str, int]] = ..., aggregation: _Optional[str] = ..., origin: _Optional[str] = ..., policy: _Optional[str] = ..., prior_statistics: _Optional[int] = ..., notes: _Optional[str] = ...) -> None: ...
+
+class ReplayScore(_message.Message):
+    __slots__ = ("state", "reason", "replay_set", "replay_set_digest", "replays", "over", "cpu_seconds", "scored_unix_seconds", "decisions")
+    class OverEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_SET_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_SET_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    REPLAYS_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SCORED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    reason: str
+    replay_set: str
+    replay_set_digest: str
+    replays: _containers.RepeatedCompositeFieldContainer[ReplayResult]
+    over: _containers.ScalarMap[str, float]
+    cpu_seconds: float
+    scored_unix_seconds: float
+    decisions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, state: _Optional[str] = ..., reason: _Optional[str] = ..., replay_set: _Optional[str] = ..., replay_set_digest: _Optional[str] = ..., replays: _Optional[_Iterable[_Union[ReplayResult, _Mapping]]] = ..., over: _Optional[_Mapping[str, float]] = ..., cpu_seconds: _Optional[float] = ..., scored_unix_seconds: _Optional[float] = ..., decisions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ReplayResult(_message.Message):
+    __slots__ = ("replay", "avg_jct_seconds", "baseline_jct_seconds")
+    class BaselineJctSecondsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
+    AVG_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    replay: str
+    avg_jct_seconds: float
+    baseline_jct_seconds: _containers.ScalarMap[str, float]
+    def __init__(self, replay: _Optional[str] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ListVersionsRequest(_message.Message):
     __slots__ = ()
@@ -404,7 +487,7 @@ class ShowVersionReply(_message.Message):
     def __init__(self, card: _Optional[_Union[VersionCard, _Mapping]] = ..., spec_json: _Optional[str] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "quarantined_until_unix_seconds", "speed_statistics", "speed_observations")
+    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "held", "quarantined_until_unix_seconds", "speed_statistics", "speed_observations")
     class UpdatesRejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -421,6 +504,7 @@ class ClusterView(_message.Message):
     LAST_STALENESS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_UNTIL_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SPEED_STATISTICS_FIELD_NUMBER: _ClassVar[int]
     SPEED_OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -433,10 +517,11 @@ class ClusterView(_message.Message):
     last_staleness: int
     assigned_version: int
     status: ClusterStatus
+    held: bool
     quarantined_until_unix_seconds: float
     speed_statistics: int
     speed_observations: int
-    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ...) -> None: ...
 
 class ReleaseClusterRequest(_message.Message):
     __slots__ = ("cluster",)
@@ -449,6 +534,92 @@ class ReleaseClusterReply(_message.Message):
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     released: bool
     def __init__(self, released: _Optional[bool] = ...) -> None: ...
+
+class AssignVersionRequest(_message.Message):
+    __slots__ = ("version", "clusters", "all")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    clusters: _containers.RepeatedScalarFieldContainer[str]
+    all: bool
+    def __init__(self, version: _Optional[int] = ..., clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("cluster", "from_version", "to_version", "held")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    FROM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TO_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    from_version: int
+    to_version: int
+    held: bool
+    def __init__(self, cluster: _Optional[str] = ..., from_version: _Optional[int] = ..., to_version: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
+
+class AssignVersionReply(_message.Message):
+    __slots__ = ("assignments",)
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
+    def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+
+class PinVersionRequest(_message.Message):
+    __slots__ = ("version", "pinned")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    pinned: bool
+    def __init__(self, version: _Optional[int] = ..., pinned: _Optional[bool] = ...) -> None: ...
+
+class PinVersionReply(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    def __init__(self, changed: _Optional[bool] = ...) -> None: ...
+
+class ResetHeadRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class ResetHeadReply(_message.Message):
+    __slots__ = ("from_step", "head_step", "moments_kept", "changed")
+    FROM_STEP_FIELD_NUMBER: _ClassVar[int]
+    HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
+    MOMENTS_KEPT_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    from_step: int
+    head_step: int
+    moments_kept: bool
+    changed: bool
+    def __init__(self, from_step: _Optional[int] = ..., head_step: _Optional[int] = ..., moments_kept: _Optional[bool] = ..., changed: _Optional[bool] = ...) -> None: ...
+
+class AuditEntry(_message.Message):
+    __slots__ = ("unix_seconds", "actor", "action", "subject", "detail")
+    UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    unix_seconds: float
+    actor: str
+    action: str
+    subject: str
+    detail: str
+    def __init__(self, unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., subject: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class ListAuditRequest(_message.Message):
+    __slots__ = ("since_unix_seconds",)
+    SINCE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    since_unix_seconds: float
+    def __init__(self, since_unix_seconds: _Optional[float] = ...) -> None: ...
+
+class ListAuditReply(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[AuditEntry]
+    def __init__(self, entries: _Optional[_Iterable[_Union[AuditEntry, _Mapping]]] = ...) -> None: ...
 
 class GetFleetRequest(_message.Message):
     __slots__ = ()

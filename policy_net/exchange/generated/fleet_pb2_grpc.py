@@ -572,6 +572,26 @@ class AdminStub:
                 request_serializer=fleet__pb2.GetReportRequest.SerializeToString,
                 response_deserializer=fleet__pb2.GetReportReply.FromString,
                 _registered_method=True)
+        self.AssignVersion = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/AssignVersion',
+                request_serializer=fleet__pb2.AssignVersionRequest.SerializeToString,
+                response_deserializer=fleet__pb2.AssignVersionReply.FromString,
+                _registered_method=True)
+        self.PinVersion = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/PinVersion',
+                request_serializer=fleet__pb2.PinVersionRequest.SerializeToString,
+                response_deserializer=fleet__pb2.PinVersionReply.FromString,
+                _registered_method=True)
+        self.ResetHead = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/ResetHead',
+                request_serializer=fleet__pb2.ResetHeadRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ResetHeadReply.FromString,
+                _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/ListAudit',
+                request_serializer=fleet__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ListAuditReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -627,6 +647,30 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AssignVersion(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinVersion(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetHead(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAudit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -669,6 +713,26 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetReport,
                     request_deserializer=fleet__pb2.GetReportRequest.FromString,
                     response_serializer=fleet__pb2.GetReportReply.SerializeToString,
+            ),
+            'AssignVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.AssignVersion,
+                    request_deserializer=fleet__pb2.AssignVersionRequest.FromString,
+                    response_serializer=fleet__pb2.AssignVersionReply.SerializeToString,
+            ),
+            'PinVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinVersion,
+                    request_deserializer=fleet__pb2.PinVersionRequest.FromString,
+                    response_serializer=fleet__pb2.PinVersionReply.SerializeToString,
+            ),
+            'ResetHead': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetHead,
+                    request_deserializer=fleet__pb2.ResetHeadRequest.FromString,
+                    response_serializer=fleet__pb2.ResetHeadReply.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=fleet__pb2.ListAuditRequest.FromString,
+                    response_serializer=fleet__pb2.ListAuditReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -888,6 +952,114 @@ class Admin:
             '/fedl2.fleet.v1.Admin/GetReport',
             fleet__pb2.GetReportRequest.SerializeToString,
             fleet__pb2.GetReportReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AssignVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/AssignVersion',
+            fleet__pb2.AssignVersionRequest.SerializeToString,
+            fleet__pb2.AssignVersionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/PinVersion',
+            fleet__pb2.PinVersionRequest.SerializeToString,
+            fleet__pb2.PinVersionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetHead(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/ResetHead',
+            fleet__pb2.ResetHeadRequest.SerializeToString,
+            fleet__pb2.ResetHeadReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/ListAudit',
+            fleet__pb2.ListAuditRequest.SerializeToString,
+            fleet__pb2.ListAuditReply.FromString,
             options,
             channel_credentials,
             insecure,

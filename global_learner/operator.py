@@ -1,0 +1,235 @@
+"""What the platform owner does with versions and the head: assign, pin, reset. Durable, and in the audit log, before it
+is answered.
+
+Everything that changes the registry runs on its one thread, in the order in which it was asked; two operators at once
+are therefore one after the other. The head is reset on the event loop, between two updates, as a record of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Generic
+
+import numpy as np
+import structlog
+
+from global_learner.aggregation.base import Kept
+from global_learner.audit import AuditEntry
+from global_learner.errors import BadRequest, UnknownCluster
+from global_learner.fleet import Fleet, Status
+from global_learner.head import Head
+from global_learner.log_writer import LogWriter
+from global_learner.optimizer import AdamState
+from global_learner.quarantine import Quarantine
+from global_learner.registry.assignments import Assignment
+from global_learner.registry.registry import VersionCard
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.rounds import Rounds
+from global_learner.settings import PublishSettings
+from global_learner.snapshot_format import Snapshot, parse_snapshot, snapshot_parts
+from global_learner.telemetry import Telemetry
+from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.upkeep import Upkeep
+from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.policy_file import parse_policy_file
+from policy_net.exchange.set_spec import Spec
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReset:
+    """What a reset did.
+
+    Attributes:
+        moments_kept: whether the moments are those of the version; otherwise they begin at zero.
+        changed: False if the head was just that already.
+    """
+
+    from_step: int
+    head_step: int
+    moments_kept: bool
+    changed: bool
+
+
+class Operator(Generic[Status]):
+    """Carries out an operator's deeds on one event loop.
+
+    Args:
+        failed: resolves if the learner cannot go on.
+        rounds: begun anew when the head is another one.
+    """
+
+    def __init__(
+        self,
+        settings: PublishSettings,
+        spec: Spec,
+        head: Head,
+        log: LogWriter,
+        registry: RegistryThread,
+        fleet: Fleet[Status],
+        upkeep: Upkeep[Status],
+        quarantine: Quarantine,
+        telemetry: Telemetry,
+        failed: asyncio.Future[BaseException],
+        rounds: Rounds | None,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._spec = spec
+        self._head = head
+        self._log = log
+        self._registry = registry
+        self._fleet = fleet
+        self._upkeep = upkeep
+        self._quarantine = quarantine
+        self._telemetry = telemetry
+        self._failed = failed
+        self._rounds = rounds
+        self._wall_clock = wall_clock
+        telemetry.auto_assign.set(settings.auto_assign)
+
+    async def assign(self, version: int, clusters: Collection[str] | None, actor: str) -> list[Assignment]:
+        """Let clusters act on a version and hold them there; None is all. Version 0 takes that back.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            UnknownCluster, BadRequest: see `assignments.assign`; nothing was changed.
+        """
+        registry, now = self._registry.registry, self._wall_clock()
+        if version:
+            done = await self._registry.call(registry.assign, version, self._spec.digest, clusters, actor, now)
+        else:
+            done = await self._registry.call(registry.unassign, clusters, self._settings.auto_assign, actor, now)
+        self._fleet.assigned(done)
+        for entry in done:
+            _log.info(
+                "assigned",
+                cluster=entry.cluster,
+                actor=actor,
+                from_version=entry.from_version,
+                to_version=entry.to_version,
+                held=entry.held,
+            )
+        return done
+
+    async def pin(self, version: int, pinned: bool, actor: str) -> bool:
+        """Keep a version whatever its age, or no longer; False if it was so already.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        """
+        return await self._registry.call(self._registry.registry.pin, version, pinned, actor, self._wall_clock())
+
+    async def release(self, cluster: str, actor: str) -> bool:
+        """End a cluster's quarantine; False if it was in none.
+
+        Raises:
+            UnknownCluster: no such cluster is registered.
+        """
+        if self._fleet.get(cluster) is None:
+            raise UnknownCluster(f"no cluster {cluster!r} is registered; `policyctl fleet` shows which are")
+        released = self._quarantine.release(cluster)
+        if released:
+            await self.note(actor, "released", cluster, "out of quarantine")
+        return released
+
+    async def policy(self, version: int) -> tuple[VersionCard, bytes]:
+        """A version's card and policy file.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            StateUnusable: the file is damaged.
+        """
+        return await self._registry.call(self._registry.registry.policy_bytes, version)
+
+    async def versions(self) -> list[VersionCard]:
+        """All cards, oldest first."""
+        return await self._registry.call(self._registry.registry.versions)
+
+    async def version(self, version: int) -> tuple[VersionCard, Spec]:
+        """One version's card and spec.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number.
+        """
+        return await self._registry.call(self._registry.registry.version, version)
+
+    async def audit(self, since_unix_seconds: float) -> list[AuditEntry]:
+        """What operators did with versions and the head since a moment, oldest first."""
+        return await self._registry.call(self._registry.registry.audit, since_unix_seconds)
+
+    async def note(self, actor: str, action: str, subject: str, detail: str) -> None:
+        """Write down a deed that is kept elsewhere."""
+        await self._registry.call(self._registry.registry.note, actor, action, subject, detail, self._wall_clock())
+
+    async def reset_head(self, version: int, actor: str) -> HeadReset:
+        """Let the head go on from a version: its weights and moments, at the head's next step.
+
+        Gradients computed at the head that is given up are refused from then on (`head-reset`). Asking again before
+        anything was learned changes nothing.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            StateUnusable: one of its files is damaged.
+            BadRequest: it is of another spec.
+            LogBroken: it could not be kept; the learner ends.
+        """
+        card, target, moments_kept = await self._registry.call(self._target, version)
+        await self._upkeep.room()
+        head = self._head
+        from_step = head.step
+        # From here to the log nothing else happens: no update comes between the judgement and the deed.
+        if self._is_at(card):
+            await self._log.durable(from_step)
+            return HeadReset(from_step, from_step, moments_kept, changed=False)
+        applied = AppliedUpdate(
+            step=from_step + 1,
+            learning_rate=0.0,
+            active_clusters=0,
+            unix_seconds=self._wall_clock(),
+            update=GradientUpdate(
+                actor, 0, version, card.head_step, self._spec.digest, np.empty(0, np.float32), 0, 0.0
+            ),
+            kind=Kind.RESET,
+            head=target,
+        )
+        self._log.append(applied)
+        head.apply(applied)
+        if self._rounds is not None:
+            self._rounds.restart()
+        noted = self._upkeep.after_reset(head, applied)
+        await self._log.durable(applied.step)
+        await asyncio.wait((noted, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        self._telemetry.head_resets.inc()
+        _log.info("head-reset", actor=actor, version=version, from_step=from_step, head_step=applied.step)
+        return HeadReset(from_step, applied.step, moments_kept, changed=True)
+
+    def _is_at(self, card: VersionCard) -> bool:
+        """Whether the head is exactly that version's: nothing was learned since it was published or reset to."""
+        ledger = self._head.ledger
+        if ledger.reset_step == self._head.step and ledger.reset_version:
+            return ledger.reset_version == card.version
+        return self._head.step == card.head_step
+
+    def _target(self, version: int) -> tuple[VersionCard, bytes, bool]:
+        """A version's card, its head as snapshots have it, and whether the moments are its own; blocks."""
+        registry = self._registry.registry
+        card, data = registry.policy_bytes(version)
+        if card.spec_digest != self._spec.digest:
+            raise BadRequest(
+                f"v{version} is of spec {card.spec_digest[:12]}, the head of {self._spec.digest[:12]}; it cannot go on "
+                "from there"
+            )
+        kept = registry.head_bytes(version)
+        if kept is not None:
+            parse_snapshot(kept, self._spec.digest, f"the head of v{version}")
+            return card, kept, True
+        # The first version begins without moments anyway.
+        state = AdamState.start(parse_policy_file(data, f"v{version}").weights)
+        state = dataclasses.replace(state, average=state.weights)
+        fresh = b"".join(snapshot_parts(Snapshot(self._spec.digest, state, {}, {}, Kept())))
+        return card, fresh, card.head_step == 0

@@ -1,0 +1,143 @@
+"""What `policyctl version` prints: plain values for `-o json`, tables for people."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.table import Column, Table
+
+from global_learner.policyctl.views import Facts, moment
+from policy_net.exchange.generated import fleet_pb2
+
+_MEGABYTE = 1e6
+
+
+def version_facts(card: fleet_pb2.VersionCard) -> Facts:
+    """A card as JSON shows it."""
+    details = card.details
+    return {
+        "version": card.version,
+        "name": f"v{card.version}",
+        "head_step": card.head_step,
+        "parent": card.parent,
+        "steps_since_parent": card.updates,
+        "digest": card.digest,
+        "spec_digest": card.spec_digest,
+        "policy": details.policy,
+        "origin": details.origin,
+        "created_unix_seconds": card.created_unix_seconds,
+        "size_bytes": card.size_bytes,
+        "head_size_bytes": card.head_size_bytes,
+        "kept": card.kept,
+        "pinned": card.pinned,
+        "updates": card.updates,
+        "contributions": dict(sorted(card.contributions.items())),
+        "rejections": dict(sorted(details.rejections.items())),
+        "staleness_p50": card.staleness_p50,
+        "staleness_p90": details.staleness_p90,
+        "staleness_max": details.staleness_max,
+        "aggregation": details.aggregation,
+        "prior_statistics": details.prior_statistics,
+        "notes": details.notes,
+        "score": score_facts(card.score),
+    }
+
+
+def score_facts(score: fleet_pb2.ReplayScore) -> Facts:
+    """How a version did on the fixed replays, as JSON shows it."""
+    return {
+        "state": score.state or "off",
+        "reason": score.reason,
+        "replay_set": score.replay_set,
+        "replay_set_digest": score.replay_set_digest,
+        "over": {name: round(ratio, 4) for name, ratio in sorted(score.over.items())},
+        "replays": [
+            {
+                "replay": entry.replay,
+                "avg_jct_seconds": entry.avg_jct_seconds,
+                "baseline_jct_seconds": dict(sorted(entry.baseline_jct_seconds.items())),
+            }
+            for entry in score.replays
+        ],
+        "cpu_seconds": score.cpu_seconds,
+        "scored_unix_seconds": score.scored_unix_seconds or None,
+    }
+
+
+def shown_version_facts(reply: fleet_pb2.ShowVersionReply) -> Facts:
+    """A card and its spec as JSON shows them."""
+    return {**version_facts(reply.card), "spec": json.loads(reply.spec_json)}
+
+
+def versions_table(versions: list[Facts]) -> Table:
+    """All versions, oldest first; what their files take in the title."""
+    kept = [card for card in versions if card["kept"]]
+    files = sum(card["size_bytes"] + card["head_size_bytes"] for card in kept) / _MEGABYTE
+    table = Table(
+        "",
+        "parent",
+        "step",
+        "updates",
+        "stale",
+        "over drf",
+        "from",
+        *(Column(name, no_wrap=True) for name in ("UTC", "files", "digest")),
+        title=f"{len(kept)} of {len(versions)} versions kept, {files:.1f} MB",
+    )
+    for card in versions:
+        table.add_row(
+            card["name"] + (" (pinned)" if card["pinned"] else ""),
+            f"v{card['parent']}" if card["parent"] else "–",
+            str(card["head_step"]),
+            str(card["updates"]),
+            f"{card['staleness_p50']:g}",
+            _over_drf(card["score"]),
+            ", ".join(f"{name} {count}" for name, count in card["contributions"].items()) or card["origin"],
+            moment(card["created_unix_seconds"]),
+            f"{(card['size_bytes'] + card['head_size_bytes']) / _MEGABYTE:.1f} MB" if card["kept"] else "gone",
+            card["digest"][:12],
+        )
+    return table
+
+
+def _over_drf(score: Facts) -> str:
+    ratio = score["over"].get("drf")
+    return str(score["state"]) if ratio is None else f"{ratio - 1.0:+.1%}"
+
+
+def version_table(version: Facts) -> Table:
+    """One version, a row a fact."""
+    table = Table("fact", "value", title=version["name"])
+    for key, value in version.items():
+        if key == "score":
+            _add_score(table, value)
+        else:
+            table.add_row(key, _shown(key, value))
+    return table
+
+
+def _shown(key: str, value: Any) -> str:
+    if key == "created_unix_seconds":
+        return moment(value) + " UTC"
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def _add_score(table: Table, score: Facts) -> None:
+    if score["state"] != "scored":
+        words = {"waiting": "not yet", "failed": f"no score: {score['reason']}"}
+        table.add_row("score", words.get(score["state"], "off (scores.enabled)"))
+        return
+    table.add_row("scored on", f"{score['replay_set']} ({score['replay_set_digest'][:12]})")
+    for name, ratio in score["over"].items():
+        table.add_row(f"average JCT over {name}", f"{ratio - 1.0:+.1%}")
+    for entry in score["replays"]:
+        baselines = ", ".join(f"{name} {jct:.0f}" for name, jct in entry["baseline_jct_seconds"].items())
+        table.add_row(f"avg JCT, {entry['replay']}", f"{entry['avg_jct_seconds']:.0f} s ({baselines})")
+
+
+def pin_table(facts: Facts) -> Table:
+    """What became of a pin."""
+    table = Table("version", "pinned", "changed")
+    table.add_row(facts["name"], "yes" if facts["pinned"] else "no", "yes" if facts["changed"] else "no, it was so")
+    return table

@@ -1,0 +1,116 @@
+"""Which cluster acts on which version, by an operator's word; one transaction each, with its lines in the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from global_learner.audit import AuditLog
+from global_learner.errors import BadRequest, UnknownCluster, UnknownPolicyVersion
+from global_learner.registry.cards import FIRST_VERSION
+from global_learner.registry.tables import AuditRow, ClusterRow, VersionRow
+
+AUDIT = AuditLog(AuditRow)
+_LARGEST_INTEGER = 2**63 - 1
+"""SQLite's; the wire's numbers go to twice as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One cluster's, before and after."""
+
+    cluster: str
+    from_version: int
+    to_version: int
+    held: bool
+
+
+def version_row(session: Session, version: int) -> VersionRow:
+    """A version's row.
+
+    Raises:
+        UnknownPolicyVersion: there is none of this number.
+    """
+    row = session.get(VersionRow, version) if version <= _LARGEST_INTEGER else None
+    if row is None:
+        raise UnknownPolicyVersion(f"there is no version v{version}; see `policyctl version list`")
+    return row
+
+
+def kept_row(session: Session, version: int) -> VersionRow:
+    """A version's row, if its file is still there.
+
+    Raises:
+        UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+    """
+    row = version_row(session, version)
+    if not row.kept:
+        raise UnknownPolicyVersion(
+            f"v{version} is no longer kept: retention removed its file; `policyctl version list` shows which are kept"
+        )
+    return row
+
+
+def assign(
+    session: Session, version: int, spec_digest: str, clusters: Collection[str] | None, actor: str, now: float
+) -> list[Assignment]:
+    """Let clusters act on a version, and hold them there; None is all that ever registered.
+
+    Raises:
+        UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        UnknownCluster: one of them is not registered; none is changed.
+        BadRequest: the version is of another spec than this learner's, or there is no cluster.
+    """
+    target = kept_row(session, version)
+    if target.spec_digest != spec_digest:
+        raise BadRequest(
+            f"v{version} is of spec {target.spec_digest[:12]}, the fleet's is {spec_digest[:12]}: agents cannot run it"
+        )
+    return _move(session, _rows(session, clusters), version, held=True, actor=actor, now=now)
+
+
+def release(
+    session: Session, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float
+) -> list[Assignment]:
+    """Let clusters act on what they would without an operator's word: v1, or the newest version.
+
+    Raises:
+        UnknownCluster, BadRequest: as `assign`.
+    """
+    newest = session.scalars(select(func.max(VersionRow.version))).one()
+    return _move(
+        session, _rows(session, clusters), newest if to_newest else FIRST_VERSION, held=False, actor=actor, now=now
+    )
+
+
+def _rows(session: Session, clusters: Collection[str] | None) -> list[ClusterRow]:
+    chosen = select(ClusterRow).order_by(ClusterRow.cluster)
+    if clusters is not None:
+        chosen = chosen.where(ClusterRow.cluster.in_(set(clusters)))
+    rows = list(session.scalars(chosen))
+    missing = sorted(set(clusters or ()) - {row.cluster for row in rows})
+    if missing:
+        raise UnknownCluster(
+            f"no cluster {', '.join(map(repr, missing))} is registered, so nothing was changed; `policyctl fleet` "
+            "shows which are"
+        )
+    if not rows:
+        raise BadRequest("no cluster is registered yet; start an agent first")
+    return rows
+
+
+def _move(
+    session: Session, rows: list[ClusterRow], version: int, held: bool, actor: str, now: float
+) -> list[Assignment]:
+    done = []
+    for row in rows:
+        assignment = Assignment(row.cluster, row.assigned_version, version, held)
+        if (row.assigned_version, row.held) != (version, held):
+            action = "assigned" if held else "unassigned"
+            AUDIT.record(session, now, actor, action, row.cluster, f"v{row.assigned_version} to v{version}")
+            row.assigned_version, row.held = version, held
+        done.append(assignment)
+    return done

@@ -1,0 +1,125 @@
+"""What is known of a version, as people and programs are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from global_learner.registry.tables import VersionRow
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.set_spec import SetSpec
+
+FIRST_VERSION = 1
+_MAX_NOTE_CHARACTERS = 500
+
+
+class Origin(StrEnum):
+    """Where a version comes from."""
+
+    FIRST = "first policy"
+    """The file that the learner began with; nothing says how it was made."""
+    IMITATED = "imitated"
+    """The first policy too, made by imitating a scheduler."""
+    TRAINED = "trained"
+    """By this fleet; or the first policy, after reinforcement learning in simulation."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDetails:
+    """What only people read of a version.
+
+    Attributes:
+        rejections: updates refused since the parent, by reason, as far as the process that published it counted.
+        aggregation: how updates became steps.
+        policy: the kind of policy.
+        prior_statistics: rows of beliefs of speeds that the file carries.
+    """
+
+    staleness_p90: float = 0.0
+    staleness_max: int = 0
+    rejections: Mapping[str, int] = field(default_factory=dict)
+    aggregation: str = ""
+    origin: str = ""
+    policy: str = ""
+    prior_statistics: int = 0
+    notes: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the registry."""
+        return {**asdict(self), "rejections": dict(self.rejections)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> VersionDetails:
+        """As the registry kept it; of a version from before there were details, nothing."""
+        known = {name for name in cls.__slots__ if name in content}
+        return cls(**{name: content[name] for name in known})
+
+
+@dataclass(frozen=True, slots=True)
+class VersionCard:
+    """What is known of a version, as in `fleet.proto`."""
+
+    version: int
+    head_step: int
+    parent: int
+    digest: str
+    spec_digest: str
+    created_unix_seconds: float
+    size_bytes: int
+    updates: int = 0
+    contributions: dict[str, int] = field(default_factory=dict)
+    staleness_p50: float = 0.0
+    details: VersionDetails = VersionDetails()
+    score: dict[str, Any] | None = None
+    pinned: bool = False
+    kept: bool = True
+    head_size_bytes: int = 0
+
+    @classmethod
+    def of(cls, row: VersionRow) -> VersionCard:
+        """A row's."""
+        return cls(
+            version=row.version,
+            head_step=row.head_step,
+            parent=row.parent,
+            digest=row.digest,
+            spec_digest=row.spec_digest,
+            created_unix_seconds=row.created_unix_seconds,
+            size_bytes=row.size_bytes,
+            updates=row.updates,
+            contributions=dict(row.contributions),
+            staleness_p50=row.staleness_p50,
+            details=VersionDetails.from_json(row.details),
+            score=row.score,
+            pinned=row.pinned,
+            kept=row.kept,
+            head_size_bytes=row.head_size_bytes,
+        )
+
+
+def kind_of(policy: PolicyFile) -> str:
+    """The kind of a policy file, by the name under which such policies are trained."""
+    return str(policy.spec.policy) if isinstance(policy.spec, SetSpec) else "dl2"
+
+
+def first_details(policy: PolicyFile) -> VersionDetails:
+    """What the card of a policy file says of how it was made."""
+    made = policy.card
+    if made.get("updates") or made.get("residual_published"):
+        origin = Origin.TRAINED
+    else:
+        origin = Origin.IMITATED if made.get("imitated") else Origin.FIRST
+    known = ("imitated", "imitation_steps", "updates", "workloads", "seed")
+    notes = ", ".join(f"{name} {_short(made[name])}" for name in known if made.get(name) is not None)
+    return VersionDetails(
+        origin=origin.value,
+        policy=kind_of(policy),
+        prior_statistics=len(policy.priors),
+        notes=notes[:_MAX_NOTE_CHARACTERS],
+    )
+
+
+def _short(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,0 +1,162 @@
+"""Assigning, pinning and looking back, over the real service."""
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+
+import grpc
+import pytest
+from learner_makers import SPEC
+from test_service import serving, versions_until
+
+from policy_net.exchange.generated import fleet_pb2 as pb
+
+
+async def assign(caller, version: int, *clusters: str):
+    request = pb.AssignVersionRequest(version=version, clusters=clusters, all=not clusters)
+    return list((await caller.call("AssignVersion", request)).assignments)
+
+
+async def assigned(caller, cluster: str = "north", incarnation: int = 1) -> int:
+    return (
+        await caller.call("Heartbeat", pb.HeartbeatRequest(cluster=cluster, incarnation=incarnation))
+    ).assigned_version
+
+
+async def with_versions(caller, count: int, *clusters: str) -> None:
+    for cluster in clusters:
+        await caller.register(cluster)
+    for number in range(1, count):
+        await caller.push(number, cluster=clusters[0], base_step=number - 1)
+    await versions_until(caller, count)
+
+
+async def test_a_cluster_acts_on_what_it_was_assigned_from_its_next_heartbeat_on(tmp_path: Path) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1}) as caller:
+        await with_versions(caller, 3, "north", "south")
+        (done,) = await assign(caller, 2, "north")
+        assert (done.cluster, done.from_version, done.to_version, done.held) == ("north", 1, 2, True)
+        assert await assigned(caller, "north") == 2
+        assert await assigned(caller, "south") == 1
+        assert [entry.from_version for entry in await assign(caller, 3)] == [2, 1]
+        assert (await caller.register("south")).assigned_version == 3
+        views = (await caller.fleet()).clusters
+        assert [(view.assigned_version, view.held) for view in views] == [(3, True), (3, True)]
+    async with serving(tmp_path) as again:
+        assert [view.assigned_version for view in (await again.fleet()).clusters] == [3, 3]
+        await assign(again, 0, "north")
+        assert [(v.assigned_version, v.held) for v in (await again.fleet()).clusters] == [(1, False), (3, True)]
+        lines = [
+            (line.actor, line.action, line.subject, line.detail)
+            for line in (await again.call("ListAudit", pb.ListAuditRequest())).entries
+        ]
+        assert lines == [
+            ("loopback", "assigned", "north", "v1 to v2"),
+            ("loopback", "assigned", "north", "v2 to v3"),
+            ("loopback", "assigned", "south", "v1 to v3"),
+            ("loopback", "unassigned", "north", "v3 to v1"),
+        ]
+        last = (await again.call("ListAudit", pb.ListAuditRequest())).entries[-1].unix_seconds
+        late = await again.call("ListAudit", pb.ListAuditRequest(since_unix_seconds=last))
+        assert [line.action for line in late.entries] == ["unassigned"]
+
+
+async def test_what_an_operator_assigned_holds_against_auto_assign_until_it_is_taken_back(tmp_path: Path) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1, "auto_assign": True}) as caller:
+        await with_versions(caller, 2, "north", "south")
+        assert await assigned(caller, "north") == 2
+        await assign(caller, 1, "north")
+        await caller.push(2, base_step=1)
+        await versions_until(caller, 3)
+        assert (await assigned(caller, "north"), await assigned(caller, "south")) == (1, 3)
+        assert (await caller.register("north")).assigned_version == 1
+        (back,) = await assign(caller, 0, "north")
+        assert (back.to_version, back.held) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("version", "clusters", "every", "code"),
+    [
+        (9, ["north"], False, grpc.StatusCode.NOT_FOUND),
+        (2**64 - 1, ["north"], False, grpc.StatusCode.NOT_FOUND),
+        (2, ["north", "nowhere"], False, grpc.StatusCode.NOT_FOUND),
+        (2, ["NO NAME"], False, grpc.StatusCode.INVALID_ARGUMENT),
+        (2, [], False, grpc.StatusCode.INVALID_ARGUMENT),
+        (2, ["north"], True, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_a_bad_assignment_changes_nothing(tmp_path: Path, version, clusters, every, code) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1}) as caller:
+        await with_versions(caller, 2, "north")
+        request = pb.AssignVersionRequest(version=version, clusters=clusters, all=every)
+        assert await caller.refused("AssignVersion", request) is code
+        assert await assigned(caller) == 1
+        assert not (await caller.call("ListAudit", pb.ListAuditRequest())).entries
+
+
+async def test_a_version_that_retention_removed_meanwhile_cannot_be_assigned(tmp_path: Path) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1, "keep_versions": 1}) as caller:
+        await with_versions(caller, 5, "north")
+        cards = (await caller.call("ListVersions", pb.ListVersionsRequest())).versions
+        assert [card.kept for card in cards] == [True, False, False, True, True]
+        assert await caller.refused("AssignVersion", pb.AssignVersionRequest(version=3, all=True)) is (
+            grpc.StatusCode.NOT_FOUND
+        )
+        assert await assigned(caller) == 1
+        await assign(caller, 4, "north")
+        await caller.push(5, base_step=4)
+        await versions_until(caller, 6)
+        cards = (await caller.call("ListVersions", pb.ListVersionsRequest())).versions
+        assert cards[3].kept, "what is assigned stays"
+
+
+async def test_a_damaged_version_cannot_be_assigned(tmp_path: Path) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1}) as caller:
+        await with_versions(caller, 2, "north")
+        card = (await caller.call("ListVersions", pb.ListVersionsRequest())).versions[1]
+        path = tmp_path / "state" / "policies" / f"{card.digest}.safetensors"
+        data = bytearray(path.read_bytes())
+        data[-7] ^= 1
+        path.write_bytes(data)
+        assert (
+            await caller.refused("AssignVersion", pb.AssignVersionRequest(version=2, all=True))
+            is grpc.StatusCode.DATA_LOSS
+        )
+        assert await assigned(caller) == 1
+
+
+async def test_two_operators_at_once_are_one_after_the_other(tmp_path: Path) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1}) as caller:
+        await with_versions(caller, 3, "north")
+        wanted = [2, 3] * 10
+        done = await asyncio.gather(*(assign(caller, version, "north") for version in wanted))
+        moves = [(entry.from_version, entry.to_version) for (entry,) in done]
+        lines = (await caller.call("ListAudit", pb.ListAuditRequest())).entries
+        chain = [line.detail for line in lines]
+        assert all(f"v{a} to v{b}" in chain for a, b in moves if a != b)
+        versions = [1, *(int(line.rpartition("v")[2]) for line in chain)]
+        assert chain == [f"v{a} to v{b}" for a, b in pairwise(versions)], "a chain without gaps"
+        assert await assigned(caller) == versions[-1]
+    async with serving(tmp_path) as again:
+        assert (await again.fleet()).clusters[0].assigned_version == versions[-1]
+
+
+async def test_a_card_says_where_a_version_comes_from(tmp_path: Path) -> None:
+    async with serving(tmp_path, publish={"every_steps": 4}) as caller:
+        await caller.register("north")
+        await caller.register("south")
+        await caller.push(1, base_step=0)
+        await caller.push(1, cluster="south", base_step=0)
+        await caller.push(2, base_step=0)
+        await caller.push(3, base_step=99)
+        await caller.push(2, cluster="south", base_step=3)
+        first, second = await versions_until(caller, 2)
+    assert (first.details.origin, first.details.policy, first.parent) == ("first policy", "dl2", 0)
+    assert (second.details.origin, second.details.aggregation, second.parent) == ("trained", "async", 1)
+    assert dict(second.contributions) == {"north": 2, "south": 2}
+    assert (second.staleness_p50, second.details.staleness_p90, second.details.staleness_max) == (0.5, 2.0, 2)
+    assert dict(second.details.rejections) == {"ahead-of-head": 1}
+    assert second.spec_digest == SPEC.digest
+    assert second.head_size_bytes > 3 * 4 * SPEC.parameter_count
+    assert second.kept
+    assert not second.pinned
