@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from global_learner.aggregation.base import Kept
@@ -26,16 +26,16 @@ class Publication:
 
     Attributes:
         weights: what the version is made of: the head's, or their average.
-        state: the head itself, with its moments.
+        state: the head itself, with its moments; None where nobody is to go back to it.
         memory: what the aggregator kept of it.
     """
 
     head_step: int
     weights: Weights
-    state: AdamState
-    memory: Kept
     since: SinceVersion
     unix_seconds: float
+    state: AdamState | None = None
+    memory: Kept = field(default_factory=Kept)
 
     def policy_file(self, spec: Spec, priors: VersionPriors | None = None) -> PolicyFile:
         """The file that agents fetch; only a policy that plans on beliefs takes priors along."""
@@ -71,7 +71,9 @@ class Publication:
             prior_statistics=len(policy.priors),
             notes=f"after the head was reset to v{self.since.parent}" if self.since.parent else "",
         )
-        head = b"".join(snapshot_parts(Snapshot(spec.digest, self.state, {}, {}, self.memory)))
+        head = None
+        if self.state is not None:
+            head = b"".join(snapshot_parts(Snapshot(spec.digest, self.state, {}, {}, self.memory)))
         return registry.publish(
             policy,
             self.head_step,
@@ -94,7 +96,7 @@ def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Public
         return None
     weights, state = head.publishable.copy(), head.state.copy()
     since = head.ledger.take_since_version()
-    return Publication(head.step, weights, state, head.aggregator.kept(), since, unix_seconds)
+    return Publication(head.step, weights, since, unix_seconds, state, head.aggregator.kept())
 
 
 def described(aggregation: AggregationSettings) -> str:

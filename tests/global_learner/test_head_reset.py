@@ -6,7 +6,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_makers import SPEC, applied, policy, vector
 from learner_makers import settings as learner_settings
@@ -59,6 +59,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
+@settings(max_examples=10)
 @given(before=st.integers(0, 5), lost=st.integers(0, 5), after=st.integers(1, 6))
 def test_after_a_reset_the_head_moves_as_if_what_came_since_had_never_been(name, before, lost, after) -> None:
     """At an even step no cohort waits, so that this holds for all modes."""
