@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.report.words import shown
 
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -35,7 +36,7 @@ def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
         "total": totals.total(),
         "reasons": [
             {
-                "reason": reason,
+                "reason": shown(reason),
                 "meaning": MEANINGS.get(reason, ""),
                 "total": count,
                 "by": {

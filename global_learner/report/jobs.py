@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.report.words import shown
 
 
 def told_jobs(views: Sequence[fleet_pb2.ClusterView]) -> list[dict[str, Any]]:
@@ -40,11 +41,11 @@ def job_life(
     return {
         "id": f"{cluster}/{name}",
         "cluster": cluster,
-        "name": name,
-        "job_type": job_type,
+        "name": shown(name),
+        "job_type": shown(job_type),
         "held": [list(point) for point in held],
         "seconds": seconds,
         "completed": completed,
         "resizes": resizes,
-        "interventions": [list(mark) for mark in interventions],
+        "interventions": [[at, shown(reason)] for at, reason in interventions],
     }

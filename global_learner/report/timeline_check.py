@@ -16,13 +16,16 @@ LONGEST_SECONDS = 1e10
 
 
 def check_timelines(status: fleet_pb2.ClusterStatus) -> None:
-    """Check the timelines and the baseline's name of a heartbeat.
+    """Check the timelines, the baseline's name and the average times of a heartbeat.
 
     Raises:
         BadRequest: too many, too long, or out of order.
     """
     if len(status.baseline_policy) > LONGEST_NAME_CHARACTERS:
         raise BadRequest(f"status.baseline_policy has more than {LONGEST_NAME_CHARACTERS} characters")
+    for name in ("avg_jct_seconds", "baseline_jct_seconds"):
+        if not _is_time(getattr(status, name)):
+            raise BadRequest(f"status.{name} is {getattr(status, name)}; no job takes that long")
     if len(status.job_timelines) > MOST_JOBS:
         raise BadRequest(f"status.job_timelines has {len(status.job_timelines)} jobs; at most {MOST_JOBS} are taken")
     for timeline in status.job_timelines:

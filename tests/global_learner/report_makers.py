@@ -147,7 +147,15 @@ def fleets() -> dict[str, tuple[pb.GetReportReply, Replays | None]]:
         pb.ClusterIdentity(cluster="soon", state="invited"),
     ]
     alone = {"enrolls": False, "identities": []}
+    extreme = [
+        view("most", draw, jobs_done=2**32 - 1, avg_jct_seconds=1e10, baseline_jct_seconds=1e-9, decisions=2**64 - 1,
+             guard_interventions={"nan": 2**64 - 1}, updates_accepted=2**62, acting_version=2**64 - 1),
+        view("least", draw, jobs=0, jobs_done=1, avg_jct_seconds=0.0, baseline_jct_seconds=5e-324, job_timelines=[
+            pb.JobTimeline(), pb.JobTimeline(held=[pb.JobTimeline.Held(seconds=1e10)], seconds=0.0, completed=True)
+        ]),
+    ]  # fmt: skip
     return {
+        "extreme": (report(extreme), None),
         "empty": (report([], versions=0), None),
         "fresh": (report([fresh], versions=1, staleness=[], **alone), None),
         "one": (report([view("north", draw)], **alone), None),

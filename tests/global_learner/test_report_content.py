@@ -12,6 +12,7 @@ from global_learner.report.content import report_content
 from global_learner.report.headline import headline
 from global_learner.report.histogram import MOST_BINS, staleness_histogram
 from global_learner.report.page import as_json, live_page, live_policy, static_page
+from global_learner.report.timeline_check import check_timelines
 from global_learner.report.versions import MOST_VERSIONS
 from global_learner.report.words import change, listed
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -93,6 +94,41 @@ def test_no_update_is_lost_between_the_bars(counts: dict[str, dict[int, int]]) -
     assert sum(sum(bar["by"].values()) for bar in histogram["bins"]) == histogram["total"] == total
     assert len(histogram["bins"]) <= MOST_BINS
     assert histogram["bins"][-1]["from"] <= histogram["oldest"] <= histogram["bins"][-1]["to"]
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+SECONDS = st.floats(0.0, 1e10)
+COUNTS = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> pb.ClusterView:
+    """Anything that a heartbeat may say once it is checked."""
+    held = [pb.JobTimeline.Held(seconds=at, workers=draw(COUNTS)) for at in sorted(draw(st.lists(SECONDS, max_size=3)))]
+    marks = [pb.JobTimeline.Intervention(seconds=draw(SECONDS), reason=draw(NAMES))]
+    status = pb.ClusterStatus(
+        jobs_done=draw(COUNTS),
+        avg_jct_seconds=draw(SECONDS),
+        baseline_jct_seconds=draw(SECONDS),
+        baseline_policy=draw(NAMES),
+        acting_version=draw(st.integers(0, 2**64 - 1)),
+        guard_interventions=draw(st.dictionaries(NAMES, COUNTS, max_size=3)),
+        job_timelines=[pb.JobTimeline(job_type=draw(NAMES), held=held, interventions=marks, seconds=draw(SECONDS))],
+    )
+    check_timelines(status)
+    heard = draw(st.floats(-1.0, 1e9))
+    return pb.ClusterView(
+        cluster=draw(NAMES), incarnation=draw(st.integers(0, 2)), seconds_since_heard=heard, status=status
+    )
+
+
+@given(st.lists(views(), max_size=3))
+def test_whatever_clusters_say_becomes_a_page(said: list[pb.ClusterView]) -> None:
+    page = static_page(report_content(report(said, versions=3)))
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert "nan" not in data["headline"]["text"]
+    assert "inf" not in data["headline"]["text"]
+    assert all(text.isprintable() for job in data["jobs"] for text in (job["job_type"], job["interventions"][0][1]))
 
 
 @pytest.mark.parametrize("name", fleets())

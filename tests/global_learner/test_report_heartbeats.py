@@ -57,6 +57,8 @@ def test_an_unsound_timeline_is_refused_by_its_number(changes: dict) -> None:
 def test_too_many_jobs_and_a_long_baseline_are_refused() -> None:
     with pytest.raises(BadRequest, match="at most 16"):
         check_timelines(pb.ClusterStatus(job_timelines=[JOB] * (MOST_JOBS + 1)))
+    with pytest.raises(BadRequest, match="no job takes that long"):
+        check_timelines(pb.ClusterStatus(avg_jct_seconds=1e300))
     with pytest.raises(BadRequest, match="baseline_policy"):
         check_timelines(pb.ClusterStatus(baseline_policy="x" * 300))
 

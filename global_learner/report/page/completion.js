@@ -25,7 +25,7 @@ function drawCompletion({ completion, clusters }) {
 
 function paintBars(root, width, { policies, rows, kind, unit, size }) {
   const [bar, gap, headed] = [23, 14, 20]; // a bar with the space below it
-  const most = Math.max(...rows.flatMap((row) => Object.values(row.seconds))) / size;
+  const most = Math.max(...rows.flatMap((row) => Object.values(row.seconds))) / size || 1;
   const long = (value) => Math.max((value / most) * (width - 64), 1);
   const marks = [];
   let top = 0;
@@ -49,7 +49,7 @@ function paintDots(root, width, { policies, rows, kind, unit, size }) {
   const row = 19;
   const height = rows.length * row + 48;
   const left = Math.min(170, width * 0.34);
-  const high = (Math.max(...rows.flatMap((entry) => Object.values(entry.seconds))) / size) * 1.04;
+  const high = (Math.max(...rows.flatMap((entry) => Object.values(entry.seconds))) / size) * 1.04 || 1;
   const sx = (value) => left + (value / high) * (width - left - 14);
   root.append(svg("text", { class: "name", x: width - 14, y: 12, "text-anchor": "end" }, `average completion time [${unit}]`));
   for (const value of ticks(0, high, width < 500 ? 4 : 7)) { // above the rows, of which there may be many

@@ -18,7 +18,7 @@ function drawGuard({ interventions }) {
     const most = Math.max(...reasons.map((entry) => entry.total));
     const marks = reasons.map((entry, index) => {
       const y = index * tall;
-      const long = Math.max((entry.total / most) * (width - 70), 2);
+      const long = Math.max((entry.total / most) * (width - 20 - 8 * whole(most).length), 2);
       root.append(svg("text", { class: "row", x: 0, y: y + 14 }, shortened(entry.reason, 40)),
         svg("rect", { class: "guard", x: 0, y: y + 21, width: long, height: 18, rx: 3 }),
         svg("text", { class: "value", x: long + 6, y: y + 35 }, whole(entry.total)));

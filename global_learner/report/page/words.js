@@ -1,6 +1,7 @@
 // How numbers, times and names are written.
 
-const whole = (value) => Math.round(value).toLocaleString("en-US");
+// Numbers that no sound fleet has are written short.
+const whole = (value) => (Math.abs(value) < 1e12 ? Math.round(value).toLocaleString("en-US") : value.toExponential(1).replace("+", ""));
 
 const UNITS = [["d", 86400, 3], ["h", 3600, 2], ["min", 60, 2], ["s", 1, 0]];
 
