@@ -31,7 +31,10 @@ def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: Candida
     name = f"v{fetched.version}"
     digest = digest_of(fetched.data)
     if digest != fetched.digest:
-        raise VersionRejected(f"{name}: the file's digest is {digest}, announced was {fetched.digest}")
+        raise VersionRejected(
+            f"{name} as the learner sent it: its digest is {digest}, expected {fetched.digest}; it is fetched again "
+            "later, and what acts goes on acting"
+        )
     try:
         candidate = factory.from_bytes(fetched.data, Identity(name, version=fetched.version))
     except PolicyFileError as error:
@@ -67,7 +70,7 @@ class KeptVersion:
         try:
             return factory.from_bytes(path.read_bytes(), Identity(f"v{version}", version=version))
         except (OSError, PolicyFileError) as error:
-            raise StateDamaged(f"{path}: cannot be used ({error}); remove it") from error
+            raise StateDamaged(f"{path}: cannot be used ({error}); remove it, and it is fetched again") from error
 
     def _files(self) -> list[tuple[Path, int]]:
         """Kept files and their versions, the newest file last."""

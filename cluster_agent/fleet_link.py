@@ -123,7 +123,8 @@ class FleetLink:
             _log.error("version-rejected", version=version, error=str(error))
             return
         # Numbers are a learner's own: the first beat compares content, in case this is another learner's v1.
-        if candidate.identity.digest != self._office.holder.identity.digest:
+        holder = self._office.holder.identity
+        if (candidate.identity.digest, version) != (holder.digest, holder.version):
             self._office.propose(candidate)
         self._version = version
         try:

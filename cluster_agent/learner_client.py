@@ -42,6 +42,7 @@ _FINAL = {
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.DATA_LOSS,  # a damaged file on the learner's disk stays damaged
 }
 """Statuses that the same request would get again; every other one may be the network's or the learner's bad moment."""
 

@@ -28,6 +28,7 @@ from policy_net.exchange.statistics import SpeedStatistic, statistics_from_rows,
 
 FORMAT = "fedl2-policy-1"
 _HEADER_LENGTH_BYTES = 8
+_DIGEST = "digest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,22 @@ class PolicyFile:
         content: dict[str, Any] = {"spec": self.spec.model_dump(mode="json"), "card": dict(self.card)}
         if self.priors:  # only then, so that files without them keep their digests
             content["priors"] = statistics_to_rows(self.priors)
-        metadata = {FORMAT: json.dumps(content, sort_keys=True, separators=(",", ":"))}
         tensors = {name: np.ascontiguousarray(view) for name, view in split_weights(self.weights, self.spec).items()}
+        content[_DIGEST] = _content_digest(content, save_tensors(tensors))
+        metadata = {FORMAT: _canonical(content)}
         return save_tensors(tensors, metadata)
+
+
+def _canonical(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def _content_digest(content: Mapping[str, Any], data: bytes) -> str:
+    """SHA-256 over what a file says and its numbers, hex; `data` is a file with these numbers."""
+    size = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
+    said = {name: value for name, value in content.items() if name != _DIGEST}
+    numbers = memoryview(data)[_HEADER_LENGTH_BYTES + size :]
+    return hashlib.sha256(_canonical(said).encode() + b"\n" + numbers).hexdigest()
 
 
 def digest_of(data: bytes) -> str:
@@ -74,9 +88,16 @@ def parse_policy_file(data: bytes, source: str) -> PolicyFile:
     """Read a policy file's bytes; `source` names them in errors.
 
     Raises:
-        PolicyFileError: cut short, damaged, not finite, or of another spec than this program reads.
+        PolicyFileError: cut short, damaged (its digest is another), not finite, or of another spec than this program
+            reads.
     """
     content = _content(data, source)
+    expected = content.get(_DIGEST)
+    # Files from before there was a digest have none.
+    if expected is not None and (found := _content_digest(content, data)) != expected:
+        raise PolicyFileError(
+            f"{source}: damaged: the digest of its content is {found}, expected {expected}; copy the file again"
+        )
     try:
         spec = _spec_of(content.get("spec"))
         priors = statistics_from_rows(content.get("priors", []))

@@ -14,6 +14,7 @@ from cluster_agent.learner import AgentStatus
 from cluster_agent.session import Session
 from cluster_agent.settings import Acting, PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
+from policy_net.exchange.policy_file import digest_of
 
 OTHER_SPEC = SPEC.model_copy(update={"jobs_per_batch": 5})
 
@@ -160,6 +161,39 @@ def test_a_damaged_kept_version_is_one_clear_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(StateDamaged, match="remove it"):
         local_policy(PolicySettings(), world.factory, KeptVersion(tmp_path))
+
+
+def test_a_flipped_byte_of_the_kept_version_is_found_at_the_start(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.publish(3, policy_bytes())
+    world.link.beat()
+    path = tmp_path / "policies" / "v3.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-6] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StateDamaged, match=r"v3\.safetensors: .* is [0-9a-f]{64}, expected [0-9a-f]{64}.*remove it"):
+        local_policy(PolicySettings(), world.factory, KeptVersion(tmp_path))
+
+
+def test_a_byte_flipped_on_the_way_leaves_the_old_version_in_office(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    data = bytearray(policy_bytes())
+    data[-6] ^= 1
+    world.learner.publish(3, bytes(data), digest_of(policy_bytes()))
+    world.link.beat()
+    assert world.in_office() == "first"
+    assert world.rejected_versions() == 1
+
+
+def test_the_version_that_acts_is_the_assigned_one_even_where_two_are_alike(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.publish(3, policy_bytes())
+    world.link.beat()
+    assert world.in_office() == "v3"
+    world.learner.publish(4, policy_bytes())
+    world.link.beat()
+    world.in_office()
+    assert world.office.holder.identity.version == 4
 
 
 def fetch(learner: FakeLearner, state_dir: Path, acting: Acting = Acting.ASSIGNED) -> Candidate:

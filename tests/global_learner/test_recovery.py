@@ -145,3 +145,32 @@ def test_a_file_in_the_directorys_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(StateUnusable, match="cannot be used"):
         StateDir(tmp_path / "state")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("policies/*.safetensors", r"damaged: its digest is [0-9a-f]{64}, expected [0-9a-f]{64}; restore"),
+        ("snapshots/*.snapshot", r"damaged: its checksum is [0-9a-f]{8}, expected [0-9a-f]{8}; restore"),
+        ("log/updates-00000000000000000001.log", "damaged|missing"),
+    ],
+)
+def test_a_flipped_byte_stops_the_start_in_one_line_that_names_the_file(
+    tmp_path: Path, pattern: str, says: str
+) -> None:
+    recovered(tmp_path)
+    state = tmp_path / "state"
+    head = Head(AdamState.start(policy().weights), Ledger(WINDOW), ImmediateAggregator(AdamConstants()), 0.5)
+    for first, steps in ((1, (1, 2)), (3, (3,))):
+        body = b"".join(bytes(part) for step in steps for part in encode(applied(step)))
+        (state / "log" / segment_name(first)).write_bytes(segment_header(SPEC.digest, first) + body)
+    if "snapshots" in pattern:
+        write_snapshot(state / "snapshots", Snapshot(SPEC.digest, head.state.copy(), head.ledger.to_json(), {}))
+    (path,) = state.glob(pattern)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 16
+    path.write_bytes(data)
+    with pytest.raises(StateUnusable, match=says) as caught:
+        recovered(tmp_path)
+    assert path.parent.name in str(caught.value)
+    assert "\n" not in str(caught.value)

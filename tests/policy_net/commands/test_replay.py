@@ -1,10 +1,14 @@
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from policy_net import cli_errors
 from policy_net.cli import app
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.spec import PolicySpec
 
 KEYS = [
     "workload", "policy", "jobs", "completed", "avg_jct_seconds", "p99_jct_seconds", "max_jct_seconds",
@@ -198,3 +202,14 @@ def test_two_files_of_one_name_have_a_table_each(tmp_path: Path, capsys) -> None
     assert _policy_net("replay", *words, "--policy", "fifo") == 0
     out = capsys.readouterr().out
     assert [out.count(done) for done in ("1/1", "2/2")] == [1, 1]
+
+
+def test_a_policy_file_with_a_flipped_byte_is_one_line_with_both_digests(tmp_path: Path, capsys) -> None:
+    spec = PolicySpec(jobs_per_batch=2, type_columns=2, hidden=(4,))
+    data = bytearray(PolicyFile(spec, np.zeros(spec.parameter_count, np.float32)).to_bytes())
+    data[-3] ^= 1
+    path = tmp_path / "flipped.safetensors"
+    path.write_bytes(data)
+    assert _policy_net("replay", "--workload", "dl2:jobs=2,seed=1", "--policy", str(path)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"flipped\.safetensors: damaged: .* is [0-9a-f]{64}, expected [0-9a-f]{64}; copy the file", line)

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,42 @@ def test_a_file_cut_short_anywhere_is_refused_by_name(length: int) -> None:
 def test_any_other_bytes_are_refused_by_name(data: bytes) -> None:
     with pytest.raises(PolicyFileError, match=r"v1\.policy"):
         parse_policy_file(data, "v1.policy")
+
+
+@settings(max_examples=300)
+@given(st.integers(0, len(some_bytes()) - 1), st.integers(0, 7))
+def test_a_flipped_bit_anywhere_is_found_or_does_no_harm(place: int, bit: int) -> None:
+    data = bytearray(some_bytes())
+    data[place] ^= 1 << bit
+    whole = parse_policy_file(some_bytes(), "v1.policy")
+    try:
+        found = parse_policy_file(bytes(data), "v1.policy")
+    except PolicyFileError:
+        return
+    # Such as a blank that fills the header up, or the name under which the digest stands.
+    assert (found.spec, found.weights.tobytes(), found.card) == (whole.spec, whole.weights.tobytes(), whole.card)
+
+
+def test_a_damaged_file_says_what_was_found_and_what_was_expected() -> None:
+    data = bytearray(some_bytes())
+    data[-5] ^= 1
+    with pytest.raises(
+        PolicyFileError, match=r"v1\.policy: damaged: the digest .* is [0-9a-f]{64}, expected [0-9a-f]{64}"
+    ):
+        parse_policy_file(bytes(data), "v1.policy")
+
+
+def test_a_file_from_before_there_was_a_digest_is_read() -> None:
+    content = PolicyFile(SPEC, np.ones(SPEC.parameter_count, dtype=np.float32))
+    data = content.to_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    said = json.loads(header["__metadata__"]["fedl2-policy-1"])
+    del said["digest"]
+    header["__metadata__"]["fedl2-policy-1"] = json.dumps(said)
+    old = json.dumps(header).encode()
+    found = parse_policy_file(len(old).to_bytes(8, "little") + old + data[8 + size :], "old.policy")
+    assert found.weights.tobytes() == content.weights.tobytes()
 
 
 def test_weights_that_are_not_finite_are_refused() -> None:
