@@ -7,6 +7,7 @@ made by one policy from beginning to end.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +24,8 @@ from policy_net.learning.exploration import JobAwareExploration
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.default import DEFAULT_SET_FILE
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.throughput.beliefs import Beliefs
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+from policy_net.throughput.parametric import OnlineFit
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Candidate:
         return "" if self.spec is None or self.identity.name == SET else self.spec.digest
 
     @property
-    def beliefs(self) -> Beliefs | None:
+    def beliefs(self) -> GaussianProcessBeliefs | None:
         """What the policy believes of speeds, where that outlives it; None for those that start anew every time."""
         return self.policy.beliefs if isinstance(self.policy, SetPolicy) else None
 
@@ -139,9 +141,18 @@ class CandidateFactory:
 
 
 class Office:
-    """Holds the acting policy and at most one successor; the newest proposal wins."""
+    """Holds the acting policy and at most one successor; the newest proposal wins.
 
-    def __init__(self, first: Candidate) -> None:
+    Args:
+        seen: all that this cluster has seen of speeds, for a policy whose predecessor believed nothing.
+        shares: whether a type's speeds are told to the fleet, and so are part of what versions say.
+    """
+
+    def __init__(
+        self, first: Candidate, seen: OnlineFit | None = None, shares: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        self._seen = OnlineFit() if seen is None else seen
+        self._shares = shares
         self._holder = first
         self._successor: Candidate | None = None
         self._lock = threading.Lock()
@@ -164,11 +175,19 @@ class Office:
         with self._lock:
             successor, self._successor = self._successor, None
         if successor is not None:
-            if isinstance(self._holder.policy, SetPolicy) and isinstance(successor.policy, SetPolicy):
-                successor.policy.inherit(self._holder.policy)  # what this cluster has seen outlives a version
+            if isinstance(successor.policy, SetPolicy):
+                self._install(successor.policy)
             self._holder = successor
         number_decision(self._holder.policy, number)
         return self._holder, successor is not None
+
+    def _install(self, policy: SetPolicy) -> None:
+        """What this cluster has seen outlives a version, and is not counted again as part of what the next one says."""
+        if isinstance(self._holder.policy, SetPolicy):
+            policy.inherit(self._holder.policy, self._shares)
+        elif policy.beliefs is not None:
+            policy.beliefs.begin_from_observations(self._seen)
+            policy.beliefs.leave_out_own(self._shares)
 
 
 def number_decision(policy: SchedulerPolicy, number: int) -> None:

@@ -30,6 +30,7 @@ from cluster_agent.round_link import RoundLink
 from cluster_agent.round_work import RoundWork
 from cluster_agent.session import Session
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
+from cluster_agent.sharing import Sharing
 from cluster_agent.state_files import hold_folder
 from cluster_agent.summary import TrainingCounts, write_summary
 from cluster_agent.telemetry import Telemetry
@@ -76,16 +77,19 @@ class Agent:
         self._backend = SimulatedBackend(episodes, settings.state_dir, pacer, self._baseline.average_jct_seconds)
         self._factory = CandidateFactory(settings.policy)
         self._kept = KeptVersion(settings.state_dir)
+        self._beliefs = OnlineFit()
+        learning = settings.learning
+        self._reward = BelievedReward(learning.actor_critic.reward, self._beliefs, learning.residual.utility_exponent)
         first = local_policy(settings.policy, self._factory, self._kept)
         if settings.learner is None:
             if first is None:
                 raise NoPolicy("no policy to schedule with: set policy.initial, or a learner to fetch one from")
-            self._office = Office(first)
+            self._office = self._build_office(first)
             self._loop = self._build_loop()
             self._fleet = None
         else:
             client, session = self._connect(settings.learner, first)
-            self._office = Office(first or self._fetch_first(settings.learner, client, session))
+            self._office = self._build_office(first or self._fetch_first(settings.learner, client, session))
             self._loop = self._build_loop()
             self._fleet = self._build_fleet(settings.learner, client, session)
 
@@ -130,12 +134,22 @@ class Agent:
             job_timelines=() if self._timelines is None else self._timelines.told,
         )
 
+    def _build_office(self, first: Candidate) -> Office:
+        return Office(first, self._beliefs, self._settings.sharing.shares)
+
     def _build_loop(self) -> DecisionLoop:
         settings = self._settings
-        beliefs = OnlineFit()
         deadline_seconds = settings.guard.deadline_ms / 1000.0
         asker = DeadlineAsker(deadline_seconds, time.perf_counter)
-        memory = AgentMemory(settings.state_dir, beliefs, lambda: None if asker.busy else self._office.holder.beliefs)
+        memory = AgentMemory(
+            settings.state_dir,
+            self._beliefs,
+            lambda: None if asker.busy else self._office.holder.beliefs,
+            lambda: self._office.holder.identity.digest,
+            settings.sharing.shares,
+        )
+        self._telemetry.own_statistics.set_function(lambda: len(self._reward.statistics()))
+        self._telemetry.prior_statistics.set_function(self._prior_size)
         fallback = build_policy(settings.guard.fallback, PolicyContext(seed=settings.policy.seed))
         record = settings.decision_log
         log = None
@@ -148,9 +162,7 @@ class Agent:
             office=self._office,
             guard=Guard(fallback, deadline_seconds, memory.interventions),
             asker=asker,
-            reward=BelievedReward(
-                settings.learning.actor_critic.reward, beliefs, settings.learning.residual.utility_exponent
-            ),
+            reward=self._reward,
             memory=memory,
             telemetry=self._telemetry,
             policy_settings=settings.policy,
@@ -171,7 +183,8 @@ class Agent:
         )
         self._telemetry.certificate_expiry.set_function(lambda: client.certificate_expires)
         spec_digest = "" if first is None else first.spec_to_register
-        return client, Session(client, spec_digest, self._backend.job_types)
+        job_types = [name for name in self._backend.job_types if self._settings.sharing.shares(name)]
+        return client, Session(client, spec_digest, job_types)
 
     def _fetch_first(self, learner: LearnerSettings, client: LearnerClient, session: Session) -> Candidate:
         return fetched_policy(
@@ -220,8 +233,13 @@ class Agent:
             learner.heartbeat_seconds,
             follow_versions=settings.policy.acting is Acting.ASSIGNED,
             follow_head=follows_head and trainer is None,
+            sharing=Sharing(client, settings.sharing, self._reward.statistics, self._telemetry, time.monotonic),
         )
         return _Fleet(client, link, trainer, rounds)
+
+    def _prior_size(self) -> int:
+        beliefs = self._office.holder.beliefs
+        return 0 if beliefs is None else beliefs.prior_size
 
     def _put_head_forward(self, head: Head, spec: WeightSpec) -> None:
         self._office.propose(self._factory.from_head(spec, head.weights, head.step))

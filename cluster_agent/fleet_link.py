@@ -16,6 +16,7 @@ from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionReje
 from cluster_agent.first_policy import KeptVersion, checked_candidate
 from cluster_agent.learner import AgentStatus, Learner
 from cluster_agent.session import Session
+from cluster_agent.sharing import Sharing
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.spec import WeightSpec
 
@@ -32,6 +33,7 @@ class FleetLink:
         status: how the agent is now; callable from this thread.
         follow_versions: whether assigned versions act here.
         follow_head: puts the head forward instead, once a heartbeat.
+        sharing: tells what this cluster has seen of speeds; None where nobody asks.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class FleetLink:
         heartbeat_seconds: float,
         follow_versions: bool,
         follow_head: bool,
+        sharing: Sharing | None = None,
     ) -> None:
         self._learner = learner
         self._session = session
@@ -59,6 +62,7 @@ class FleetLink:
         self._heartbeat_seconds = heartbeat_seconds
         self._follow_versions = follow_versions
         self._follow_head = follow_head
+        self._sharing = sharing
         self._version: int | None = None
         self._head_step: int | None = None
         self._bad_versions: dict[int, int] = {}
@@ -82,8 +86,8 @@ class FleetLink:
         if self._thread.ident is not None:
             self._thread.join(seconds)
 
-    def beat(self) -> None:
-        """One heartbeat, and what follows from its answer.
+    def beat(self, *, last: bool = False) -> None:
+        """One heartbeat, and what follows from its answer; at the `last` one all that was seen of speeds is told.
 
         Raises:
             LearnerUnreachable, LearnerRefused: as `Learner`.
@@ -99,6 +103,8 @@ class FleetLink:
             self._incarnation = registration.incarnation
             self._version, self._head_step = None, None
             self._bad_versions.clear()
+        if self._sharing is not None:
+            self._sharing.beat(registration, last=last)
         if self._follow_versions:
             self._consider(assignment.version, registration.spec)
         if self._follow_head and assignment.head_step != self._head_step:
@@ -136,12 +142,12 @@ class FleetLink:
         while not self._stop.is_set():
             self._stop.wait(self._attempt())
         if self._reachable:
-            self._attempt()
+            self._attempt(last=True)
 
-    def _attempt(self) -> float:
+    def _attempt(self, *, last: bool = False) -> float:
         """One beat; returns how long to wait for the next."""
         try:
-            self.beat()
+            self.beat(last=last)
         except LearnerUnreachable as error:
             if self._reachable:
                 _log.warning("learner-away", error=str(error))

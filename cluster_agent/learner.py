@@ -12,6 +12,7 @@ from cluster_agent.backends.base import BackendStatus
 from cluster_agent.job_timelines import JobTimeline
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.spec import Weights, WeightSpec
+from policy_net.exchange.statistics import SpeedStatistic
 
 
 class PushOutcome(StrEnum):
@@ -70,6 +71,19 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareAnswer:
+    """What became of a report of speeds.
+
+    Attributes:
+        taken: False if the learner had it, or a later one.
+        left_out: job types for which the fleet's vocabulary has no room.
+    """
+
+    taken: bool
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedPolicy:
     """A published version as it came over the wire; not checked yet."""
 
@@ -125,6 +139,12 @@ class Learner(Protocol):
 
     def reply(self, registration: Registration, answer: RoundAnswer) -> bool:
         """Answer a task; False if it is over."""
+        ...
+
+    def share_beliefs(
+        self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
+    ) -> ShareAnswer:
+        """Tell all that this cluster has seen of speeds; revisions rise within a registration."""
         ...
 
     def fetch_policy(self, version: int) -> FetchedPolicy:

@@ -22,6 +22,7 @@ from cluster_agent.learner import (
     PushAnswer,
     PushOutcome,
     Registration,
+    ShareAnswer,
 )
 from cluster_agent.settings import LearnerSettings
 from cluster_agent.wire import Wire
@@ -31,6 +32,8 @@ from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.policy_file import spec_from_json
 from policy_net.exchange.set_spec import Spec
 from policy_net.exchange.spec import WeightSpec, weights_from_bytes, weights_to_bytes
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.statistics_wire import type_messages
 from policy_net.exchange.wire import reply_request, task_of_round
 
 _FINAL = {
@@ -178,6 +181,19 @@ class LearnerClient:
         """See `Learner.reply`."""
         request = reply_request(answer, self._cluster, registration.incarnation)
         return bool(self._call("Reply", self._wire.fleet().Reply, request).taken)
+
+    def share_beliefs(
+        self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
+    ) -> ShareAnswer:
+        """See `Learner.share_beliefs`."""
+        request = fleet_pb2.ShareBeliefsRequest(
+            cluster=self._cluster,
+            incarnation=registration.incarnation,
+            revision=revision,
+            types=type_messages(statistics),
+        )
+        reply = self._call("ShareBeliefs", self._wire.fleet().ShareBeliefs, request)
+        return ShareAnswer(reply.taken, tuple(reply.left_out))
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
         """See `Learner.fetch_policy`."""

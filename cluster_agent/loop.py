@@ -102,7 +102,12 @@ class DecisionLoop:
         return self._guard.counts
 
     def close(self) -> None:
-        """Close what the loop writes to, and let the policy's thread end."""
+        """Remember what the last interval taught, close what the loop writes to, and let the policy's thread end."""
+        try:
+            self._memory.save(self.decisions, self._guard.counts)
+        except OSError as error:
+            self._telemetry.log_failures.inc()
+            _log.error("not-remembered", error=str(error))
         self._asker.close()
         if self._journal is not None:
             self._journal.close()

@@ -238,6 +238,21 @@ class LearnerSettings(_Section):
         return self
 
 
+class SharingSettings(_Section):
+    """What this cluster tells its fleet of speeds: job type, kind, tasks, mean log speed, count, and nothing else."""
+
+    enabled: bool = True
+    """Whether anything is told. Off, what this cluster told before is taken back at the next registration."""
+    every_seconds: float = Field(60.0, gt=0.0, le=7 * 24 * 3600.0)
+    """Least time between two reports, each of at most 150 kB, and none where nothing has changed."""
+    job_types: tuple[str, ...] | None = None
+    """Only these types are told, under these names, which every cluster of the fleet can then read; all unless set."""
+
+    def shares(self, job_type: str) -> bool:
+        """Whether a type is told."""
+        return self.enabled and (self.job_types is None or job_type in self.job_types)
+
+
 class DecisionLogSettings(_Section):
     """The record that every decision can be recomputed from."""
 
@@ -277,6 +292,7 @@ class AgentSettings(_Section):
     policy: PolicySettings = PolicySettings()
     guard: GuardSettings = GuardSettings()
     learning: LearningSettings = LearningSettings()
+    sharing: SharingSettings = SharingSettings()
     decision_log: DecisionLogSettings = DecisionLogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 

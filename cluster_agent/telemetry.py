@@ -82,6 +82,22 @@ class Telemetry:
             "Assigned policy versions that could not be used.",
             registry=self.registry,
         )
+        self.belief_reports = Counter(
+            "fedl2_agent_belief_reports_total",
+            "Reports of speeds to the learner, by outcome (taken, repeated, refused, unanswered).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.own_statistics = Gauge(
+            "fedl2_agent_own_statistics_count",
+            "Splits of job types whose speed this cluster has seen.",
+            registry=self.registry,
+        )
+        self.prior_statistics = Gauge(
+            "fedl2_agent_prior_statistics_count",
+            "Splits of job types whose speed the policy in office takes from other clusters.",
+            registry=self.registry,
+        )
         self.certificate_expiry = Gauge(
             "fedl2_agent_certificate_expiry_seconds",
             "When this agent's certificate expires, as Unix time; 0 without one that the learner made.",

@@ -110,8 +110,9 @@ class BeliefBook:
             StateUnusable: what is on disk is not what was written.
         """
         with Session(self._engine) as session:
-            types = {row.position: row for row in session.scalars(select(TypeRow))}
             rows = session.scalars(select(ReportRow).order_by(ReportRow.cluster)).all()
+            # Afterwards: types are only ever added, so none is missing, whoever else reads and writes meanwhile.
+            types = {row.position: row for row in session.scalars(select(TypeRow))}
             return {row.cluster: self._unpacked(row, types) for row in rows if counts(row.cluster, row.unix_seconds)}
 
     def vocabulary(self) -> list[tuple[str, JobKind]]:

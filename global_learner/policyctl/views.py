@@ -52,6 +52,8 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
         "guard_interventions": dict(sorted(status.guard_interventions.items())),
         "finished": status.finished,
         "quarantined_until_unix_seconds": view.quarantined_until_unix_seconds or None,
+        "speed_statistics": view.speed_statistics,
+        "speed_observations": view.speed_observations,
     }
 
 
@@ -67,6 +69,7 @@ def fleet_table(fleet: Facts) -> Table:
         "updates",
         "rejected",
         "stale",
+        "speeds",
         title=f"head step {fleet['head_step']}, newest version v{fleet['latest_version']}, "
         f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected",
         caption=_disk_line(fleet),
@@ -83,6 +86,7 @@ def fleet_table(fleet: Facts) -> Table:
             str(view["updates_accepted"]) + (f" (quarantined until {moment(until)} UTC)" if until else ""),
             ", ".join(f"{reason} {count}" for reason, count in view["updates_rejected"].items()) or "0",
             str(view["last_staleness"]),
+            str(view["speed_statistics"]),
         )
     return table
 

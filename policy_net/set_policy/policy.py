@@ -75,15 +75,20 @@ class SetPolicy:
         """
         self._residual = Residual(self.spec, weights)
 
-    def inherit(self, other: SetPolicy) -> None:
+    def inherit(self, other: SetPolicy, shared: Callable[[str], bool] = lambda _: True) -> None:
         """Go on with what another policy believes, as this one takes its place: with its very beliefs where both
-        started from the same priors, otherwise with what it has seen, on the priors of this one."""
+        started from the same priors, otherwise with what it has seen, on the priors of this one less its part in them.
+
+        Args:
+            shared: whether a type's speeds were told to whoever made the priors.
+        """
         if self.beliefs is None or other.beliefs is None:
             return
         if self.priors == other.priors:
             self.beliefs, self._tables = other.beliefs, other._tables
         else:
             self.beliefs.restore(other.beliefs.snapshot())
+            self.beliefs.leave_out_own(shared)
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
         """Allocate tasks to the jobs of `state`, from zero; the same at every trigger."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from policy_net.domain import Allocation, Job, Progress, SpeedModel
+from policy_net.exchange.statistics import SpeedStatistic
 
 
 class Beliefs(SpeedModel, Protocol):
@@ -29,6 +30,10 @@ class Beliefs(SpeedModel, Protocol):
 
     def allocations_seen(self, job_type: str) -> frozenset[Allocation]:
         """The allocations in which this type was observed."""
+        ...
+
+    def statistics(self) -> tuple[SpeedStatistic, ...]:
+        """What was observed, as it may be told to others."""
         ...
 
     def snapshot(self) -> dict[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -72,6 +73,10 @@ class BeliefsByType(Generic[Belief]):
         """The allocations in which this type was observed."""
         belief = self._types.get(job_type)
         return frozenset() if belief is None else frozenset(Allocation(workers, ps) for ps, workers in belief.cells)
+
+    def beliefs_by_type(self) -> Mapping[str, Belief]:
+        """What is believed of the types that were observed, or told of."""
+        return MappingProxyType(self._types)
 
     def statistics(self) -> tuple[SpeedStatistic, ...]:
         """What was observed here, and nothing that came from others, as it may be told to others; sorted.

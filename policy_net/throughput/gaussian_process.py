@@ -158,6 +158,7 @@ class TypeProcess(TypeBelief):
 
     Attributes:
         left_out: by cell, how many observations of a prior are this process's own, and do not count there.
+        prior_size: of how many cells others have reported.
     """
 
     refit_growth = 0.1
@@ -165,9 +166,18 @@ class TypeProcess(TypeBelief):
     def __init__(self, form: SpeedForm) -> None:
         super().__init__(form)
         self.left_out: dict[tuple[int, int], int] = {}
+        self.prior_size = 0
         self._conditioned_on: Cells = {}
         self._prior = _prior_of(form.kind)
         self._sd = np.zeros((SIDE, SIDE))
+
+    @classmethod
+    def on(cls, seen: TypeBelief) -> TypeProcess:
+        """A process of what another model of the type was shown."""
+        process = cls(seen.form)
+        process.cells = {index: replace(cell) for index, cell in seen.cells.items()}
+        process.count = seen.count
+        return process
 
     def deviation(self, ps: int, workers: int) -> float:
         """Standard deviation of the log speed with one split as of the last fit, at most 1."""
@@ -182,6 +192,7 @@ class TypeProcess(TypeBelief):
             if entry.count > self.left_out.get((entry.ps, entry.workers), 0)
         )
         self._prior = prior_of_type(others) if others else _prior_of(self.form.kind)
+        self.prior_size = len(others)
         self._grid = None
 
     def _fit(self) -> None:
@@ -294,6 +305,16 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         """See `Beliefs`; the priors stay those of this object."""
         super().restore(snapshot)
         self._begin_from_priors()
+
+    def begin_from_observations(self, other: BeliefsByType[Any]) -> None:
+        """Believe on the ground of what other beliefs of this cluster have seen; what was seen here is replaced."""
+        self._types = {job_type: TypeProcess.on(belief) for job_type, belief in other.beliefs_by_type().items()}
+        self._begin_from_priors()
+
+    @property
+    def prior_size(self) -> int:
+        """Over how many cells others' reports say something here."""
+        return sum(process.prior_size for process in list(self._types.values()))
 
     def leave_out_own(self, shared: Callable[[str], bool] = lambda _: True) -> None:
         """Take what was observed here so far out of the priors: this cluster has told it, and it is counted here.

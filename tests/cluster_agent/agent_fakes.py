@@ -14,12 +14,14 @@ from cluster_agent.learner import (
     PushAnswer,
     PushOutcome,
     Registration,
+    ShareAnswer,
 )
 from cluster_agent.memory import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, Trigger
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learned import ActingMode, DecisionSamples, LearnedPolicy
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import RewardKind
@@ -144,6 +146,8 @@ class FakeLearner:
         self.learning = True
         self.send_head_with_answers = True
         self.versions: dict[int, FetchedPolicy] = {}
+        self.told: list[tuple[int, int, tuple[SpeedStatistic, ...]]] = []
+        self.left_out: tuple[str, ...] = ()
 
     @property
     def step(self) -> int:
@@ -188,6 +192,13 @@ class FakeLearner:
         self._answer()
         self.heartbeats.append(status)
         return Assignment(self.assigned, self.step, incarnation not in self.known)
+
+    def share_beliefs(
+        self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
+    ) -> ShareAnswer:
+        self._answer()
+        self.told.append((registration.incarnation, revision, tuple(statistics)))
+        return ShareAnswer(True, self.left_out)
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
         self._answer()
