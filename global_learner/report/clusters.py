@@ -47,6 +47,7 @@ def _row(view: fleet_pb2.ClusterView, standing: str | None, now: float, ended: b
         "state": _state(view, standing, now, ended),
         "seconds_since_heard": view.seconds_since_heard if heard else None,
         "assigned_version": view.assigned_version,
+        "held": view.held,
         "acting_version": status.acting_version,
         "learning_step": status.learning_step,
         "jobs_waiting": status.jobs_waiting,

@@ -16,8 +16,9 @@ from global_learner.report.interventions import interventions
 from global_learner.report.jobs import told_jobs
 from global_learner.report.learning import learning_curve
 from global_learner.report.replays import Replays
+from global_learner.report.scores import Scores, comparable_scores
 from global_learner.report.versions import version_rows
-from global_learner.report.words import counted
+from global_learner.report.words import counted, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
 Staleness = Mapping[str, Mapping[int, int]]
@@ -36,7 +37,8 @@ def report_content(
     """
     fleet = report.fleet
     rows = cluster_rows(fleet.clusters, report.identities, report.made_unix_seconds, report.ended)
-    versions, versions_left_out = version_rows(report.versions, fleet.clusters)
+    scores = comparable_scores(report.versions)
+    versions, versions_left_out = version_rows(report.versions, fleet.clusters, scores)
     return {
         "made_unix_seconds": report.made_unix_seconds,
         "headline": (ENDED if report.ended else headline(fleet.clusters, replays)).to_json(),
@@ -52,7 +54,8 @@ def report_content(
         "enrolls": report.enrolls,
         "clusters": rows,
         "completion": completion_times(fleet.clusters, replays),
-        "learning": _learning(replays),
+        "learning": _learning(replays, scores),
+        "score_over": policy_label(scores.baseline) if scores.baseline else None,
         "staleness": _staleness(report, every_update),
         "interventions": interventions(fleet.clusters),
         "jobs": [*(replays.jobs if replays is not None else ()), *told_jobs(fleet.clusters)],
@@ -61,11 +64,13 @@ def report_content(
     }
 
 
-def _learning(replays: Replays | None) -> dict[str, Any] | None:
-    if replays is None:
+def _learning(replays: Replays | None, scores: Scores) -> dict[str, Any] | None:
+    """The curve on jobs that nobody had seen where it was drawn, else that of the versions' scores."""
+    if replays is not None and replays.curve:
+        return learning_curve(replays.curve, replays.labels[replays.baseline], "cluster, on jobs that nobody had seen")
+    if not scores.points:
         return None
-    baseline = replays.labels[replays.baseline]
-    return learning_curve(replays.curve, baseline, "cluster, on jobs that nobody had seen")
+    return learning_curve(scores.points, policy_label(scores.baseline), "fixed replay")
 
 
 def _staleness(report: fleet_pb2.GetReportReply, every_update: Staleness | None) -> dict[str, Any] | None:

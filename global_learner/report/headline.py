@@ -12,6 +12,8 @@ from global_learner.report.words import change, counted, job_hours, listed, poli
 from policy_net.exchange.generated import fleet_pb2
 
 _SAME = 0.005
+_SHORTEST_SECONDS = 1.0
+"""A shorter average is no baseline: no cluster's jobs end within a second, and a ratio to it would say nothing."""
 _HOW_TO_KNOW = (
     "A cluster that is not simulated cannot say what another scheduler would have needed. To find out, replay its"
     " history: policy-net replay --workload FILE --report FOLDER."
@@ -46,7 +48,7 @@ def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = N
             "No cluster has joined this fleet yet",
             "A cluster joins by itself once its agent reaches this learner; where identity is on, enroll it first.",
         )
-    compared = [view.status for view in views if view.status.jobs_done and view.status.baseline_jct_seconds > 0.0]
+    compared = [view.status for view in views if view.status.jobs_done and _known(view.status)]
     if not compared:
         return _unknown(views)
     return _so_far(compared, len(views))
@@ -86,12 +88,16 @@ def _of_replays(replays: Replays) -> Headline:
 
 
 def _unknown(views: Sequence[fleet_pb2.ClusterView]) -> Headline:
-    if any(view.status.baseline_jct_seconds > 0.0 or view.status.baseline_policy for view in views):
+    if any(_known(view.status) or view.status.baseline_policy for view in views):
         return Headline(
             "What the fleet saves is not known yet",
             "No job is done whose time under the baseline is worked out too; this takes a while after the start.",
         )
     return Headline("What the fleet saves is not known", _HOW_TO_KNOW)
+
+
+def _known(status: fleet_pb2.ClusterStatus) -> bool:
+    return status.baseline_jct_seconds >= _SHORTEST_SECONDS
 
 
 def _than(ratio: float) -> str:

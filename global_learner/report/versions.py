@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from global_learner.report.scores import Scores
 from policy_net.exchange.generated import fleet_pb2
 
 MOST_VERSIONS = 50
@@ -12,7 +13,7 @@ MOST_VERSIONS = 50
 
 
 def version_rows(
-    cards: Sequence[fleet_pb2.VersionCard], views: Sequence[fleet_pb2.ClusterView]
+    cards: Sequence[fleet_pb2.VersionCard], views: Sequence[fleet_pb2.ClusterView], scores: Scores
 ) -> tuple[list[dict[str, Any]], int]:
     """The cards to show, newest first, and how many were left out."""
     assigned: dict[int, list[str]] = {}
@@ -23,10 +24,10 @@ def version_rows(
     acting = {view.status.acting_version for view in views}
     wanted = {1, *assigned, *acting, *(card.version for card in ordered[:MOST_VERSIONS])}
     shown = [card for card in ordered if card.version in wanted]
-    return [_row(card, sorted(assigned.get(card.version, []))) for card in shown], len(ordered) - len(shown)
+    return [_row(card, sorted(assigned.get(card.version, [])), scores) for card in shown], len(ordered) - len(shown)
 
 
-def _row(card: fleet_pb2.VersionCard, assigned: list[str]) -> dict[str, Any]:
+def _row(card: fleet_pb2.VersionCard, assigned: list[str], scores: Scores) -> dict[str, Any]:
     return {
         "version": card.version,
         "head_step": card.head_step,
@@ -38,5 +39,9 @@ def _row(card: fleet_pb2.VersionCard, assigned: list[str]) -> dict[str, Any]:
         "size_bytes": card.size_bytes,
         "digest": card.digest,
         "assigned": assigned,
-        "score": None,
+        "score": scores.over.get(card.version),
+        "score_state": card.score.state,
+        "policy": card.details.policy,
+        "origin": card.details.origin,
+        "pinned": card.pinned,
     }

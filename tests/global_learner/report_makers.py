@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -58,7 +59,7 @@ def view(name: str, draw: random.Random, jobs: int = 6, job_type: str = "resnet-
     return pb.ClusterView(status=pb.ClusterStatus(**status), **fields)
 
 
-def report(views: list[pb.ClusterView], versions: int = 41, **changes: Any) -> pb.GetReportReply:
+def report(views: list[pb.ClusterView], versions: int = 41, scores: bool = False, **changes: Any) -> pb.GetReportReply:
     draw = random.Random(5)
     names = [entry.cluster for entry in views]
     cards = []
@@ -75,6 +76,23 @@ def report(views: list[pb.ClusterView], versions: int = 41, **changes: Any) -> p
             contributions=contributions,
             staleness_p50=2.0,
         )
+        if scores and number % 5 == 1:
+            ratios = {"calm": 1.04 - 0.004 * number, "rush": 1.1 - 0.007 * number}
+            card.score.CopyFrom(
+                pb.ReplayScore(
+                    state="scored",
+                    replay_set_digest="d",
+                    over={"drf": math.sqrt(math.prod(ratios.values()))},
+                    replays=[
+                        pb.ReplayResult(
+                            replay=name, avg_jct_seconds=3600.0 * ratio, baseline_jct_seconds={"drf": 3600.0}
+                        )
+                        for name, ratio in ratios.items()
+                    ],
+                )
+            )
+        elif scores:
+            card.score.state = "waiting"
         cards.append(card)
     counts = {step: round(60 * 0.6**step) + 1 for step in range(8)}
     fields = {
@@ -160,7 +178,7 @@ def fleets() -> dict[str, tuple[pb.GetReportReply, Replays | None]]:
         "fresh": (report([fresh], versions=1, staleness=[], **alone), None),
         "one": (report([view("north", draw)], **alone), None),
         "demo": (report(three()), replays(["language", "mixed", "vision"])),
-        "live": (report(three()), None),
+        "live": (report(three(), scores=True), None),
         "many": (report(many, versions=180), None),
         "strange": (report(strange, identities=identities), None),
     }

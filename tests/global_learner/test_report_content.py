@@ -96,6 +96,37 @@ def test_no_update_is_lost_between_the_bars(counts: dict[str, dict[int, int]]) -
     assert histogram["bins"][-1]["from"] <= histogram["oldest"] <= histogram["bins"][-1]["to"]
 
 
+def scored(card: pb.VersionCard, digest: str, **over: float) -> None:
+    card.score.CopyFrom(pb.ReplayScore(state="scored", replay_set_digest=digest, over=over))
+    for replay in ("calm", "rush"):
+        baselines = dict.fromkeys(over, 1000.0)
+        card.score.replays.add(
+            replay=replay, avg_jct_seconds=1000.0 * max(over.values()), baseline_jct_seconds=baselines
+        )
+
+
+def test_scores_on_the_same_replays_make_the_curve_and_others_are_left_out() -> None:
+    found = report([view("north", DRAW)], versions=5)
+    scored(found.versions[0], "new", drf=1.1, fifo=0.5)
+    scored(found.versions[1], "old", drf=0.2, fifo=0.1)
+    scored(found.versions[3], "new", drf=0.88, fifo=0.4)
+    found.versions[4].score.state = "waiting"
+    content = report_content(found)
+    assert content["score_over"] == "DRF"
+    assert [row["score"] for row in content["versions"]] == [None, 0.88, None, None, 1.1]
+    assert [row["score_state"] for row in content["versions"]] == ["waiting", "scored", "", "scored", "scored"]
+    learning = content["learning"]
+    assert [(point["version"], round(point["mean"], 6)) for point in learning["points"]] == [(1, 1.1), (4, 0.88)]
+    assert learning["finding"] == "v4 needs 20% less time than v1"
+    assert (learning["reference"], learning["series"]) == ("DRF", ["calm", "rush"])
+
+
+def test_without_a_score_there_is_no_curve() -> None:
+    content = report_content(report([view("north", DRAW)]))
+    assert content["learning"] is None
+    assert content["score_over"] is None
+
+
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SECONDS = st.floats(0.0, 1e10)
 COUNTS = st.integers(0, 2**32 - 1)

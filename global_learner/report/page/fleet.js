@@ -46,7 +46,8 @@ function acting(row, known) {
   if (!known) return cell("–");
   const acts = row.acting_version ? `v${row.acting_version}` : "own policy";
   const waits = row.assigned_version && row.assigned_version !== row.acting_version;
-  return el("td", {}, acts, waits && el("small", {}, `v${row.assigned_version} assigned`));
+  return el("td", {}, acts, waits && el("small", {}, `v${row.assigned_version} assigned`),
+    row.held && el("small", {}, "held there"));
 }
 
 // The button below a table that shows the rest of it.

@@ -4,11 +4,11 @@ const FEW_VERSIONS = 10;
 let allVersions = false;
 
 function drawVersions(data) {
-  const { versions, versions_left_out: leftOut, learner } = data;
+  const { versions, versions_left_out: leftOut, learner, score_over: over } = data;
   show("versions-wide", versions.length > 0);
   put("versions-empty", versions.length ? [] : empty("No version has been published yet."));
-  const scored = versions.some((row) => row.score !== null);
-  const headings = ["Version", "From", "Step", "Updates", ...(scored ? ["Score"] : []), "Staleness", "Contributors", "Assigned to", "Published", "Size", "Digest"];
+  const scored = versions.some((row) => row.score !== null || !["", "off"].includes(row.score_state));
+  const headings = ["Version", "From", "Step", "Updates", ...(scored ? [over ? `Score, ${over} = 1` : "Score"] : []), "Staleness", "Contributors", "Assigned to", "Published", "Size", "Digest"];
   put("versions-head", el("tr", {}, headings.map((heading, index) =>
     el("th", { scope: "col", class: index ? (["Contributors", "Assigned to", "Digest"].includes(heading) ? "text" : null) : "first" }, heading))));
   const shown = allVersions ? versions : versions.slice(0, FEW_VERSIONS);
@@ -22,11 +22,12 @@ function drawVersions(data) {
 function versionRow(row, scored) {
   const contributors = Object.keys(row.contributions).length;
   return el("tr", {},
-    el("th", { scope: "row", class: "first" }, `v${row.version}`),
+    el("th", { scope: "row", class: "first" }, `v${row.version}`, row.pinned && el("span", { class: "pill idle" }, "pinned")),
     cell(row.parent ? `v${row.parent}` : "–"), cell(whole(row.head_step)), cell(whole(row.updates)),
-    scored && cell(row.score === null ? "–" : row.score),
+    scored && (row.score === null ? cell(row.score_state === "scored" ? "on other replays" : row.score_state || "–")
+      : cell(row.score.toFixed(3), { class: row.score < 1 ? "better" : "worse" })),
     cell(row.updates ? digits(row.staleness_p50) : "–"),
-    el("td", { class: "text" }, contributors ? shares(row.contributions, 3) : "first policy"),
+    el("td", { class: "text" }, contributors ? shares(row.contributions, 3) : row.origin || "first policy"),
     el("td", { class: "text" }, row.assigned.length > 3 ? counted(row.assigned.length, "cluster") : row.assigned.join(", ") || "–"),
     cell(moment(row.created_unix_seconds)), cell(size(row.size_bytes)),
     el("td", { class: "text short" }, el("code", { title: row.digest }, row.digest.slice(0, 12))));
