@@ -184,4 +184,5 @@ def test_on_paper_everything_is_there(browser: WebDriver, pages: dict[str, str],
     assert len(browser.find_elements(By.CSS_SELECTOR, "#fleet-rows tr")) == 64
     look(browser, 1000, dark=True, media="print")
     assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.execute_script(CONTRAST) == []
     assert not browser.find_element(By.ID, "contents").is_displayed()
