@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-_PARTS = files("global_learner.report") / "page"
+_PARTS = files("global_learner.report") / "template"
 _SCRIPTS = (
     "words.js",
     "elements.js",
