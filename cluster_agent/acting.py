@@ -21,6 +21,7 @@ from policy_net.exchange.spec import PolicySpec, Weights, WeightSpec, weights_to
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.exploration import JobAwareExploration
+from policy_net.paths import is_file
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.default import DEFAULT_SET_FILE
 from policy_net.set_policy.policy import SetPolicy
@@ -84,7 +85,7 @@ class CandidateFactory:
         """
         if name_or_path == SET:
             return self.from_bytes(DEFAULT_SET_FILE.read_bytes(), Identity(SET))
-        if name_or_path in policy_names() or not Path(name_or_path).is_file():
+        if name_or_path in policy_names() or not is_file(Path(name_or_path)):
             policy = build_policy(name_or_path, PolicyContext(seed=self._settings.seed))
             return Candidate(policy, Identity(policy.name, digest=policy.name))
         data = Path(name_or_path).read_bytes()

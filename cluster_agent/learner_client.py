@@ -36,6 +36,9 @@ from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.statistics_wire import type_messages
 from policy_net.exchange.wire import reply_request, task_of_round
 
+_MOST_TYPES, _LONGEST_TYPE = 4096, 253
+"""What a learner takes of job types, and of characters in one's name."""
+
 _FINAL = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
@@ -95,7 +98,9 @@ class LearnerClient:
 
     def register(self, spec_digest: str, job_types: Sequence[str]) -> Registration:
         """See `Learner.register`."""
-        request = fleet_pb2.RegisterRequest(cluster=self._cluster, spec_digest=spec_digest, job_types=job_types)
+        # Users name their types; one that the learner does not take must not cost the cluster its registration.
+        taken = [name for name in job_types if 0 < len(name) <= _LONGEST_TYPE and name.isprintable()][:_MOST_TYPES]
+        request = fleet_pb2.RegisterRequest(cluster=self._cluster, spec_digest=spec_digest, job_types=taken)
         reply = self._call("Register", self._wire.fleet().Register, request)
         spec: Spec = _understood("Register", spec_from_json, reply.spec_json)
         if spec.digest != reply.spec_digest:

@@ -7,8 +7,9 @@ from pathlib import Path
 from cluster_agent.errors import BadConfig
 from cluster_agent.settings import AgentSettings
 from policy_net.errors import BadInput
+from policy_net.paths import is_file
 from policy_net.settings import read_settings_file
-from policy_net.simulation.loaders.formats import FORMATS, is_file
+from policy_net.simulation.loaders.formats import FORMATS
 
 
 def read_settings(path: Path) -> AgentSettings:
@@ -38,7 +39,7 @@ def _resolved(settings: AgentSettings, folder: Path) -> AgentSettings:
         "backend": backend.model_copy(update=backend_changes),
     }
     initial = settings.policy.initial
-    if initial is not None and (folder / initial).is_file():
+    if initial is not None and is_file(folder / initial):
         changes["policy"] = settings.policy.model_copy(update={"initial": str(folder / initial)})
     learner = settings.learner
     if learner is not None and learner.tls is not None:

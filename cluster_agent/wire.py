@@ -16,6 +16,8 @@ import structlog
 from cluster_agent.enrollment import EnrolledIdentity
 from cluster_agent.errors import BadConfig, LearnerRefused, LearnerUnreachable
 from cluster_agent.settings import LearnerSettings, TlsSettings
+from policy_net.errors import IdentityFileError
+from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
@@ -33,6 +35,8 @@ OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_retries", 0),
+    # No compression: a message is measured before it is unpacked, and a small one may unpack to gigabytes.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
 )
 RENEWAL_PAUSE_SECONDS = 60.0
 """Least time between two attempts to replace an identity, or a tenth of its life: failures must not hold up other
@@ -180,16 +184,11 @@ def _identity_credentials(identity: IdentityFile) -> grpc.ChannelCredentials:
 
 
 def _file_credentials(tls: TlsSettings) -> grpc.ChannelCredentials:
-    contents = []
-    for name, path in (
-        ("ca_file", tls.ca_file),
-        ("key_file", tls.key_file),
-        ("certificate_file", tls.certificate_file),
-    ):
-        try:
-            contents.append(path.read_bytes())
-        except OSError as error:
-            raise BadConfig(f"setting learner.tls.{name}: {path} cannot be read ({error.strerror})") from error
-    if tls.key_file.stat().st_mode & 0o007:
+    try:
+        files = read_connection_files(tls.ca_file, tls.certificate_file, tls.key_file)
+        exposed = tls.key_file.stat().st_mode & 0o007
+    except (OSError, IdentityFileError) as error:
+        raise BadConfig(f"setting learner.tls: {error}") from error
+    if exposed:
         _log.warning("key-exposed", file=str(tls.key_file), advice="others on this machine may read it: chmod 600")
-    return grpc.ssl_channel_credentials(*contents)
+    return grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)

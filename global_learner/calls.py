@@ -1,14 +1,15 @@
 """The boundary of every call: the learner's errors become gRPC statuses with their one line, anything else is logged.
 
-A caller never sees a traceback or a word about what failed inside.
+A caller never sees a traceback or a word about what failed inside, neither a path nor a statement of SQL: that is the
+log's. Whatever is refused is counted by a reason of a fixed set.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
 import structlog
@@ -21,14 +22,18 @@ from global_learner.errors import (
     IdentityRefused,
     LearnerError,
     LogBroken,
+    MessageTooLarge,
     NoAuthority,
     NoRounds,
+    Refusal,
     StateUnusable,
+    TooBusy,
     Unknown,
     UnknownIncarnation,
 )
 from global_learner.telemetry import Telemetry
 from policy_net.errors import SpecMismatch
+from policy_net.plain_text import plain_line
 
 _log = structlog.get_logger()
 
@@ -41,12 +46,38 @@ _STATUSES: dict[type[Exception], grpc.StatusCode] = {
     NoRounds: grpc.StatusCode.FAILED_PRECONDITION,
     SpecMismatch: grpc.StatusCode.FAILED_PRECONDITION,
     FleetFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    MessageTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
+    TooBusy: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unknown: grpc.StatusCode.NOT_FOUND,
     StateUnusable: grpc.StatusCode.DATA_LOSS,
     DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     LogBroken: grpc.StatusCode.UNAVAILABLE,
     LearnerError: grpc.StatusCode.INTERNAL,
 }
+
+_REASONS: dict[type[Exception], Refusal] = {
+    BadRequest: Refusal.BAD_REQUEST,
+    IdentityRefused: Refusal.WRONG_IDENTITY,
+    EnrollmentRefused: Refusal.NOT_ENROLLED,
+    NoAuthority: Refusal.NO_AUTHORITY,
+    UnknownIncarnation: Refusal.UNKNOWN_INCARNATION,
+    NoRounds: Refusal.NO_ROUNDS,
+    SpecMismatch: Refusal.WRONG_SPEC,
+    FleetFull: Refusal.FLEET_FULL,
+    MessageTooLarge: Refusal.TOO_LARGE,
+    TooBusy: Refusal.TOO_BUSY,
+    Unknown: Refusal.NOT_FOUND,
+    DiskFull: Refusal.DISK_FULL,
+}
+"""All others are the learner's own failures, of which a caller learns no more than that."""
+
+_FAILURES: dict[type[Exception], str] = {
+    StateUnusable: "the learner's state is damaged; its log says where",
+    DiskFull: "the learner's disk is full; send this again later",
+    LogBroken: "the learner cannot write its log and ends; come again",
+}
+
+_LONGEST_LOGGED = 2000
 
 Context = Any
 """`grpc.aio.ServicerContext`, whose type parameters would differ per call."""
@@ -61,6 +92,7 @@ class Service(Protocol):
 ServiceT = TypeVar("ServiceT", bound=Service)
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
+Found = TypeVar("Found")
 Method = Callable[[ServiceT, Request, Context], Awaitable[Reply]]
 
 
@@ -74,23 +106,37 @@ def answered(method: Method[ServiceT, Request, Reply]) -> Method[ServiceT, Reque
         try:
             reply = await method(self, request, context)
         except Exception as error:
-            status = next((code for kind, code in _STATUSES.items() if isinstance(error, kind)), None)
-            if status is None:
-                _log.exception("call-failed", method=name)
-                status, message = grpc.StatusCode.INTERNAL, "the learner failed; its log says why"
-            else:
-                message = str(error)
-                if isinstance(error, IdentityRefused):
-                    self.telemetry.identity_refusals.labels(error.reason).inc()
-                if isinstance(error, DiskFull):
-                    self.telemetry.disk_refusals.labels(name).inc()
-                if isinstance(error, EnrollmentRefused):
-                    self.telemetry.enrollments.labels(error.reason).inc()
-                _log.warning("call-refused", method=name, status=status.name, reason=message)
-            self.telemetry.called(name, status.name.lower(), time.perf_counter() - started)
-            await context.abort(status, message)
-            raise AssertionError("abort raises") from error
+            await refuse(self.telemetry, context, name, error, time.perf_counter() - started)
         self.telemetry.called(name, "ok", time.perf_counter() - started)
         return reply
 
     return call
+
+
+async def refuse(
+    telemetry: Telemetry, context: Context, method: str, error: Exception, seconds: float = 0.0
+) -> NoReturn:
+    """End a call with an error's status and line; counted and logged."""
+    status = _of(_STATUSES, error, grpc.StatusCode.INTERNAL)
+    reason = _of(_REASONS, error, Refusal.FAILED)
+    message = plain_line(str(error))
+    if reason is not Refusal.FAILED:
+        _log.warning("call-refused", method=method, status=status.name, reason=str(error)[:_LONGEST_LOGGED])
+        message = _of(_FAILURES, error, message)
+    else:
+        _log.error("call-failed", method=method, status=status.name, reason=str(error), exc_info=error)
+        message = _of(_FAILURES, error, "the learner failed; its log says why")
+    if isinstance(error, IdentityRefused):
+        telemetry.identity_refusals.labels(error.reason).inc()
+    if isinstance(error, DiskFull):
+        telemetry.disk_refusals.labels(method).inc()
+    if isinstance(error, EnrollmentRefused):
+        telemetry.enrollments.labels(error.reason).inc()
+    telemetry.refused(method, reason)
+    telemetry.called(method, status.name.lower(), seconds)
+    await context.abort(status, message)
+    raise AssertionError("abort raises") from error
+
+
+def _of(table: Mapping[type[Exception], Found], error: Exception, otherwise: Found) -> Found:
+    return next((found for kind, found in table.items() if isinstance(error, kind)), otherwise)

@@ -19,17 +19,29 @@ class Rejection(StrEnum):
     """Why an update is not applied; agents and metrics know exactly these words."""
 
     UNKNOWN_INCARNATION = "unknown-incarnation"
+    """The cluster has to register (again): it registered anew meanwhile, or never."""
     BAD_SEQUENCE = "bad-sequence"
+    """Its number is nought, no count, or so old that nobody knows whether it was applied."""
     WRONG_SPEC = "wrong-spec"
+    """It is for weights of another spec than the head's."""
     WRONG_SHAPE = "wrong-shape"
+    """It has more or fewer values than the spec has parameters, or values of another type."""
     BAD_SAMPLES = "bad-samples"
+    """It was computed from no samples, or from a number that is none."""
     AHEAD_OF_HEAD = "ahead-of-head"
+    """It says that it was computed at a head that does not exist yet."""
     TOO_STALE = "too-stale"
+    """It was computed at a head that is too long ago (`ingest.max_staleness_steps`)."""
     HEAD_RESET = "head-reset"
+    """It was computed at a head that was reset since; pull the new one."""
     NOT_FINITE = "not-finite"
+    """It holds NaN or infinity."""
     NORM_TOO_LARGE = "norm-too-large"
+    """It is larger than any sound gradient (`ingest.max_gradient_norm`)."""
     QUARANTINED = "quarantined"
+    """Too many of the cluster's latest updates were faulty; `policyctl cluster release` ends it."""
     ROUNDS_ONLY = "rounds-only"
+    """This learner works in rounds, and takes no pushed updates."""
 
 
 FAULTY = frozenset(
@@ -43,6 +55,41 @@ FAULTY = frozenset(
     }
 )
 """What a sound agent never sends; the other reasons befall any agent that was away, or was restarted."""
+
+
+class Refusal(StrEnum):
+    """Why a call is not done; metrics know exactly these words. A refused update has a `Rejection` instead."""
+
+    BAD_REQUEST = "bad-request"
+    """It cannot be read, or holds a value that no agent and no policyctl sends."""
+    TOO_LARGE = "too-large"
+    """Its message is larger than its method takes."""
+    NOT_RECEIVED = "not-received"
+    """Its message never came whole: larger than anything that is taken, or the caller went away."""
+    TOO_BUSY = "too-busy"
+    """As many calls as are allowed are in progress."""
+    UNKNOWN_METHOD = "unknown-method"
+    """It names no method of this learner."""
+    WRONG_IDENTITY = "wrong-identity"
+    """The caller is not who it says, or may not ask this; the metric of identities says more."""
+    NOT_ENROLLED = "not-enrolled"
+    """No certificate is given; the metric of enrollments says more."""
+    NO_AUTHORITY = "no-authority"
+    """This learner signs no certificates."""
+    UNKNOWN_INCARNATION = "unknown-incarnation"
+    """The cluster has to register (again)."""
+    NO_ROUNDS = "no-rounds"
+    """A cluster polls, and this learner does not work in rounds."""
+    WRONG_SPEC = "wrong-spec"
+    """The agent runs policies of another spec."""
+    FLEET_FULL = "fleet-full"
+    """No further cluster is taken."""
+    NOT_FOUND = "not-found"
+    """What it names does not exist."""
+    DISK_FULL = "disk-full"
+    """The learner's disk is nearly full, and nothing is taken that would have to be kept."""
+    FAILED = "failed"
+    """The learner's own fault: its disk, its state, or an error that its log shows."""
 
 
 class LearnerError(Exception):
@@ -73,11 +120,17 @@ class BeliefRefusal(StrEnum):
     """Why a report of speeds is not taken; metrics know exactly these words."""
 
     BAD_REVISION = "bad-revision"
+    """Its number is nought, or no count."""
     TOO_MANY_TYPES = "too-many-types"
+    """It names more job types than are taken (`beliefs.max_types_per_cluster`)."""
     TOO_MANY_STATISTICS = "too-many-statistics"
+    """It holds more statistics than are taken (`beliefs.max_statistics`)."""
     BAD_NAME = "bad-name"
+    """A job type's name has unprintable letters."""
     IMPOSSIBLE = "impossible"
+    """Something in it cannot have been observed: no workers, a kind that there is not, lists of different lengths."""
     OUT_OF_RANGE = "out-of-range"
+    """A speed, or a number of observations, is beyond all computers."""
 
 
 class BeliefsRefused(BadRequest):
@@ -86,6 +139,14 @@ class BeliefsRefused(BadRequest):
     def __init__(self, reason: BeliefRefusal, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
+
+
+class MessageTooLarge(LearnerError):
+    """A request is larger than its method takes."""
+
+
+class TooBusy(LearnerError):
+    """As many calls as are allowed are in progress."""
 
 
 class UnknownIncarnation(LearnerError):
@@ -100,10 +161,27 @@ class FleetFull(LearnerError):
     """No further cluster is taken."""
 
 
+class IdentityRefusal(StrEnum):
+    """Why a caller's certificate does not count; metrics know exactly these words."""
+
+    WRONG_NAME = "wrong-name"
+    """The request names another cluster than the certificate."""
+    WRONG_ROLE = "wrong-role"
+    """A cluster asks what only an administrator may, or the other way round."""
+    EXPIRED = "expired"
+    """It ended while its connection was open."""
+    UNKNOWN_CERTIFICATE = "unknown-certificate"
+    """It is none that this learner issued, or it was replaced."""
+    REVOKED = "revoked"
+    """Somebody turned its holder out."""
+    OTHER = "other"
+    """Anything else; policyctl's, which has the learner's line alone."""
+
+
 class IdentityRefused(LearnerError):
     """A caller is not who its request says, or may not ask this; `reason` is one of a fixed set of words."""
 
-    def __init__(self, message: str, reason: str = "refused") -> None:
+    def __init__(self, message: str, reason: IdentityRefusal = IdentityRefusal.OTHER) -> None:
         super().__init__(message)
         self.reason = reason
 

@@ -18,7 +18,7 @@ from typing import Protocol
 from cryptography import x509
 
 from global_learner.enrollment.known import KnownCertificate, Role
-from global_learner.errors import BadRequest, IdentityRefused
+from global_learner.errors import BadRequest, IdentityRefusal, IdentityRefused
 from policy_net.exchange.identity_file import fingerprint
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -84,11 +84,13 @@ class Identity:
                 raise IdentityRefused(
                     f"the request says cluster {claimed[:63]!r}, its certificate {', '.join(names) or 'no name'}; "
                     "set the agent's cluster to the name that it was enrolled with",
-                    "wrong-name",
+                    IdentityRefusal.WRONG_NAME,
                 )
             claimed = claimed or next(iter(names), "")
             if claimed in self._admin_names:
-                raise IdentityRefused(f"{claimed} is an administrator's name, and no cluster's", "wrong-role")
+                raise IdentityRefused(
+                    f"{claimed} is an administrator's name, and no cluster's", IdentityRefusal.WRONG_ROLE
+                )
         return checked_name(claimed)
 
     def administrator(self, context: AuthContext) -> str:
@@ -105,7 +107,7 @@ class Identity:
             raise IdentityRefused(
                 f"certificate {', '.join(names) or 'without a name'} may not ask about the "
                 "fleet; use one of tls.admin_names",
-                "wrong-role",
+                IdentityRefusal.WRONG_ROLE,
             )
         return allowed[0]
 
@@ -128,7 +130,7 @@ class Identity:
         presented = _presented(context)
         if presented is not None and presented.ends_unix_seconds <= self._clock():
             # The handshake looked at this too, but a connection may last longer than its certificate.
-            raise IdentityRefused("this certificate has expired; enroll again", "expired")
+            raise IdentityRefused("this certificate has expired; enroll again", IdentityRefusal.EXPIRED)
         names = _certificate_names(context)
         if not self._issuing:
             self._check_revocations(names, presented)
@@ -140,18 +142,18 @@ class Identity:
         if known is None:
             raise IdentityRefused(
                 f"certificate {shown} is none that this learner issued, or was replaced; enroll again",
-                "unknown-certificate",
+                IdentityRefusal.UNKNOWN_CERTIFICATE,
             )
         if known.revoked:
             raise IdentityRefused(
-                f"certificate {shown} was revoked; ask the platform owner to enroll it again", "revoked"
+                f"certificate {shown} was revoked; ask the platform owner to enroll it again", IdentityRefusal.REVOKED
             )
         if role is not None and known.role is not role:
             raise IdentityRefused(
                 f"certificate {shown} is a cluster's, and may not ask about the fleet; use an administrator's"
                 if role is Role.ADMIN
                 else f"certificate {shown} is an administrator's, and no cluster's",
-                "wrong-role",
+                IdentityRefusal.WRONG_ROLE,
             )
         return [known.name]
 
@@ -164,7 +166,7 @@ class Identity:
             if moment is not None and (presented is None or presented.begins_unix_seconds <= moment):
                 raise IdentityRefused(
                     f"certificates of {name} that were made before it was revoked are refused; use a newer one",
-                    "revoked",
+                    IdentityRefusal.REVOKED,
                 )
 
 

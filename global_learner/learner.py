@@ -131,7 +131,7 @@ class Learner(Generic[Status]):
         """
         if spec_digest not in ("", self.spec.digest):
             raise SpecMismatch(
-                f"cluster {cluster} runs policies of spec {spec_digest[:12]}, this learner's is "
+                f"cluster {cluster} runs policies of spec {spec_digest[:12]!r}, this learner's is "
                 f"{self.spec.digest[:12]}; start the agent with a policy of this learner, or none"
             )
         limit = self._settings.ingest.max_clusters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import ssl
 from pathlib import Path
@@ -13,6 +14,9 @@ from global_learner.errors import BadConfig
 from global_learner.settings import TlsSettings, split_address
 
 _log = structlog.get_logger()
+
+_OWN_FILES = 256
+"""Files and sockets that the learner needs beside its callers' connections: log, snapshots, registry, HTTP."""
 
 
 def check_free(setting: str, address: str) -> None:
@@ -32,6 +36,22 @@ def check_free(setting: str, address: str) -> None:
         raise BadConfig(
             f"{setting} {address}: cannot be listened on ({error.strerror}); end what holds it, or name another port"
         ) from error
+
+
+def room_for_connections(wanted: int) -> int:
+    """How many connections may be open, so that files can be opened beside them; raises the process's limit for it.
+
+    Whoever opens connections without end must not keep the learner from opening its log.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    room = wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - _OWN_FILES))
+    if room < wanted:
+        _log.warning("few-connections", wanted=wanted, room=room, advice="allow more open files: ulimit -n")
+    return room
 
 
 def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc
 import structlog
 
 from global_learner.admin_service import AdminService
@@ -21,9 +20,10 @@ from global_learner.beliefs.hearing import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.enrollment.opening import open_identities, read_brought, start_enrollment
 from global_learner.errors import BadConfig
+from global_learner.gate import Limits, gated_server
 from global_learner.http_endpoint import HttpEndpoint
 from global_learner.learner import Learner
-from global_learner.listener import bind, check_free
+from global_learner.listener import bind, check_free, room_for_connections
 from global_learner.quarantine import Quarantine
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -57,7 +57,7 @@ async def serve(settings: LearnerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     initial = read_policy_file(settings.initial_policy)
-    options = _options(settings, initial.spec)
+    limits = _limits(settings, initial.spec)
     max_log_bytes(settings, initial.spec)
     check_free("listen", settings.listen)
     _check_port_file(settings.port_file)
@@ -77,7 +77,7 @@ async def serve(settings: LearnerSettings) -> None:
         priors.exclude(identities.registrar.turned_out)
         beliefs = FleetBeliefs(book, priors, settings.beliefs, registry, telemetry, time.time)
         learner = _recovered_learner(settings, state, registry, initial, telemetry, beliefs)
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.ingest.max_concurrent_requests)
+        server = gated_server(limits, telemetry)
         fleet = FleetService(learner, identities.identity, identities.registrar, telemetry, time.perf_counter)
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry)
@@ -129,21 +129,23 @@ def _recovered_learner(
     return Learner(settings, state, registry, recovered, telemetry, quarantine, beliefs)
 
 
-def _options(settings: LearnerSettings, spec: WeightSpec) -> list[tuple[str, int]]:
+def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
     gradient = 4 * spec.parameter_count
-    largest = settings.ingest.max_message_bytes or gradient + _ENVELOPE_BYTES
+    ingest = settings.ingest
+    largest = ingest.max_message_bytes or gradient + _ENVELOPE_BYTES
     if largest < gradient + _SMALLEST_ENVELOPE_BYTES:
         # gRPC would refuse every update with a status that agents take for a busy learner, and try again for ever.
         raise BadConfig(
             f"setting ingest.max_message_bytes = {largest}: a gradient of this policy alone is {gradient} bytes; "
             f"allow {gradient + _ENVELOPE_BYTES}, or leave it out"
         )
-    return [
-        ("grpc.max_receive_message_length", largest),
-        ("grpc.max_send_message_length", -1),
-        # Two learners on one port would share the fleet's calls between them; the second must fail instead.
-        ("grpc.so_reuseport", 0),
-    ]
+    return Limits(
+        largest,
+        ingest.max_concurrent_requests,
+        room_for_connections(ingest.max_connections),
+        large_methods=frozenset({"Push", "Reply", "ShareBeliefs"}),
+        envelope_bytes=_ENVELOPE_BYTES,
+    )
 
 
 async def _until_ending(ending: asyncio.Event, learner: FleetLearner) -> None:
@@ -167,7 +169,11 @@ def _http(
         yield None
         return
     endpoint = HttpEndpoint(
-        address, telemetry.registry, lambda: not ending.is_set() and not learner.failed.done(), live
+        address,
+        telemetry.registry,
+        lambda: not ending.is_set() and not learner.failed.done(),
+        live,
+        lambda reason: telemetry.http_refusals.labels(reason).inc(),
     )
     endpoint.start()
     try:

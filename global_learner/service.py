@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import structlog
@@ -29,6 +30,9 @@ _MAX_JOB_TYPES = 4096
 _MAX_NAME_CHARACTERS = 253
 _MAX_STATISTICS = 64
 _MAX_INTERVENTION_REASONS = 64
+_REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_LARGEST_SECONDS = 1e12
+"""Thirty thousand years; a figure beyond it fills a person's screen with noughts."""
 
 _OUTCOMES = {
     Outcome.APPLIED: fleet_pb2.PushReply.APPLIED,
@@ -58,10 +62,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Register(self, request: fleet_pb2.RegisterRequest, context: Context) -> fleet_pb2.RegisterReply:
         """A new incarnation, the spec, and what the cluster is to act with."""
         cluster = self._identity.cluster(request.cluster, context.auth_context())
-        if len(request.job_types) > _MAX_JOB_TYPES or any(
-            len(name) > _MAX_NAME_CHARACTERS for name in request.job_types
-        ):
-            raise BadRequest(f"more than {_MAX_JOB_TYPES} job types, or one longer than {_MAX_NAME_CHARACTERS}")
+        if len(request.job_types) > _MAX_JOB_TYPES or not all(_is_name(name) for name in request.job_types):
+            raise BadRequest(
+                f"more than {_MAX_JOB_TYPES} job types, or one that is empty, longer than {_MAX_NAME_CHARACTERS} "
+                "characters or with control characters in it"
+            )
         registration = await self._learner.register(cluster, request.spec_digest, request.job_types)
         _log.info(
             "registered",
@@ -186,15 +191,25 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         return fleet_pb2.ReplyReply(taken=self._learner.round_answer(cluster, request.incarnation, answer))
 
 
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _MAX_NAME_CHARACTERS and text.isprintable()
+
+
 def _check_status(status: fleet_pb2.ClusterStatus) -> None:
+    # It is kept, and shown to whoever asks for the fleet: what this program does not know must not be kept with it.
+    status.DiscardUnknownFields()  # type: ignore[attr-defined]  # protobuf's stubs forgot it
     for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds"):
         value = getattr(status, name)
-        if not math.isfinite(value) or value < 0.0:
-            raise BadRequest(f"status.{name} is {value}; it must be a finite number of seconds")
-    if len(status.guard_interventions) > _MAX_INTERVENTION_REASONS or any(
-        len(reason) > _MAX_NAME_CHARACTERS for reason in status.guard_interventions
-    ):
-        raise BadRequest(f"status.guard_interventions has more than {_MAX_INTERVENTION_REASONS} reasons, or a long one")
+        if not 0.0 <= value <= _LARGEST_SECONDS:
+            raise BadRequest(
+                f"status.{name} is {value:g}; it must be a number of seconds, at most {_LARGEST_SECONDS:g}"
+            )
+    reasons = status.guard_interventions
+    if len(reasons) > _MAX_INTERVENTION_REASONS or not all(_REASON.fullmatch(reason) for reason in reasons):
+        raise BadRequest(
+            f"status.guard_interventions has more than {_MAX_INTERVENTION_REASONS} reasons, or one that is no word of "
+            "at most 63 lower-case letters, digits and '-'"
+        )
 
 
 def _log_update(update: GradientUpdate, answer: PushAnswer, seconds: float) -> None:

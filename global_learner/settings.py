@@ -61,7 +61,7 @@ SET_AVERAGE_DECAY = 0.99
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class IngestSettings(_Section):
@@ -82,6 +82,9 @@ class IngestSettings(_Section):
     """Largest request in bytes; unless set, a gradient of the served policy and 1 MiB."""
     max_concurrent_requests: int = Field(256, ge=1, le=10_000)
     """Requests in progress, beyond which callers are told to come again; bounds memory to as many gradients."""
+    max_connections: int = Field(2048, ge=1, le=100_000)
+    """Open connections, beyond which new ones are closed at once: a flood of them must not take the files that the log
+    needs. An agent has one; twice `max_clusters`, for those that a dead agent left behind."""
 
 
 class QuarantineSettings(_Section):

@@ -10,6 +10,7 @@ from typing import TextIO, cast
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from global_learner.errors import Refusal
 from policy_net.throughput.fleet_priors import FleetPriors
 
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -153,6 +154,23 @@ class Telemetry:
             ["reason"],
             registry=self.registry,
         )
+
+        self.refusals = Counter(
+            "fedl2_learner_refusals_total",
+            "Calls refused, by method and reason (docs/guide/refusals.md); rejected updates are counted apart.",
+            ["method", "reason"],
+            registry=self.registry,
+        )
+        self.http_refusals = Counter(
+            "fedl2_learner_http_refusals_total",
+            "Requests to the HTTP port that got no page, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+
+    def refused(self, method: str, reason: Refusal) -> None:
+        """Count one call that was not done."""
+        self.refusals.labels(method, reason).inc()
 
     def called(self, method: str, status: str, seconds: float) -> None:
         """Count one call."""

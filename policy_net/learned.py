@@ -20,11 +20,11 @@ from policy_net.action import GRANT_KINDS
 from policy_net.batch import Batch
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.encoding import BatchEncoder
-from policy_net.errors import UnknownPolicy
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.network import ActingNetwork
+from policy_net.paths import is_file
 from policy_net.placement.capacity import open_capacity
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.default import set_policy_of
@@ -235,9 +235,8 @@ def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
     if name_or_path in policy_names():
         return build_policy(name_or_path, context)
     path = Path(name_or_path)
-    if not path.is_file():
-        names = ", ".join(policy_names())
-        raise UnknownPolicy(f"unknown policy {name_or_path!r}: no such file, and not one of {names}")
+    if not is_file(path):
+        return build_policy(name_or_path, context)  # which says what it might have been
     content = read_policy_file(path)
     if isinstance(content.spec, SetSpec):
         return set_policy_of(content, path.name)

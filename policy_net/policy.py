@@ -6,6 +6,7 @@ simulator, the agent and the benchmarks know nothing else.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -73,6 +74,8 @@ DEFAULT_POLICY = "set"
 
 PolicyFactory = Callable[[PolicyContext], SchedulerPolicy]
 
+_LONGEST_NAME = 80
+
 _factories: dict[str, PolicyFactory] = {}
 
 
@@ -96,10 +99,19 @@ def policy_factory(name: str) -> PolicyFactory:
     """
     factory = _factories.get(name)
     if factory is None:
-        raise UnknownPolicy(
-            f"unknown policy {name!r}: use one of {', '.join(policy_names())}, or the path of a policy file"
-        )
+        raise UnknownPolicy(f"unknown policy {shown_name(name)}: {_advice(name)}")
     return factory
+
+
+def shown_name(name: str) -> str:
+    """A name that somebody typed, as a message shows it."""
+    return repr(name) if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]!r}…"
+
+
+def _advice(name: str) -> str:
+    near = difflib.get_close_matches(name, policy_names(), n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"no such file, and not one of {', '.join(policy_names())}{meant}"
 
 
 def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:

@@ -6,9 +6,11 @@ error, since a misspelt setting that is silently ignored is a cluster that runs 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import difflib
+import reprlib
+from collections.abc import Hashable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -17,20 +19,67 @@ from policy_net.errors import BadInput
 
 Model = TypeVar("Model", bound=BaseModel)
 
+_LARGEST_BYTES = 1 << 20
+"""A configuration has some hundred lines; what is longer is another file, or a device without end."""
+_DEEPEST = 32
+"""Sections lie five deep; a file of brackets would go on until Python's stack ends."""
+
+_brief = reprlib.Repr()
+"""A wrong value may be megabytes long; its beginning is enough to find it."""
+_brief.maxstring = _brief.maxother = _brief.maxlong = 80
+_brief.maxdict = _brief.maxlist = _brief.maxtuple = 3
+_brief.maxlevel = 2
+
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a key stands once: of two, the last would win and nobody would know."""
+    """Safe YAML in which a key stands once, is a word, and a value is written where it is used.
+
+    Of two equal keys the last would win and nobody would know; a few anchors within anchors expand to gigabytes.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """As the safe loader's, but no anchors, and not without end."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise yaml.composer.ComposerError(
+                problem="anchors and aliases are not taken; write the value where it is used",
+                problem_mark=event.start_mark,
+            )
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise yaml.composer.ComposerError(
+                problem=f"sections within sections, more than {_DEEPEST} deep", problem_mark=event.start_mark
+            )
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """As the safe loader's, but a repeated key is an error at its line."""
+        """As the safe loader's, but a repeated key, or one that is no word, is an error at its line."""
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(problem="a key must be a word", problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"{key.value} is given twice", problem_mark=key.start_mark
+                    problem=f"{_brief.repr(key.value)[1:-1]} is given twice", problem_mark=key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """As the safe loader's; a value that its type cannot hold, such as a 13th month, is an error at its line."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, OverflowError, TypeError) as error:
+            raise yaml.constructor.ConstructorError(
+                problem=f"{_brief.repr(node.value)} is no {node.tag.rpartition(':')[2]}; put text in quotes",
+                problem_mark=node.start_mark,
+            ) from error
 
 
 def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
@@ -43,7 +92,7 @@ def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
         BadInput: not there, no YAML, an unknown key, a wrong type or value.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)  # noqa: S506  (a safe loader)
+        content = yaml.load(_text(path), Loader=_StrictLoader)  # noqa: S506  (a safe loader)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}); name a YAML configuration file") from error
     except UnicodeDecodeError as error:
@@ -51,23 +100,32 @@ def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "not readable"
+        problem = getattr(error, "problem", None) or "it holds characters that no text has"
         raise BadInput(f"{path}{where}: no valid YAML ({problem})") from error
     if not isinstance(content, dict):
         raise BadInput(f"{path}: holds no settings; it needs at least {least}")
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise BadInput(f"{path}: {_first_problem(error)}") from error
+        raise BadInput(f"{path}: {_first_problem(error, model)}") from error
 
 
-def _first_problem(error: ValidationError) -> str:
+def _text(path: Path) -> str:
+    with path.open("rb") as stream:
+        data = stream.read(_LARGEST_BYTES + 1)
+    if len(data) > _LARGEST_BYTES:
+        raise BadInput(f"{path}: is larger than {_LARGEST_BYTES} bytes; name a YAML configuration file")
+    return data.decode("utf-8-sig")
+
+
+def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     problems = error.errors()
-    first = problems[0]
-    where = ".".join(str(part) for part in first["loc"])
+    # A misspelt key is also a missing one; of the two, the one that was written says what to do.
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
+    where = ".".join(_brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in first["loc"])
     said = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        message = f"unknown setting {where}"
+        message = f"unknown setting {where}{_suggestion(first['loc'], model)}"
     elif first["type"] == "missing":
         message = f"setting {where} is missing"
     elif not where:
@@ -75,5 +133,30 @@ def _first_problem(error: ValidationError) -> str:
     elif first["type"] == "value_error":
         message = f"setting {where}: {said}"
     else:
-        message = f"setting {where} = {first['input']!r}: {said}"
+        message = f"setting {where} = {_brief.repr(first['input'])}: {said}"
     return message + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
+
+
+def _suggestion(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    """What an unknown key may have been meant for: one like it in its own section, or the same word in another."""
+    *section, key = (str(part) for part in location)
+    settings = list(_paths(model, ()))
+    own = [path[-1] for path in settings if list(path[:-1]) == [part for part in section if not part.isdigit()]]
+    near = difflib.get_close_matches(str(key), own, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]}?"
+    elsewhere = sorted({".".join(path) for path in settings if path[-1] == key})
+    return f"; it stands in {elsewhere[0]}" if elsewhere else ""
+
+
+def _paths(model: type[BaseModel], before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        yield (*before, name)
+        for section in _sections(field.annotation):
+            yield from _paths(section, (*before, name))
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for argument in get_args(annotation) for section in _sections(argument)]

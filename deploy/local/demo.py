@@ -24,6 +24,7 @@ from deploy.local.processes import Processes
 from deploy.local.report import Report, print_report, write_report
 from deploy.local.update_records import staleness_by_cluster
 from policy_net.errors import BadInput
+from policy_net.report import prepare_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ def run_demo(options: DemoOptions) -> Report:
     plan = make_plan(options.workloads, options.fleet, options.seed, options.jobs)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
+    prepare_folder(options.report_folder, len(plan))  # or it is found out after the fleet has run
     with _own_folder(options.run_folder) as folder:
         for cluster in plan:
             console.print(f"{cluster.name}: {cluster.nodes} nodes, {cluster.jobs} jobs of {cluster.source}")
@@ -75,8 +77,14 @@ def run_demo(options: DemoOptions) -> Report:
 @contextmanager
 def _own_folder(folder: Path) -> Iterator[Path]:
     """The run folder, emptied of an earlier demo's files, and held so that no second demo empties this one's."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = (folder / ".lock").open("w")
+    except OSError as error:
+        raise BadInput(
+            f"run folder {str(folder)[:200]!r} cannot be written to ({error.strerror}); name another"
+        ) from error
+    with held as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

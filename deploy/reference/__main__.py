@@ -7,11 +7,13 @@ from pathlib import Path
 
 from deploy.reference.commands import commands_page
 from deploy.reference.metrics import metrics_page
+from deploy.reference.refusals import refusals_page
 from deploy.reference.settings import settings_page
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/guide/commands.md": commands_page,
     "docs/guide/metrics.md": metrics_page,
+    "docs/guide/refusals.md": refusals_page,
     "docs/guide/settings.md": settings_page,
 }
 

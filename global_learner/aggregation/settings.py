@@ -16,7 +16,7 @@ SET_TRUST_RADIUS = 0.1
 class OptimizerSettings(BaseModel):
     """How one gradient moves the head. Source: Kingma & Ba 2015; DL2 §4.3 (learning rate)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     learning_rate: float = Field(1e-4, ge=0.0, le=1.0)
     """Adam's step for an update that is not stale. DL2's 1e-4; 0 leaves the weights bit for bit (a control)."""
@@ -65,7 +65,7 @@ class ServerStep(StrEnum):
 class AggregationSettings(BaseModel):
     """How the updates of many clusters become one head."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mode: Mode = Mode.ASYNC
     """`async`: every update at once (A3C). `buffered`: cohorts of `buffer` clusters through a Flower strategy.

@@ -26,10 +26,15 @@ class EnrollmentRefusal(StrEnum):
     """Why no certificate is given; metrics know exactly these words."""
 
     UNKNOWN_TOKEN = "unknown-token"  # noqa: S105  (a word, no secret)
+    """Made by another learner, or replaced by a newer token."""
     EXPIRED_TOKEN = "expired-token"  # noqa: S105
+    """Not used within `identity.token_minutes`."""
     USED_TOKEN = "used-token"  # noqa: S105
+    """Traded for a certificate already, with another key."""
     WRONG_NAME = "wrong-name"
+    """Made for another cluster's name."""
     REVOKED = "revoked"
+    """The present certificate was revoked, and is not renewed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from global_learner.enrollment.book import IdentityBook
 from global_learner.enrollment.registrar import Registrar
 from global_learner.enrollment.service import EnrollmentService
 from global_learner.errors import StateUnusable
+from global_learner.gate import Limits, gated_server
 from global_learner.identity import Identity
 from global_learner.listener import bind, read_credentials
 from global_learner.registry.registry_thread import RegistryThread
@@ -26,8 +27,7 @@ from policy_net.exchange.private_files import make_private_folder
 
 FOLDER = "identity"
 ADMINISTRATOR_FILE = "admin.pem"
-_ENROLL_OPTIONS = (("grpc.max_receive_message_length", 32 * 1024), ("grpc.so_reuseport", 0))
-_ENROLL_CONCURRENCY = 16
+_ENROLL_LIMITS = Limits(message_bytes=32 * 1024, calls=16, connections=64, handshake_seconds=10.0)
 """Anybody may call: little memory, and never enough work to keep the learner from its updates."""
 
 
@@ -113,7 +113,7 @@ async def start_enrollment(settings: LearnerSettings, identities: Identities, te
     Raises:
         BadConfig: the address cannot be listened on.
     """
-    server = grpc.aio.server(options=_ENROLL_OPTIONS, maximum_concurrent_rpcs=_ENROLL_CONCURRENCY)
+    server = gated_server(_ENROLL_LIMITS, telemetry)
     address = settings.enroll_address
     if address is not None:
         service = EnrollmentService(identities.registrar, telemetry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,13 @@ from typing import TypeVar
 import grpc
 
 from global_learner.errors import BadConfig, BadRequest, IdentityRefused, LearnerError, Unknown, Unreachable
+from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
 
+_LARGEST_REPLY_BYTES = 256 * 1024 * 1024
+"""A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
+_ADDRESS = re.compile(r"[A-Za-z0-9._-]{1,253}:\d{1,5}|\[[0-9A-Fa-f:.]{2,45}\]:\d{1,5}")
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 _REFUSALS: dict[grpc.StatusCode, type[LearnerError]] = {
     grpc.StatusCode.NOT_FOUND: Unknown,
@@ -42,9 +47,15 @@ class AdminClient:
         Raises:
             BadConfig, IdentityFileError: a file cannot be read or used.
         """
+        if not _ADDRESS.fullmatch(address):
+            raise BadConfig(f"--learner {address[:80]!r}: must be HOST:PORT, such as 127.0.0.1:7070")
         self._address = address
         self._timeout_seconds = timeout_seconds
-        options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
+        options = [
+            ("grpc.max_receive_message_length", _LARGEST_REPLY_BYTES),
+            ("grpc.enable_retries", 0),
+            ("grpc.compression_enabled_algorithms_bitset", 1),  # what is measured is then what is unpacked
+        ]
         credentials = _credentials(tls)
         self._advice = "" if credentials else "; if it wants a certificate, name yours with --cert"
         if credentials is None:
@@ -139,19 +150,11 @@ class AdminClient:
 
 def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials | None:
     if tls.ca is not None:
-        return grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.certificate))
+        files = read_connection_files(tls.ca, tls.certificate, tls.key)
+        return grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
     if tls.key is not None:
         raise BadConfig("--key needs --ca and --cert beside it; or give an identity file as --cert, alone")
     if tls.certificate is None:
         return None
     own = read_identity(tls.certificate)
     return grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
-
-
-def _read(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadConfig(f"{path}: cannot be read ({error.strerror})") from error

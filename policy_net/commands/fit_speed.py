@@ -17,6 +17,7 @@ from rich.table import Table
 from policy_net.command_options import Debug
 from policy_net.commands.output import Output, OutputFormat
 from policy_net.errors import BadInput
+from policy_net.paths import check_replaceable
 from policy_net.simulation.measured_points import read_points
 from policy_net.simulation.speed import write_speed_table
 from policy_net.simulation.speed_refit import FitQuality, refit
@@ -42,8 +43,8 @@ def fit_speed(
 ) -> None:
     """Fit speeds to measurements, which may have gaps, and write the full table."""
     del debug  # The error boundary looks for the flag itself.
-    if out is not None and out.exists() and table.exists() and out.samefile(table):
-        raise BadInput(f"--out {out}: is the table of measurements itself; give the path of a new file")
+    if out is not None:
+        _check_name(out, table)
     speeds, qualities = refit(read_points(table), str(table))
     if out is not None:
         try:
@@ -55,6 +56,18 @@ def fit_speed(
     else:
         console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
         console.print(_table(str(table), qualities))
+
+
+def _check_name(out: Path, table: Path) -> None:
+    try:
+        check_replaceable(out)
+        same = out.exists() and table.exists() and out.samefile(table)
+    except OSError as error:
+        raise BadInput(
+            f"--out {str(out)[:200]}: cannot be written ({error.strerror}); give the path of a new file"
+        ) from error
+    if same:
+        raise BadInput(f"--out {out}: is the table of measurements itself; give the path of a new file")
 
 
 def _table(title: str, qualities: list[FitQuality]) -> Table:

@@ -95,24 +95,21 @@ def parse_identity(data: bytes) -> IdentityFile:
             "holds one key, its certificate and the authority's: it may be cut short"
         )
     try:
+        # Parts of a certificate are read when they are first looked at, so all of that stands in here.
         key = serialization.load_pem_private_key(keys[0], None)
         certificate, *_ = (x509.load_pem_x509_certificate(block) for block in certificates)
         public, named = (
             half.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
             for half in (key.public_key(), certificate.public_key())
         )
+        name = common_name(certificate)
+        begins, ends = _unix(certificate.not_valid_before_utc), _unix(certificate.not_valid_after_utc)
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise IdentityFileError("its key or a certificate cannot be read: it is damaged") from error
     if public != named:
         raise IdentityFileError("its key and its certificate do not belong together")
     return IdentityFile(
-        keys[0],
-        certificates[0],
-        b"".join(certificates[1:]),
-        common_name(certificate),
-        fingerprint(certificate),
-        _unix(certificate.not_valid_before_utc),
-        _unix(certificate.not_valid_after_utc),
+        keys[0], certificates[0], b"".join(certificates[1:]), name, fingerprint(certificate), begins, ends
     )
 
 

@@ -6,7 +6,6 @@ The card is free-form JSON (seeds, data, scores, parent): what a reader wants to
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ from policy_net.errors import PolicyFileError
 from policy_net.exchange.set_spec import SET, SetSpec, Spec
 from policy_net.exchange.spec import PolicySpec, Weights, split_weights
 from policy_net.exchange.statistics import SpeedStatistic, statistics_from_rows, statistics_to_rows
+from policy_net.paths import check_replaceable
 
 FORMAT = "fedl2-policy-1"
 _HEADER_LENGTH_BYTES = 8
@@ -175,8 +175,7 @@ def check_writable(path: Path) -> None:
     """
     partial = _partial(path)
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.touch()
         partial.unlink()
@@ -198,6 +197,7 @@ def write_policy_file(path: Path, content: PolicyFile) -> None:
     """
     partial = _partial(path)
     try:
+        check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as stream:
             stream.write(content.to_bytes())

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from policy_net.errors import SecretExposed
+from policy_net.paths import check_replaceable
 
 _OTHERS = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 """A group may read: that is how containers are handed their secrets."""
@@ -18,6 +19,7 @@ def write_private(path: Path, data: bytes) -> None:
     Raises:
         OSError: the disk refuses.
     """
+    check_replaceable(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

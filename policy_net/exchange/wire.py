@@ -13,6 +13,7 @@ from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import Weights, weights_to_bytes
+from policy_net.plain_text import plain_line
 
 _FLOAT_BYTES = 4
 _LONGEST_ERROR = 500
@@ -100,9 +101,8 @@ def round_answer(request: fleet_pb2.ReplyRequest) -> RoundAnswer:
     Raises:
         SpecMismatch: a float is cut in two.
     """
-    return RoundAnswer(
-        request.task, floats(request.weights), request.samples, dict(request.metrics), request.error[:_LONGEST_ERROR]
-    )
+    error = plain_line(request.error, _LONGEST_ERROR)
+    return RoundAnswer(request.task, floats(request.weights), request.samples, dict(request.metrics), error)
 
 
 def floats(data: bytes) -> Weights:

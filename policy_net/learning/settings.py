@@ -17,7 +17,7 @@ class RewardKind(StrEnum):
 class ActorCriticSettings(BaseModel):
     """One policy-gradient update. Source: DL2 §4.3 where the paper gives a figure."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     reward: RewardKind = Field(RewardKind.SLOT_UTILITY, description="what is climbed; `paper` is Σ epochs/total")
     discount: float = Field(
@@ -72,7 +72,7 @@ class ResidualSettings(BaseModel):
 class ImitationSettings(BaseModel):
     """Supervised warm start. Source: DL2 §4.2 (cross-entropy, Adam 0.005, batch 256)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     learning_rate: float = Field(0.003, gt=0.0, description="Adam, decayed to a twentieth (paper: 0.005)")
     batch_samples: int = Field(256, ge=1, description="micro-states per step (paper: 256)")

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from policy_net.errors import BadInput
+from policy_net.paths import is_file
 from policy_net.simulation.arrivals import ARRIVAL_PATTERNS
 from policy_net.simulation.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.simulation.csv_rows import shown
 from policy_net.simulation.generator import SIZES, GeneratorSettings, generate
-from policy_net.simulation.loaders.formats import FORMATS, is_file, read_recording
+from policy_net.simulation.loaders.formats import FORMATS, read_recording
 from policy_net.simulation.reference import read_reference
 from policy_net.simulation.source_options import WorkloadOptions
 from policy_net.simulation.trace_csv import read_trace, workload_of

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from policy_net.errors import BadInput
+from policy_net.paths import is_file
 from policy_net.simulation.csv_rows import shown
 from policy_net.simulation.loaders.helios import read_helios
 from policy_net.simulation.loaders.k8s import read_k8s
@@ -56,11 +57,3 @@ def read_recording(source: str, strict: bool) -> Recording:
         usage = f"{name}:FILE" + (f" or {name}:FILE@{chosen.part}" if chosen.part else "")
         raise BadInput(f"workload {shown(source)}: no such file; write {usage}")
     return chosen.read(path, strict) if part is None else chosen.read(path, strict, part)
-
-
-def is_file(path: Path) -> bool:
-    """Whether something stands under this name, and it is no folder."""
-    try:
-        return path.exists() and not path.is_dir()
-    except (OSError, ValueError):  # a name too long, say, or with a null character
-        return False

@@ -65,9 +65,9 @@ def test_every_disturbance_is_said_with_the_result(capsys) -> None:
         (["--gpu-types", "v100:40", "--nodes", "10"], "name 40 nodes of 10"),
         (["--durations", "guessed"], "use known, lognormal:SIGMA"),
         (["--epoch-error", "1"], "from 0 to below 1"),
-        (["--resize-seconds", "nan"], "resize_seconds is nan"),
+        (["--resize-seconds", "nan"], "nan is not a finite number"),
         (["--node-mtbf-hours", "inf"], "inf is not in the range 0.0<=x<=100000.0"),
-        (["--node-mtbf-hours", "nan"], "node_mtbf_seconds is nan"),
+        (["--node-mtbf-hours", "nan"], "nan is not a finite number"),
         (["--node-mtbf-hours", "0.0001"], "fails after 0.36 s on average: use 0 for no failures, or 60 s or more"),
         # Either would go on for as long as anybody waits, and time would lose its digits.
         (["--resize-seconds", "1e300"], "1e+300 is not in the range"),

@@ -22,9 +22,9 @@ def test_what_is_written_can_be_read_and_says_how_it_came_to_be(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--learning-rate", "nan"), "--learning-rate is nan"),
+        (("--learning-rate", "nan"), "nan is not a finite number"),
         (("--learning-rate", "1e38"), "--learning-rate 1e+38: the weights became infinite"),
-        (("--max-seconds", "nan"), "--max-seconds is nan"),
+        (("--max-seconds", "nan"), "nan is not a finite number"),
         (("--workload", "nowhere.csv"), "nowhere.csv"),
         (("--imitate", "nobody"), "unknown policy 'nobody'"),
         (("--policy", "drf"), "--policy drf"),

@@ -1,0 +1,66 @@
+"""The page of what is refused, read from the words that the programs count by; each says what it means."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from enum import StrEnum
+from itertools import pairwise
+
+from global_learner.enrollment.known import EnrollmentRefusal
+from global_learner.errors import BeliefRefusal, IdentityRefusal, Refusal, Rejection
+from global_learner.http_server import HttpRefusal
+
+_HEAD = """# What is refused
+
+Whatever cannot be taken is refused in one line that says what, where and what to do, changes nothing, and is counted
+by a word of a fixed set. Callers are told what was wrong with their request, never what failed inside: that is in the
+learner's log. A good caller beside a bad one notices nothing.
+
+- **Before a method is reached** a call must be readable, within its method's size (a gradient and 1 MiB for `Push`, `Reply` and
+  `ShareBeliefs`, 1 MiB for all others, 32 KiB to enroll), uncompressed, and within `ingest.max_concurrent_requests`.
+  Connections beyond `ingest.max_connections` are closed at once, those that do not become calls after 20 s, and calls
+  whose message does not come after a minute.
+- **Handshakes** that fail (no certificate, another authority's, an expired one, plain text) never become calls, so no
+  counter has them; the caller sees a connection that fails.
+- **Clusters** whose updates keep being faulty are [quarantined](aggregation.md).
+- **Configuration files** are checked whole before anything starts: an unknown key, a key given twice, a value of
+  another type or out of range, anchors, tags, and files beyond 1 MiB are errors in one line, with exit code 2.
+  Commands end with exit code 2 on bad usage or input, 1 when something failed, 3 when the learner does not answer.
+
+This page is made from the programs by `make reference`.
+"""
+
+_WORDS: tuple[tuple[str, str, type[StrEnum]], ...] = (
+    ("Calls", "fedl2_learner_refusals_total", Refusal),
+    ("Updates", "fedl2_learner_rejections_total", Rejection),
+    ("Identities", "fedl2_learner_identity_refusals_total", IdentityRefusal),
+    ("Enrollments", "fedl2_learner_enrollments_total", EnrollmentRefusal),
+    ("Reports of speeds", "fedl2_learner_belief_reports_total", BeliefRefusal),
+    ("Pages of the HTTP port", "fedl2_learner_http_refusals_total", HttpRefusal),
+)
+
+
+def refusals_page() -> str:
+    """The whole page, in Markdown."""
+    parts = [_HEAD]
+    for title, metric, words in _WORDS:
+        parts.append(f"\n## {title}\n\nCounted by `{metric}`.\n\n| word | why |\n|---|---|\n")
+        meanings = _meanings(words)
+        parts += [f"| `{word.value}` | {meanings.get(word.name, '')} |\n" for word in words]
+    return "".join(parts)
+
+
+def _meanings(words: type[StrEnum]) -> dict[str, str]:
+    """The strings that stand under an enumeration's members in its source."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(words))).body[0]
+    if not isinstance(body, ast.ClassDef):
+        return {}
+    return {
+        target.id: " ".join(str(text.value.value).split())
+        for member, text in pairwise(body.body)
+        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+        for target in member.targets
+        if isinstance(target, ast.Name)
+    }

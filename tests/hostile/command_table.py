@@ -1,0 +1,209 @@
+"""The matrix's rows for command lines: one sound line of every command, and what its options may hold all the same.
+
+A new command needs one line in `SOUND`, or a test of completeness fails. Its options are attacked by themselves, by
+their type; an option whose bad values are taken needs its reason in `PASSES`, a path that is written to its name in
+`WRITTEN`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import yaml
+from click.types import FloatParamType, IntParamType
+from learner_makers import policy
+
+import cluster_agent.cli
+import deploy.local.__main__
+import deploy.local.errors
+import global_learner.cli
+import global_learner.policyctl.cli
+import policy_net.cli
+from deploy.reference.commands import all_commands
+from global_learner.errors import EXIT_CODES
+from policy_net import cli_errors
+from policy_net.command_options import WorldOptions
+from policy_net.exchange.policy_file import write_policy_file
+
+Line = Callable[["Place"], list[str]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command runs: a folder of good and bad files, and a learner that answers."""
+
+    folder: Path
+    learner: str
+    certificate: Path
+
+    @property
+    def good_policy(self) -> Path:
+        return self.folder / "good.safetensors"
+
+    @property
+    def good_speeds(self) -> Path:
+        return self.folder / "speeds.csv"
+
+
+def asked(*words: str) -> Line:
+    """A line of policyctl's, to the learner that answers."""
+    return lambda place: [*words, "--learner", place.learner, "--cert", str(place.certificate), "-o", "json"]
+
+
+WORLD = ["--workload", "dl2:jobs=2,seed=1", "--nodes", "2"]
+SOUND: dict[str, Line] = {
+    "policy-net replay": lambda place: [*WORLD, "--policy", "fifo", "-o", "json"],
+    "policy-net train": lambda place: [*WORLD, "--out", str(place.folder / "out.safetensors")],
+    "policy-net inspect": lambda place: [str(place.good_policy), "-o", "json"],
+    "policy-net fit-speed": lambda place: ["--table", str(place.good_speeds), "-o", "json"],
+    "global-learner serve": lambda place: ["--config", str(place.folder / "learner.yaml")],
+    "cluster-agent run": lambda place: ["--config", str(place.folder / "agent.yaml")],
+    "policyctl fleet": asked(),
+    "policyctl version list": asked(),
+    "policyctl version show": asked("v1"),
+    "policyctl cluster enroll": asked("west"),
+    "policyctl cluster list": asked(),
+    "policyctl cluster revoke": asked("north"),
+    "policyctl cluster release": asked("north"),
+    "python -m deploy.local": lambda place: ["--run-folder", str(place.folder / "run")],
+}
+WORLD_OPTIONS = frozenset(item.name for item in dataclasses.fields(WorldOptions))
+WRITTEN = frozenset({"out", "report", "run_folder", "report_folder"})
+"""Parameters that name what is written."""
+PASSES: dict[str, str] = {
+    "seed=huge": "any whole number draws something",
+    "limit_jobs=huge": "a workload has fewer jobs, and all are taken",
+    "report=folder": "a report goes into a folder",
+    "run_folder=folder": "so does what a demo keeps",
+    "report_folder=folder": "and what it shows",
+    "fleet=empty": "the clusters that are built in",
+    "fleet=blank": "the same",
+    "name=unknown": "a name that can be given; it is revoked after it was invited",
+}
+SKIPPED: dict[str, str] = {
+    "steps=huge": "would train for ever, which may be wanted",
+    "imitation_steps=huge": "the same",
+    "jobs=huge": "the same",
+    "updates=huge": "the same",
+}
+CODES = {
+    "policy-net": (policy_net.cli.app, None),
+    "global-learner": (global_learner.cli.app, EXIT_CODES),
+    "cluster-agent": (cluster_agent.cli.app, cluster_agent.cli._EXIT_CODES),
+    "policyctl": (global_learner.policyctl.cli.app, EXIT_CODES),
+    "python -m deploy.local": (deploy.local.__main__.app, {deploy.local.errors.DemoFailed: cli_errors.FAILED}),
+}
+
+WHOLE = {"text": "many", "fraction": "1.5", "empty": "", "nan": "nan", "exponent": "1e3", "hex": "0x10"}
+WHOLE |= {"negative": "-1", "huge": "9" * 30, "unit": "5s"}
+REAL = {"text": "much", "empty": "", "nan": "nan", "infinite": "inf", "minus-infinite": "-inf", "overflow": "1e999"}
+REAL |= {"negative": "-1", "comma": "1,5", "unit": "5s", "two": "1 2"}
+WORDS = {
+    "empty": "",
+    "unknown": "nosuch",
+    "parent": "../../etc/passwd",
+    "terminal": "\x1b[31mred",
+    "long": "x" * 50_000,
+}
+WORDS |= {"newline": "a\nb", "half-a-source": "dl2:jobs=", "negative": "dl2:jobs=-1", "not-utf-8": "\udcff\udcfe"}
+WORDS |= {"blank": " ", "markup": "[red]x[/red]", "format": "%s{0}"}
+
+
+class Attack(NamedTuple):
+    """One parameter with one bad value."""
+
+    parameter: str
+    kind: str
+    words: list[str]
+    value: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.parameter}={self.kind}"
+
+
+def commands() -> dict[str, click.Command]:
+    return dict(all_commands())
+
+
+def attacks(command: str, place: Place) -> Iterator[Attack]:
+    """Every parameter of a command, each with every bad value of its type, one at a time."""
+    sound = SOUND[command](place)
+    for parameter in commands()[command].params:
+        if parameter.name in (None, "help") or getattr(parameter, "is_flag", False):
+            continue
+        if command == "policy-net train" and parameter.name in WORLD_OPTIONS:
+            continue  # the very same as replay's
+        for kind, value in _values(parameter, place):
+            yield Attack(str(parameter.name), kind, _with(sound, parameter, value), value)
+
+
+def _values(parameter: click.Parameter, place: Place) -> Iterator[tuple[str, str]]:
+    kind = parameter.type
+    if isinstance(kind, IntParamType):
+        yield from WHOLE.items()
+    elif isinstance(kind, FloatParamType):
+        yield from REAL.items()
+    elif isinstance(kind, click.Path):
+        written = parameter.name in WRITTEN
+        yield from ((name, str(path)) for name, path in (unwritable(place) if written else unreadable(place)).items())
+    else:
+        yield from WORDS.items()
+
+
+def _with(sound: list[str], parameter: click.Parameter, value: str) -> list[str]:
+    """The sound line with the parameter's value replaced or added."""
+    if isinstance(parameter, click.Argument):
+        return [*sound[1:], "--", value]
+    words = list(sound)
+    for name in parameter.opts:
+        while name in words:
+            at = words.index(name)
+            del words[at : at + 2]
+    return [*words, f"{parameter.opts[-1]}={value}"]
+
+
+def make_files(folder: Path) -> None:
+    """Files that can be used, and files that cannot."""
+    write_policy_file(folder / "good.safetensors", policy())
+    whole = (folder / "good.safetensors").read_bytes()
+    draw = random.Random(3)
+    (folder / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
+    (folder / "flipped.safetensors").write_bytes(whole[:8] + b"\xff" + whole[9:])
+    (folder / "empty").write_bytes(b"")
+    (folder / "random").write_bytes(draw.randbytes(2000))
+    (folder / "zeroes").write_bytes(b"\x00" * 2000)
+    (folder / "huge-header").write_bytes((2**62).to_bytes(8, "little") + b"{}")
+    (folder / "text").write_text("just a line\n")
+    (folder / "json").write_text("[" * 100_000)
+    (folder / "latin-1").write_bytes("größe,zahl\nü,1\n".encode("latin-1"))
+    (folder / "folder").mkdir()
+    (folder / "full").symlink_to("/dev/full")
+    rows = "".join(f"vgg-16,{ps},{workers},{10 * ps + workers}\n" for ps in (1, 2, 3) for workers in (1, 2, 3, 4))
+    (folder / "speeds.csv").write_text("model,num_ps,num_workers,samples_per_s\n" + rows)
+    good = {"state_dir": "state", "initial_policy": "good.safetensors", "listen": "127.0.0.1:0"}
+    (folder / "learner.yaml").write_text(yaml.safe_dump(good))
+
+
+def unreadable(place: Place) -> dict[str, Path | str]:
+    """What cannot be read as anything."""
+    names = ("cut.safetensors", "flipped.safetensors", "empty", "random", "zeroes", "huge-header", "text", "json")
+    files: dict[str, Path | str] = {name: place.folder / name for name in (*names, "latin-1", "folder", "nowhere")}
+    return files | {"": "", "no-name-of-a-file": "n" * 5000, "below-a-file": place.folder / "text" / "x"}
+
+
+def unwritable(place: Place) -> dict[str, Path | str]:
+    """Where nothing can be written."""
+    return {
+        "folder": place.folder / "folder",
+        "full-device": place.folder / "full",
+        "below-a-file": place.folder / "text" / "x",
+        "no-name-of-a-file": "n" * 5000,
+        "empty": "",
+    }

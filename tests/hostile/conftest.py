@@ -1,0 +1,19 @@
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+# Test modules share makers, those of the learner's and the agent's tests included; with importlib import mode no folder
+# is on the path by itself.
+FOLDER = Path(__file__).parent
+for folder in (FOLDER.parent / "cluster_agent", FOLDER.parent / "global_learner", FOLDER):
+    sys.path.insert(0, str(folder))
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command line that a test runs in this process sends log lines to a stream that is closed with the test."""
+    yield
+    structlog.reset_defaults()

@@ -1,0 +1,130 @@
+"""The matrix's rows: every method of every service, who may call it and what a sound request holds.
+
+A new method needs one line here, or `test_every_method_has_a_row` fails. Its fields are attacked by themselves;
+`passes` names those that are taken as they come, whatever is in them (a figure that is only shown, say), as `field` or
+`field=kind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from bad_fields import NUMBERS
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from learner_makers import SPEC, vector
+
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.signing_request import new_key, signing_request
+
+GOOD_CLUSTER = "north"
+SERVICES = fleet_pb2.DESCRIPTOR.services_by_name
+
+
+class Caller(StrEnum):
+    """Whose certificate a method wants."""
+
+    CLUSTER = "cluster"
+    ADMIN = "admin"
+    EITHER = "either"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method.
+
+    Attributes:
+        fields: of a sound request, beside `cluster` and `incarnation`, which are filled in.
+        passes: attacks that are taken, as `field` or `field=kind`.
+        changes: a sound request changes what the learner keeps.
+    """
+
+    caller: Caller
+    fields: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    passes: frozenset[str] = frozenset()
+    changes: bool = False
+
+
+def _push() -> dict[str, Any]:
+    return {
+        "sequence": 2**40,
+        "spec_digest": SPEC.digest,
+        "gradient": vector(7).tobytes(),
+        "samples": 20,
+        "effective_samples": 12.5,
+        "statistics": {"entropy": 0.5},
+    }
+
+
+SHOWN_FIGURES = ("decisions", "jobs_running", "jobs_waiting", "jobs_done", "jobs_total", "acting_version")
+BEAT_PASSES = frozenset(
+    {
+        "incarnation",  # answered with the word to register again
+        *(f"status.{name}" for name in (*SHOWN_FIGURES, "learning_step", "finished")),
+        *(f"status.{name}=denormal" for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds")),
+        *(f"status.guard_interventions=value-{kind}" for kind in NUMBERS),
+    }
+)
+REGISTER_PASSES = frozenset(
+    f"job_types=item-{kind}"  # a type's name is its users'; it is kept as it is, and escaped wherever it is shown
+    for kind in ("parent-path", "absolute-path", "markup", "rich-markup", "sql", "format", "upper")
+) | {"spec_digest=empty"}  # the agent takes what the learner has
+SEEN = fleet_pb2.TypeStatistics(job_type="vgg-16", kind="ps", ps=[1], workers=[2], mean_log_speed=[3.0], count=[4])
+REQUEST = signing_request(new_key(), GOOD_CLUSTER)
+
+ROWS: dict[str, Row] = {
+    "Register": Row(
+        Caller.CLUSTER, {"spec_digest": SPEC.digest, "job_types": ["vgg-16"]}, REGISTER_PASSES, changes=True
+    ),
+    "PullHead": Row(Caller.CLUSTER, passes=frozenset({"have_step", "have"})),
+    "Push": Row(Caller.CLUSTER, _push(), changes=True),
+    "Heartbeat": Row(Caller.CLUSTER, {"status": fleet_pb2.ClusterStatus(decisions=1)}, passes=BEAT_PASSES),
+    "ShareBeliefs": Row(Caller.CLUSTER, {"revision": 2**40, "types": [SEEN]}, changes=True),
+    "FetchPolicy": Row(Caller.EITHER, {"version": 1}),
+    "Poll": Row(Caller.CLUSTER),
+    "Reply": Row(Caller.CLUSTER, {"task": "none"}),
+    "RenewCertificate": Row(Caller.CLUSTER, {"signing_request": REQUEST}, changes=True),
+    "Enroll": Row(Caller.NOBODY, {"token": "none", "signing_request": REQUEST}, changes=True),
+    "ListVersions": Row(Caller.ADMIN),
+    "ShowVersion": Row(Caller.ADMIN, {"version": 1}),
+    "GetFleet": Row(Caller.ADMIN),
+    "GetReport": Row(Caller.ADMIN),
+    "EnrollCluster": Row(Caller.ADMIN, changes=True),
+    "ListClusters": Row(Caller.ADMIN),
+    "RevokeCluster": Row(Caller.ADMIN, changes=True),
+    "ReleaseCluster": Row(Caller.ADMIN),
+}
+
+
+def methods() -> dict[str, tuple[str, type[Message], type[Message]]]:
+    """Every method: the path of its call, and its messages."""
+    return {
+        method.name: (
+            f"/{service.full_name}/{method.name}",
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
+        )
+        for service in SERVICES.values()
+        for method in service.methods
+    }
+
+
+def sound_request(method: str, incarnation: int) -> Message:
+    """A request of a method as a sound caller would make it."""
+    kind = methods()[method][1]
+    named = {"cluster": GOOD_CLUSTER, "incarnation": incarnation}
+    fields = {name: value for name, value in named.items() if name in kind.DESCRIPTOR.fields_by_name}
+    return kind(**fields, **ROWS[method].fields)
+
+
+def passes(method: str, where: str, kind: str) -> bool:
+    """Whether an attack may be taken as if it were none."""
+    row = ROWS[method]
+    if (where, kind) == ("cluster", "empty"):
+        return row.caller in (Caller.CLUSTER, Caller.EITHER)  # the certificate says it
+    return bool({where, f"{where}={kind}"} & row.passes)

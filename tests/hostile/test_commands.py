@@ -1,0 +1,105 @@
+"""Every option of every command with every bad value: exit code 2, one line that says what, and no half result."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from command_table import CODES, PASSES, SKIPPED, SOUND, Place, attacks, commands, make_files
+from hostile_learner import HostileLearner
+
+import deploy.local.demo
+from deploy.local.errors import DemoFailed
+from policy_net.cli_errors import run
+
+pytestmark = pytest.mark.heavy
+
+ROOT = Path(__file__).parents[2]
+LONGEST_LINE = 1100
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    learner = HostileLearner(tmp_path_factory.mktemp("learner"))
+    folder = tmp_path_factory.mktemp("commands")
+    make_files(folder)
+    admin = learner.process.state_dir / "identity" / "admin.pem"
+    yield Place(folder, learner.process.address, admin)
+    learner.close()
+
+
+@pytest.fixture(autouse=True)
+def _somewhere_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In a folder of its own, and with a demo that starts nothing."""
+    (place.folder / "here").mkdir(exist_ok=True)
+    monkeypatch.chdir(place.folder / "here")
+
+    def started(*_: object) -> None:
+        raise DemoFailed("the demo was started")
+
+    monkeypatch.setattr(deploy.local.demo, "warm_start", started)
+    yield
+    structlog.reset_defaults()
+
+
+def program_of(command: str) -> str:
+    return next(program for program in CODES if command.startswith(program))
+
+
+def ended(command: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command in this process."""
+    program = program_of(command)
+    app, codes = CODES[program]
+    capsys.readouterr()
+    code = run(app, program, [*command.removeprefix(program).split(), *words], codes)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_every_command_has_a_row_and_every_console_script_is_looked_at() -> None:
+    assert set(SOUND) == set(commands()), (
+        "a new command needs a line in command_table.SOUND, a removed one must leave it"
+    )
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert set(scripts) <= set(CODES)
+
+
+def test_every_exception_names_a_parameter() -> None:
+    names = {str(parameter.name) for command in commands().values() for parameter in command.params}
+    for label in (*PASSES, *SKIPPED):
+        assert label.partition("=")[0] in names, f"{label}: no command has this parameter"
+
+
+@pytest.mark.parametrize("command", SOUND)
+def test_a_bad_value_is_one_line_and_exit_code_2(command: str, place: Place, capsys) -> None:
+    wrong = []
+    for attack in attacks(command, place):
+        if attack.label in SKIPPED:
+            continue
+        code, out, err = ended(command, attack.words, capsys)
+        lines = err.splitlines()
+        if code == 0 or lines[-1:] == ["python -m deploy.local: the demo was started"]:
+            if attack.label not in PASSES:
+                wrong.append(f"{attack.label}: taken")
+            continue
+        if code != 2:
+            wrong.append(f"{attack.label}: exit code {code}: {err[-300:]}")
+        elif len(lines) != 1 or len(err) > LONGEST_LINE or not lines[0].isprintable():
+            wrong.append(f"{attack.label}: said {err[:600]!r}")
+        elif "Traceback" in err or "Error:" in err:
+            wrong.append(f"{attack.label}: gave its inside away: {err}")
+        elif out:
+            wrong.append(f"{attack.label}: printed {out[:200]!r}")
+    assert not wrong, f"{command}:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("command", [name for name in SOUND if name.split()[0] in ("policy-net", "policyctl")])
+def test_a_sound_line_is_done(command: str, place: Place, capsys) -> None:
+    code, out, err = ended(command, SOUND[command](place), capsys)
+    assert code == 0, err
+    if "json" in SOUND[command](place):
+        json.loads(out)

@@ -1,0 +1,126 @@
+"""The HTTP port under bad requests and slow callers: a plain answer, counted, and nobody else's words on a page."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+from processes import wait_until
+
+from global_learner.http_endpoint import HttpEndpoint
+from global_learner.http_server import HttpRefusal
+from global_learner.telemetry import Telemetry
+
+SECONDS = 10.0
+HEAD = b" HTTP/1.1\r\nHost: x\r\n"
+
+BAD: dict[str, tuple[bytes, int, HttpRefusal]] = {
+    "post": (b"POST /metrics" + HEAD + b"Content-Length: 3\r\n\r\nabc", 405, HttpRefusal.BAD_METHOD),
+    "delete": (b"DELETE /healthz" + HEAD + b"\r\n", 405, HttpRefusal.BAD_METHOD),
+    "method-of-ours": (b"DO_GET /metrics" + HEAD + b"\r\n", 405, HttpRefusal.BAD_METHOD),
+    "no-such-page": (b"GET /nowhere" + HEAD + b"\r\n", 404, HttpRefusal.NOT_FOUND),
+    "parent": (b"GET /../../etc/passwd" + HEAD + b"\r\n", 404, HttpRefusal.NOT_FOUND),
+    "encoded-parent": (b"GET /%2e%2e/%2e%2e/etc/passwd" + HEAD + b"\r\n", 404, HttpRefusal.NOT_FOUND),
+    "markup": (b"GET /<script>alert(1)</script>" + HEAD + b"\r\n", 404, HttpRefusal.NOT_FOUND),
+    "nul": (b"GET /metrics\x00" + HEAD + b"\r\n", 404, HttpRefusal.NOT_FOUND),
+    "absolute": (b"GET http://elsewhere/metrics" + HEAD + b"\r\n", 404, HttpRefusal.NOT_FOUND),
+    "long-path": (b"GET /" + b"a" * 70_000 + HEAD + b"\r\n", 414, HttpRefusal.MALFORMED),
+    "long-header": (b"GET /metrics" + HEAD + b"X: " + b"a" * 70_000 + b"\r\n\r\n", 431, HttpRefusal.MALFORMED),
+    "many-headers": (b"GET /metrics" + HEAD + b"X: a\r\n" * 500 + b"\r\n", 431, HttpRefusal.MALFORMED),
+    "no-http": (b"\x16\x03\x01\x00\x05hello\r\n\r\n", 400, HttpRefusal.MALFORMED),
+    "markup-version": (b"GET /metrics <script>\r\n\r\n", 400, HttpRefusal.MALFORMED),
+    "future-version": (b"GET /metrics HTTP/9.9\r\n\r\n", 505, HttpRefusal.MALFORMED),
+    "bad-version": (b"GET /metrics HTTP/a.b\r\n\r\n", 400, HttpRefusal.MALFORMED),
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Port:
+    """An endpoint, and raw bytes to it."""
+
+    def __init__(self) -> None:
+        self.telemetry, self.clock = Telemetry(), Clock()
+        self.endpoint = HttpEndpoint(
+            "127.0.0.1:0",
+            self.telemetry.registry,
+            lambda: True,
+            refused=lambda reason: self.telemetry.http_refusals.labels(reason).inc(),
+            clock=self.clock,
+        )
+        self.endpoint.start()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.endpoint.port), SECONDS)
+
+    def ask(self, request: bytes) -> bytes:
+        """The whole answer; empty if the connection was closed without one."""
+        answer = b""
+        with self.connect() as connection, contextlib.suppress(ConnectionError):
+            connection.sendall(request)
+            while part := connection.recv(65536):
+                answer += part
+        return answer
+
+    def refused(self, reason: HttpRefusal) -> float:
+        return self.telemetry.http_refusals.labels(reason)._value.get()
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[Port]:
+    port = Port()
+    yield port
+    port.endpoint.close()
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_request_gets_one_plain_line_and_is_counted(case: str, port: Port) -> None:
+    request, status, reason = BAD[case]
+    before = port.refused(reason)
+    answer = port.ask(request)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if answer:  # with bytes of ours unread the system may cut the connection before the answer is read
+        assert head.split(b"\r\n")[0].split()[1] == str(status).encode()
+        assert b"text/plain" in head
+        assert b"nosniff" in head
+        assert b"Python" not in head
+        assert body.count(b"\n") == 1
+        assert b"<script>" not in body
+        assert b"Traceback" not in body
+    wait_until(lambda: port.refused(reason) == before + 1, "counted")
+    assert port.ask(b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
+
+
+def test_good_requests_are_answered(port: Port) -> None:
+    assert port.ask(b"GET /readyz?x=1" + HEAD + b"\r\n").endswith(b"ready\n")
+    assert b"fedl2_learner_head_steps" in port.ask(b"GET /metrics" + HEAD + b"\r\n")
+    head = port.ask(b"HEAD /metrics" + HEAD + b"\r\n")
+    assert head.startswith(b"HTTP/1.0 200")
+    assert head.endswith(b"\r\n\r\n")
+
+
+def test_silent_callers_take_only_so_many_places_and_only_for_a_while(port: Port) -> None:
+    wait_until(lambda: port.ask(b"GET /healthz HTTP/1.0\r\n\r\n") != b"", "earlier callers are gone")
+    with contextlib.ExitStack() as open_connections:
+        silent = [open_connections.enter_context(port.connect()) for _ in range(40)]
+        silent[0].sendall(b"GET /met")
+        wait_until(lambda: port.refused(HttpRefusal.TOO_BUSY) == 8, "eight find no room")
+        assert port.ask(b"GET /healthz HTTP/1.0\r\n\r\n") == b""
+        port.clock.now = 10.5
+        wait_until(lambda: port.refused(HttpRefusal.TOO_SLOW) == 32, "the others are ended")
+        assert port.ask(b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
+
+
+def test_a_caller_that_leaves_at_once_leaves_no_trace(port: Port, capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(50):
+        port.connect().close()
+    assert port.ask(b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
+    assert capfd.readouterr().err == ""
