@@ -30,7 +30,7 @@ _MAX_JOB_TYPES = 4096
 _MAX_NAME_CHARACTERS = 253
 _MAX_STATISTICS = 64
 _MAX_INTERVENTION_REASONS = 64
-_REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_WORD = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LARGEST_SECONDS = 1e12
 """Thirty thousand years; a figure beyond it fills a person's screen with noughts."""
 
@@ -205,11 +205,13 @@ def _check_status(status: fleet_pb2.ClusterStatus) -> None:
                 f"status.{name} is {value:g}; it must be a number of seconds, at most {_LARGEST_SECONDS:g}"
             )
     reasons = status.guard_interventions
-    if len(reasons) > _MAX_INTERVENTION_REASONS or not all(_REASON.fullmatch(reason) for reason in reasons):
+    if len(reasons) > _MAX_INTERVENTION_REASONS or not all(_WORD.fullmatch(reason) for reason in reasons):
         raise BadRequest(
             f"status.guard_interventions has more than {_MAX_INTERVENTION_REASONS} reasons, or one that is no word of "
             "at most 63 lower-case letters, digits and '-'"
         )
+    if status.baseline_policy and not _WORD.fullmatch(status.baseline_policy):
+        raise BadRequest("status.baseline_policy is no scheduler's name; it is a word of lower-case letters")
 
 
 def _log_update(update: GradientUpdate, answer: PushAnswer, seconds: float) -> None:

@@ -18,10 +18,10 @@ Whatever cannot be taken is refused in one line that says what, where and what t
 by a word of a fixed set. Callers are told what was wrong with their request, never what failed inside: that is in the
 learner's log. A good caller beside a bad one notices nothing.
 
-- **Before a method is reached** a call must be readable, within its method's size (a gradient and 1 MiB for `Push`, `Reply` and
-  `ShareBeliefs`, 1 MiB for all others, 32 KiB to enroll), uncompressed, and within `ingest.max_concurrent_requests`.
-  Connections beyond `ingest.max_connections` are closed at once, those that do not become calls after 20 s, and calls
-  whose message does not come after a minute.
+- **Before a method is reached** a call must be readable, within its method's size (a gradient and 1 MiB for `Push`,
+  `Reply` and `ShareBeliefs`, 1 MiB for all others, 32 KiB to enroll), uncompressed, and within
+  `ingest.max_concurrent_requests`. Connections beyond `ingest.max_connections` are closed at once, those that do not
+  become calls after 20 s, and calls whose message does not come after a minute.
 - **Handshakes** that fail (no certificate, another authority's, an expired one, plain text) never become calls, so no
   counter has them; the caller sees a connection that fails.
 - **Clusters** whose updates keep being faulty are [quarantined](aggregation.md).

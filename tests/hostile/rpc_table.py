@@ -64,6 +64,7 @@ def _push() -> dict[str, Any]:
 SHOWN_FIGURES = ("decisions", "jobs_running", "jobs_waiting", "jobs_done", "jobs_total", "acting_version")
 BEAT_PASSES = frozenset(
     {
+        "status.baseline_policy=empty",
         "incarnation",  # answered with the word to register again
         *(f"status.{name}" for name in (*SHOWN_FIGURES, "learning_step", "finished")),
         *(f"status.{name}=denormal" for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds")),

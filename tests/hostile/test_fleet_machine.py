@@ -14,12 +14,13 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from learner_makers import SPEC, policy, update, vector
+from learner_makers import SPEC, fleet_beliefs, policy, update, vector
 from learner_makers import settings as learner_settings
 
 from global_learner.errors import Rejection
 from global_learner.learner import Learner
 from global_learner.push_answer import Outcome, PushAnswer
+from global_learner.quarantine import Quarantine
 from global_learner.receipts import audit, read_receipts
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -71,7 +72,12 @@ class FleetMachine(RuleBasedStateMachine):
             self.state = StateDir(self.settings.state_dir)
             self.registry = RegistryThread(Registry(self.state.path))
             recovered = recover(self.state, self.registry.registry, self.settings, policy(), time.time())
-            self.learner = Learner(self.settings, self.state, self.registry, recovered, Telemetry())
+            telemetry = Telemetry()
+            quarantine = Quarantine(self.settings.quarantine, self.state.path, time.time)
+            self.beliefs = fleet_beliefs(self.settings, self.registry, telemetry)
+            self.learner = Learner(
+                self.settings, self.state, self.registry, recovered, telemetry, quarantine, self.beliefs
+            )
             self.learner.start()
 
         self.loop.run_until_complete(opened())
