@@ -14,6 +14,7 @@ from typing import TextIO
 
 from cluster_agent.errors import BadConfig, StateDamaged
 from policy_net.exchange.state_codec import JsonObject
+from policy_net.plain_json import parse_json
 
 LOCK = "lock"
 
@@ -71,7 +72,7 @@ def read_json(path: Path) -> JsonObject | None:
         StateDamaged: it cannot be read.
     """
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

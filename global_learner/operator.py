@@ -131,7 +131,7 @@ class Operator(Generic[Status]):
             UnknownCluster: no such cluster is registered.
         """
         if self._fleet.get(cluster) is None:
-            raise UnknownCluster(f"no cluster {cluster!r} is registered; `policyctl fleet` shows which are")
+            raise UnknownCluster(f"no cluster {cluster[:63]!r} is registered; `policyctl fleet` shows which are")
         released = self._quarantine.release(cluster)
         if released:
             await self.note(actor, "released", cluster, "out of quarantine")

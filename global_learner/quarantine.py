@@ -17,6 +17,7 @@ import structlog
 
 from global_learner.errors import FAULTY, Rejection, StateUnusable, UpdateRejected
 from global_learner.settings import QuarantineSettings
+from policy_net.plain_json import parse_json
 
 _log = structlog.get_logger()
 
@@ -102,7 +103,7 @@ def _read(path: Path) -> dict[str, float]:
         path.write_text("".join(line + "\n" for line in whole))
     for number, line in enumerate(whole, start=1):
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
             if entry["event"] == "quarantined":
                 until[entry["cluster"]] = float(entry["until_unix_seconds"])
             else:

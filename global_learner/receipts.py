@@ -14,6 +14,7 @@ from pathlib import Path
 
 from global_learner.errors import StateUnusable
 from global_learner.update_log import AppliedUpdate, Kind, read_log
+from policy_net.plain_json import parse_json
 
 REMOVED_NAME = "removed.json"
 
@@ -87,7 +88,7 @@ def read_receipt_file(path: Path, newest: bool) -> Iterator[Receipt]:
         lines.pop()
     for number, line in enumerate(lines, start=1):
         try:
-            receipt = Receipt(**json.loads(line))
+            receipt = Receipt(**parse_json(line))
         except (ValueError, TypeError) as error:
             raise StateUnusable(f"{path}, line {number}: no receipt ({error})") from error
         yield receipt
@@ -101,7 +102,7 @@ def read_removed(folder: Path) -> Removed:
     """
     path = folder / REMOVED_NAME
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(path.read_text())
         applied = Counter({(cluster, incarnation): count for cluster, incarnation, count in content["applied"]})
         return Removed(int(content["through_step"]), applied)
     except FileNotFoundError:

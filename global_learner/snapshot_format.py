@@ -16,6 +16,7 @@ from global_learner.aggregation.base import Kept
 from global_learner.durable_files import Buffer
 from global_learner.errors import StateUnusable
 from global_learner.optimizer import AdamState
+from policy_net.plain_json import parse_json
 
 _MAGIC = b"FEDL2SNP"
 _PREFIX = struct.Struct("<8sIQ")  # magic, crc32 of all that follows, length of the JSON
@@ -91,7 +92,7 @@ def parse_snapshot(data: bytes, spec_digest: str, source: str) -> Snapshot:
             f"{source}: damaged: its checksum is {found:08x}, expected {checksum:08x}; restore the state directory "
             "from a copy"
         )
-    header = json.loads(bytes(content[:header_length]))
+    header = parse_json(bytes(content[:header_length]))
     if header["format"] != _FORMAT or header["spec_digest"] != spec_digest:
         raise StateUnusable(
             f"{source}: of format {header['format']} for spec {header['spec_digest'][:12]}, this learner serves "

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.durable_files import sync_folder
 from global_learner.errors import StateUnusable
+from policy_net.plain_json import parse_json
 
 _NAME = "aggregation.json"
 
@@ -23,7 +24,7 @@ def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettin
     """
     path = state_dir / _NAME
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(path.read_text())
         return (
             AggregationSettings.model_validate(content["aggregation"]),
             OptimizerSettings.model_validate(content["optimizer"]),

@@ -9,6 +9,7 @@ from rich.table import Column, Table
 
 from global_learner.policyctl.views import Facts, moment
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.plain_json import parse_json
 
 _MEGABYTE = 1e6
 
@@ -67,7 +68,7 @@ def score_facts(score: fleet_pb2.ReplayScore) -> Facts:
 
 def shown_version_facts(reply: fleet_pb2.ShowVersionReply) -> Facts:
     """A card and its spec as JSON shows them."""
-    return {**version_facts(reply.card), "spec": json.loads(reply.spec_json)}
+    return {**version_facts(reply.card), "spec": parse_json(reply.spec_json)}
 
 
 def versions_table(versions: list[Facts]) -> Table:

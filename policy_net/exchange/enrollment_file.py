@@ -13,6 +13,7 @@ from pathlib import Path
 
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.private_files import read_private, write_private
+from policy_net.plain_json import parse_json
 
 FORMAT = "fedl2-enrollment-1"
 
@@ -58,7 +59,7 @@ def read_enrollment(path: Path) -> EnrollmentFile:
         IdentityFileError: not there, cut short, or something else.
     """
     try:
-        content = json.loads(read_private(path))
+        content = parse_json(read_private(path))
     except OSError as error:
         raise IdentityFileError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:

@@ -7,7 +7,6 @@ line may only stand at the end of a file or before a checkpoint. Anything else i
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import JsonObject
+from policy_net.plain_json import parse_json
 
 CHECKPOINT_START = '{"checkpoint":'
 DECISION_START = '{"state":'
@@ -75,7 +75,7 @@ def _parse(path: Path, number: int, raw: bytes) -> LogLine:
     if zlib.crc32(body) != int(seal[1], 16):
         raise BadInput(f"{path}, line {number}: damaged (its checksum is another); restore it from a copy")
     try:
-        content = json.loads(body + b"}")
+        content = parse_json(body + b"}")
     except ValueError as error:
         raise BadInput(f"{path}, line {number}: no JSON under a good checksum; no agent wrote this") from error
     return LogLine(number, content)
@@ -83,7 +83,7 @@ def _parse(path: Path, number: int, raw: bytes) -> LogLine:
 
 def _unsealed(path: Path, number: int, text: bytes) -> LogLine:
     try:
-        json.loads(text)
+        parse_json(text)
     except ValueError:
         starts = (CHECKPOINT_START.encode(), DECISION_START.encode())
         if any(text.startswith(start) or start.startswith(text) for start in starts):

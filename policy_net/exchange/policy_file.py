@@ -25,6 +25,7 @@ from policy_net.exchange.set_spec import SET, SetSpec, Spec
 from policy_net.exchange.spec import PolicySpec, Weights, split_weights
 from policy_net.exchange.statistics import SpeedStatistic, statistics_from_rows, statistics_to_rows
 from policy_net.paths import check_replaceable
+from policy_net.plain_json import parse_json
 
 FORMAT = "fedl2-policy-1"
 _HEADER_LENGTH_BYTES = 8
@@ -127,7 +128,7 @@ def spec_from_json(text: str) -> Spec:
         PolicyFileError: the text is no spec that this program reads.
     """
     try:
-        return _spec_of(json.loads(text))
+        return _spec_of(parse_json(text))
     except ValueError as error:
         raise PolicyFileError(f"policy spec: no JSON ({error})") from error
 
@@ -144,7 +145,7 @@ def _content(data: bytes, source: str) -> dict[str, Any]:
     if size < 0 or len(header) != size:
         raise PolicyFileError(f"{source}: cut short or no policy file ({len(data)} bytes); copy it again or train one")
     try:
-        content = json.loads(json.loads(header)["__metadata__"][FORMAT])
+        content = parse_json(parse_json(header)["__metadata__"][FORMAT])
     except (ValueError, AttributeError, KeyError, TypeError) as error:
         raise PolicyFileError(
             f"{source}: not a policy file of format {FORMAT}; train one with `policy-net train`"

@@ -64,7 +64,9 @@ SOUND: dict[str, Line] = {
     "policy-net fit-speed": lambda place: ["--table", str(place.good_speeds), "-o", "json"],
     "global-learner serve": lambda place: ["--config", str(place.folder / "learner.yaml")],
     "cluster-agent run": lambda place: ["--config", str(place.folder / "agent.yaml")],
+    "cluster-agent replay-log": lambda place: [str(place.folder / "decisions.jsonl")],
     "policyctl fleet": asked(),
+    "policyctl report": asked("--out", "report"),
     "policyctl version list": asked(),
     "policyctl version show": asked("v1"),
     "policyctl cluster enroll": asked("west"),
@@ -80,6 +82,9 @@ PASSES: dict[str, str] = {
     "seed=huge": "any whole number draws something",
     "limit_jobs=huge": "a workload has fewer jobs, and all are taken",
     "report=folder": "a report goes into a folder",
+    "out=folder": "so does a learner's",
+    "log=empty": "a log of no decisions",
+    "policies=folder": "a folder of policies may hold none",
     "run_folder=folder": "so does what a demo keeps",
     "report_folder=folder": "and what it shows",
     "fleet=empty": "the clusters that are built in",
@@ -180,6 +185,7 @@ def make_files(folder: Path) -> None:
     (folder / "random").write_bytes(draw.randbytes(2000))
     (folder / "zeroes").write_bytes(b"\x00" * 2000)
     (folder / "huge-header").write_bytes((2**62).to_bytes(8, "little") + b"{}")
+    (folder / "decisions.jsonl").write_bytes(b"")
     (folder / "text").write_text("just a line\n")
     (folder / "json").write_text("[" * 100_000)
     (folder / "latin-1").write_bytes("größe,zahl\nü,1\n".encode("latin-1"))
