@@ -95,6 +95,14 @@ ROWS: dict[str, Row] = {
     "ShowVersion": Row(Caller.ADMIN, {"version": 1}),
     "GetFleet": Row(Caller.ADMIN),
     "GetReport": Row(Caller.ADMIN),
+    "AssignVersion": Row(  # of version 0: no longer held on any
+        Caller.ADMIN, {"version": 1, "clusters": [GOOD_CLUSTER]}, frozenset({"version=zero", "all=false"}), changes=True
+    ),
+    "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned"}), changes=True),
+    "ResetHead": Row(Caller.ADMIN, {"version": 1}, changes=True),
+    "ListAudit": Row(  # a moment is only compared with
+        Caller.ADMIN, passes=frozenset(f"since_unix_seconds={kind}" for kind in ("negative", "largest", "denormal"))
+    ),
     "EnrollCluster": Row(Caller.ADMIN, changes=True),
     "ListClusters": Row(Caller.ADMIN),
     "RevokeCluster": Row(Caller.ADMIN, changes=True),

@@ -85,7 +85,7 @@ def test_a_wrong_update_is_rejected_with_its_word(case: str, learner: HostileLea
 
 
 def test_every_reason_is_shown_or_belongs_to_a_mode() -> None:
-    elsewhere = {Rejection.TOO_STALE, Rejection.QUARANTINED, Rejection.ROUNDS_ONLY}
+    elsewhere = {Rejection.TOO_STALE, Rejection.QUARANTINED, Rejection.ROUNDS_ONLY, Rejection.HEAD_RESET}
     assert {reason for _, reason in WIRE.values()} == set(Rejection) - elsewhere
     assert Rejection.QUARANTINED not in FAULTY
 
@@ -114,6 +114,15 @@ def test_what_is_replayed_counts_once_and_what_overtakes_counts(learner: Hostile
     learner.register()
     assert push(learner, 4, incarnation=old).reason == Rejection.UNKNOWN_INCARNATION
     assert push(learner, 1).outcome == applied
+
+
+def test_a_gradient_of_a_head_that_was_given_up_is_refused(learner: HostileLearner) -> None:
+    learner.register()
+    step = learner.shown()["head_step"]
+    assert push(learner, 1, base_step=step).outcome == pb.PushReply.APPLIED
+    learner.administrator().ResetHead(pb.ResetHeadRequest(version=1), timeout=CALL_SECONDS)
+    assert push(learner, 2, base_step=step + 1).reason == Rejection.HEAD_RESET
+    assert push(learner, 3, base_step=step + 2).outcome == pb.PushReply.APPLIED
 
 
 def test_a_sequence_below_the_window_is_refused_rather_than_guessed_at(learner: HostileLearner) -> None:
