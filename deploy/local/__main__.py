@@ -36,7 +36,7 @@ def demo(
         int, typer.Option("--imitation-steps", min=1, help="Mini-batches of the warm start.")
     ] = IMITATION_STEPS,
     run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run"),
-    report_folder: Annotated[Path, typer.Option("--report-folder", help="The page, the summary, pictures.")] = Path("report"),
+    report_folder: Annotated[Path, typer.Option("--report-folder", help="Page, summary, pictures.")] = Path("report"),
     debug: Debug = False,
 ) -> None:
     """Run a fleet on this machine, watch it learn, compare it with DRF and Optimus."""
