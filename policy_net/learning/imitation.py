@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from policy_net.action import GRANT_KINDS, Grant
 from policy_net.batch import Batch
-from policy_net.domain import Allocation, ClusterState, Decision, PlacementEffect, SpeedModel
+from policy_net.domain import Allocation, ClusterState, Decision, PlacementEffect, Progress, SpeedModel
 from policy_net.encoding import BatchEncoder
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.learning.logged import LoggedDecision
 from policy_net.learning.settings import ImitationSettings
 from policy_net.network import actor_logits, tensors_of
 from policy_net.placement.capacity import open_capacity
@@ -63,6 +64,26 @@ def watch(
         decision = teacher.decide(state, trigger)
         seen.append((state, decision))
         teacher.observe(simulation.apply(decision))
+    return seen
+
+
+def watch_logged(
+    teacher: SchedulerPolicy,
+    workload: Workload,
+    environment: Environment,
+    speeds: SpeedModel,
+    placement_effect: PlacementEffect | None = None,
+) -> list[LoggedDecision]:
+    """The same, with what jobs did in between, as a log has it."""
+    simulation = Simulation(workload, environment, speeds, placement_effect)
+    seen: list[LoggedDecision] = []
+    observed: tuple[Progress, ...] = ()
+    while not simulation.finished:
+        state, trigger = simulation.observe()
+        decision = teacher.decide(state, trigger)
+        seen.append(LoggedDecision(state, dict(decision.allocation), observed))
+        observed = tuple(simulation.apply(decision))
+        teacher.observe(observed)
     return seen
 
 

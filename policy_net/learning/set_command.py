@@ -12,20 +12,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from policy_net.domain import PlacementEffect, SpeedModel
-from policy_net.exchange.policy_file import PolicyFile
+from policy_net.errors import BadInput
+from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.set_spec import SET, SetSpec
 from policy_net.learning.episodes import Episode, source_of_episode
 from policy_net.learning.evolution import EvolutionSettings, evolve
+from policy_net.learning.imitation_command import Teacher
 from policy_net.learning.set_training import (
     FIRST_VALIDATION_WORLD,
     PRIOR_WORLDS,
     VALIDATION_WORLDS,
     Verdict,
     Worlds,
-    changes_against_planner,
+    changes_against,
     learn_priors,
     log_losses,
 )
+from policy_net.set_policy.default import default_set_file
 from policy_net.set_policy.residual import initial_residual
 
 FIRST_EVOLUTION_WORLD = 1000
@@ -38,7 +41,9 @@ class SetTraining:
 
     Attributes:
         load: makes an episode of a source and a round number.
-        generations: of evolution; 0 trains the priors alone.
+        generations: of evolution; 0 trains the priors alone, or imitates alone.
+        start: a file to go on from, in place of learning priors first.
+        teacher: whose decisions are imitated first; from the shipped policy unless `start` is another.
     """
 
     sources: list[str]
@@ -48,13 +53,15 @@ class SetTraining:
     seed: int
     generations: int
     max_seconds: float | None
+    start: PolicyFile | None = None
+    teacher: Teacher | None = None
 
     def run(self, console: Console) -> PolicyFile:
-        """Train; the card says from what, and how the residual did on the validation worlds."""
-        worlds = Worlds(self._episode, self.speeds, self.placement_effect)
-        spec, settings = SetSpec(), EvolutionSettings(seed=self.seed)
-        card: dict[str, Any] = {"workloads": self.sources, "seed": self.seed, "prior_worlds": PRIOR_WORLDS}
-        weights = initial_residual(spec, self.seed)
+        """Train; the card says from what, and how the residual did on the validation worlds.
+
+        Raises:
+            BadInput: the log to imitate cannot be used.
+        """
         with Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -63,50 +70,83 @@ class SetTraining:
             console=console,
             disable=not console.is_terminal,
         ) as progress:
-            task = progress.add_task("speeds", total=PRIOR_WORLDS, figure="")
-            priors = learn_priors(worlds, spec, on_world=lambda: progress.advance(task))
-            deadline = None if self.max_seconds is None else time.monotonic() + self.max_seconds
-            evolving = progress.add_task("evolution", total=self.generations, figure="")
-            done = 0
+            worlds = Worlds(self._episode, self.speeds, self.placement_effect)
+            begun = self._begin(worlds, progress, console)
+            return self._evolve(begun, worlds, progress, console) if self.generations else begun
 
-            def on_generation(generation: int, loss: float) -> None:
-                nonlocal done
-                done = generation
-                progress.update(evolving, completed=generation, figure=f"log JCT {loss:.3f}")
-
-            weights = evolve(
-                weights,
-                log_losses(worlds, spec, priors, FIRST_EVOLUTION_WORLD),
-                settings,
-                generations=self.generations,
-                stop=lambda: deadline is not None and time.monotonic() > deadline,
-                on_generation=on_generation,
+    def _begin(self, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
+        """What evolution starts from: an imitation, a file, or the planner with priors that are learned first."""
+        card: dict[str, Any] = {"seed": self.seed} | ({"workloads": self.sources} if self.sources else {})
+        if self.teacher is not None:
+            start = self.start or default_set_file()
+            spec = _set_spec(start)
+            task = progress.add_task("imitation", total=None, figure="")
+            imitated = self.teacher.imitate_set(
+                start, spec, lambda value: progress.update(task, figure=f"log-likelihood {value:.3f}")
             )
-            if done:
-                validating = progress.add_task("validation", total=VALIDATION_WORLDS, figure="")
-                numbers = range(FIRST_VALIDATION_WORLD, FIRST_VALIDATION_WORLD + VALIDATION_WORLDS)
-                verdict = Verdict.over(
-                    changes_against_planner(
-                        worlds, spec, priors, weights, numbers, lambda: progress.advance(validating)
-                    )
-                )
-                card |= {
-                    "generations": done,
-                    "evolution": dataclasses.asdict(settings),
-                    "validation_change": round(verdict.change, 5),
-                    "validation_standard_error": round(verdict.standard_error, 5),
-                    "residual_published": verdict.publish,
-                }
-                if not verdict.publish:
-                    weights = initial_residual(spec, self.seed)
-                    console.print(
-                        f"the residual changes average JCTs by {verdict.change:+.2%} ± {verdict.standard_error:.2%} on"
-                        " validation worlds: it is left out, and the policy is the planner with priors"
-                    )
-        console.print(f"{SET}: {spec.parameter_count} parameters, priors of {len({p.job_type for p in priors})} types")
-        return PolicyFile(spec, weights, card, priors)
+            imitated.say(console)
+            card |= {"parent": digest_of(start.to_bytes())} | imitated.facts
+            return PolicyFile(spec, imitated.weights, card, imitated.priors)
+        if self.start is not None:
+            card |= {"parent": digest_of(self.start.to_bytes())}
+            return PolicyFile(_set_spec(self.start), self.start.weights, card, self.start.priors)
+        spec = SetSpec()
+        task = progress.add_task("speeds", total=PRIOR_WORLDS, figure="")
+        priors = learn_priors(worlds, spec, on_world=lambda: progress.advance(task))
+        return PolicyFile(spec, initial_residual(spec, self.seed), card | {"prior_worlds": PRIOR_WORLDS}, priors)
+
+    def _evolve(self, begun: PolicyFile, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
+        """Evolve the residual; what does not win against what it began with is left out."""
+        spec, settings = _set_spec(begun), EvolutionSettings(seed=self.seed)
+        deadline = None if self.max_seconds is None else time.monotonic() + self.max_seconds
+        evolving = progress.add_task("evolution", total=self.generations, figure="")
+        done = 0
+
+        def on_generation(generation: int, loss: float) -> None:
+            nonlocal done
+            done = generation
+            progress.update(evolving, completed=generation, figure=f"log JCT {loss:.3f}")
+
+        weights = evolve(
+            begun.weights,
+            log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD),
+            settings,
+            generations=self.generations,
+            stop=lambda: deadline is not None and time.monotonic() > deadline,
+            on_generation=on_generation,
+        )
+        if not done:
+            return begun
+        validating = progress.add_task("validation", total=VALIDATION_WORLDS, figure="")
+        numbers = range(FIRST_VALIDATION_WORLD, FIRST_VALIDATION_WORLD + VALIDATION_WORLDS)
+        changes = changes_against(
+            worlds, spec, begun.priors, weights, begun.weights, numbers, lambda: progress.advance(validating)
+        )
+        verdict = Verdict.over(changes)
+        card = dict(begun.card) | {
+            "generations": done,
+            "evolution": dataclasses.asdict(settings),
+            "validation_change": round(verdict.change, 5),
+            "validation_standard_error": round(verdict.standard_error, 5),
+            "residual_published": verdict.publish,
+        }
+        if verdict.publish:
+            return PolicyFile(spec, weights, card, begun.priors)
+        rest = "the planner with priors" if self.teacher is None and self.start is None else "what it began with"
+        console.print(
+            f"the residual changes average JCTs by {verdict.change:+.2%} ± {verdict.standard_error:.2%} on"
+            f" validation worlds: it is left out, and the policy is {rest}"
+        )
+        return PolicyFile(spec, begun.weights, card, begun.priors)
 
     def _episode(self, number: int) -> Episode:
         """World by number: the sources in turn, each with its seed moved on by the whole number."""
         source = self.sources[number % len(self.sources)]
         return self.load(source_of_episode(source, number), number)
+
+
+def _set_spec(file: PolicyFile) -> SetSpec:
+    """Raises BadInput if the file holds another kind of policy."""
+    if not isinstance(file.spec, SetSpec):
+        raise BadInput(f"--from: the file holds a {file.spec.policy!r} policy; use a {SET} policy with --policy {SET}")
+    return file.spec

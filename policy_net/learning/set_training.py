@@ -104,20 +104,27 @@ class Verdict:
         return self.change + self.standard_error < 0.0
 
 
-def changes_against_planner(
+def changes_against(
     worlds: Worlds,
     spec: SetSpec,
     priors: Sequence[SpeedStatistic],
     weights: Weights,
+    base: Weights,
     numbers: Sequence[int],
     on_world: Callable[[], None] | None = None,
 ) -> list[float]:
-    """Log ratios of the average JCTs under weights to those under the planner alone, world by world."""
-    nothing = np.zeros_like(weights)
+    """Log ratios of the average JCTs under weights to those under `base`, world by world."""
     changes = []
     for number in numbers:
         tilted = worlds.mean_jct_seconds(number, SetPolicy(spec, weights, priors))
-        changes.append(math.log(tilted / worlds.mean_jct_seconds(number, SetPolicy(spec, nothing, priors))))
+        changes.append(math.log(tilted / worlds.mean_jct_seconds(number, SetPolicy(spec, base, priors))))
         if on_world is not None:
             on_world()
     return changes
+
+
+def changes_against_planner(
+    worlds: Worlds, spec: SetSpec, priors: Sequence[SpeedStatistic], weights: Weights, numbers: Sequence[int]
+) -> list[float]:
+    """As `changes_against`, against the planner alone."""
+    return changes_against(worlds, spec, priors, weights, np.zeros_like(weights), numbers)

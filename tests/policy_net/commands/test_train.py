@@ -58,7 +58,7 @@ def test_an_unwritable_file_is_found_out_before_the_work(tmp_path: Path, capsys,
     def work(*_arguments: object, **_settings: object) -> None:
         raise AssertionError("worked before it looked")
 
-    monkeypatch.setattr("policy_net.learning.command.train_offline", work)
+    monkeypatch.setattr("policy_net.learning.dl2_command.train_offline", work)
     (tmp_path / "file").touch()
     for out in (tmp_path, tmp_path / "file" / "small.safetensors"):
         assert _train("--out", str(out)) == 2

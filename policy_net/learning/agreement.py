@@ -1,0 +1,64 @@
+"""How far two schedulers give jobs the same: the share of tasks that they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policy_net.domain import Allocation
+
+
+def overlap(ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> float:
+    """Tasks that both give to the same job in the same role, over those that either gives; 1 if both give nothing."""
+    both, either = _tasks(ours, theirs)
+    return both / either if either else 1.0
+
+
+def _tasks(ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> tuple[int, int]:
+    both = either = 0
+    for mine, other in zip(ours, theirs, strict=True):
+        both += min(mine.workers, other.workers) + min(mine.ps, other.ps)
+        either += max(mine.workers, other.workers) + max(mine.ps, other.ps)
+    return both, either
+
+
+@dataclass
+class Agreement:
+    """The agreement over some decisions, counted over all of their jobs and tasks.
+
+    Attributes:
+        both, either: tasks that both gave to the same job in the same role, and that either gave.
+        same: jobs that were given exactly the same.
+        alike: jobs that run under both, or wait under both.
+    """
+
+    decisions: int = 0
+    jobs: int = 0
+    both: int = 0
+    either: int = 0
+    same: int = 0
+    alike: int = 0
+
+    def add(self, ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> None:
+        """One decision: what every job is given by either."""
+        both, either = _tasks(ours, theirs)
+        self.decisions += 1
+        self.jobs += len(ours)
+        self.both += both
+        self.either += either
+        self.same += sum(mine == other for mine, other in zip(ours, theirs, strict=True))
+        self.alike += sum((mine.tasks > 0) == (other.tasks > 0) for mine, other in zip(ours, theirs, strict=True))
+
+    @property
+    def task_overlap(self) -> float:
+        """Share of tasks in common, 0 to 1."""
+        return self.both / self.either if self.either else 1.0
+
+    def to_json(self) -> dict[str, float]:
+        """Shares between 0 and 1."""
+        jobs = max(self.jobs, 1)
+        return {
+            "task_overlap": round(self.task_overlap, 4),
+            "same_allocation": round(self.same / jobs, 4),
+            "running_alike": round(self.alike / jobs, 4),
+        }
