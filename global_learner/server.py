@@ -29,6 +29,7 @@ from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.report.live import LiveReport
+from global_learner.scores.scorer import Scorer
 from global_learner.service import FleetLearner, FleetService
 from global_learner.settings import LearnerSettings
 from global_learner.state_dir import StateDir
@@ -86,13 +87,17 @@ async def serve(settings: LearnerSettings) -> None:
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, ending, live) as http_port:
             _warn_of_auto_assign(settings)
+            scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
+            learner.upkeep.on_version = scorer.add
             learner.start()
+            scorer.start()
             await server.start()
             enrollment = await start_enrollment(settings, identities, telemetry)
             _write_ports(settings.port_file, port, http_port, identities.registrar.enroll_port or None)
             _log.info("serving", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step)
             await _until_ending(ending, learner)
             await asyncio.gather(*(end.stop(settings.shutdown_grace_seconds) for end in (server, enrollment)))
+            await scorer.close()
             await learner.close()
         _log.info("ended", head_step=learner.head.step)
         if learner.failed.done():

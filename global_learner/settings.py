@@ -18,6 +18,7 @@ from global_learner.aggregation.settings import AggregationSettings, OptimizerSe
 from global_learner.beliefs.settings import BeliefSettings
 from global_learner.errors import BadConfig
 from global_learner.registry.retention import Retention
+from global_learner.scores.settings import ScoreSettings
 from policy_net.errors import BadInput
 from policy_net.exchange.set_spec import SET
 from policy_net.exchange.spec import WeightSpec
@@ -239,6 +240,7 @@ class LearnerSettings(_Section):
     quarantine: QuarantineSettings = QuarantineSettings()
     beliefs: BeliefSettings = BeliefSettings()
     publish: PublishSettings = PublishSettings()
+    scores: ScoreSettings = ScoreSettings()
     durability: DurabilitySettings = DurabilitySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     tls: TlsSettings | None = None

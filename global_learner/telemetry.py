@@ -100,6 +100,15 @@ class Telemetry:
             "1 if every new version acts everywhere at once (publish.auto_assign), else 0.",
             registry=self.registry,
         )
+        self.scores = Counter(
+            "fedl2_learner_scores_total",
+            "Versions that were replayed on the fixed replays, by outcome (scored, failed).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.scores_waiting = Gauge(
+            "fedl2_learner_scores_waiting_count", "Versions that wait for their score.", registry=self.registry
+        )
         self.head_resets = Counter(
             "fedl2_learner_head_resets_total", "Times the head was reset to a version.", registry=self.registry
         )

@@ -58,6 +58,7 @@ class Upkeep(Generic[Status]):
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self.newest_version = newest_version
+        self.on_version: Callable[[int], None] = lambda _version: None
         self.max_log_bytes = max_log_bytes(settings, spec)
         self._retry_seconds = retry_seconds
         self._full: DiskFull | None = None
@@ -195,6 +196,7 @@ class Upkeep(Generic[Status]):
     def _announce(self, card: VersionCard) -> None:
         self.newest_version = card.version
         self._telemetry.newest_version.set(card.version)
+        self.on_version(card.version)
         if self._settings.publish.auto_assign:
             self._fleet.assign_all(card.version)
         _log.info(

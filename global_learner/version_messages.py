@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from global_learner.registry.registry import VersionCard
 from policy_net.exchange.generated import fleet_pb2
 
@@ -30,7 +32,24 @@ def version_message(card: VersionCard) -> fleet_pb2.VersionCard:
             prior_statistics=details.prior_statistics,
             notes=details.notes,
         ),
+        score=_score_message(card.score),
         pinned=card.pinned,
         kept=card.kept,
         head_size_bytes=card.head_size_bytes,
+    )
+
+
+def _score_message(score: dict[str, Any] | None) -> fleet_pb2.ReplayScore:
+    if score is None:
+        return fleet_pb2.ReplayScore(state="waiting")
+    return fleet_pb2.ReplayScore(
+        state=score["state"],
+        reason=score.get("reason", ""),
+        replay_set=score.get("replay_set", ""),
+        replay_set_digest=score.get("replay_set_digest", ""),
+        replays=[fleet_pb2.ReplayResult(**entry) for entry in score.get("replays", ())],
+        over=score.get("over", {}),
+        cpu_seconds=score.get("cpu_seconds", 0.0),
+        scored_unix_seconds=score.get("scored_unix_seconds", 0.0),
+        decisions=score.get("decisions", ()),
     )

@@ -99,6 +99,7 @@ def _write_learner(folder: Path, v1: Path, address: str, settings: RunSettings) 
         "listen": address,
         "optimizer": {"learning_rate": settings.learning_rate},
         "publish": {"every_steps": 20, "average_decay": 0.99, "auto_assign": True, "keep_versions": 4},
+        "scores": {"enabled": False},
         "telemetry": {"http_listen": None, "log_level": "warning"},
     }
     (folder / "learner.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")

@@ -54,6 +54,7 @@ def start_learner(processes: Processes, folder: Path, name: str, policy: PolicyF
         "listen": "127.0.0.1:0",
         "port_file": "ports.json",
         "telemetry": {"http_listen": "127.0.0.1:0"},
+        "scores": {"enabled": False},
     }
     if clusters:
         content["identity"] = {"enroll_port": 0}

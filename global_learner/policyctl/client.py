@@ -10,10 +10,19 @@ from typing import TypeVar
 
 import grpc
 
-from global_learner.errors import BadConfig, BadRequest, IdentityRefused, LearnerError, Unknown, Unreachable
+from global_learner.errors import (
+    BadConfig,
+    BadRequest,
+    IdentityRefused,
+    LearnerError,
+    StateUnusable,
+    Unknown,
+    Unreachable,
+)
 from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
+from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file
 
 _LARGEST_REPLY_BYTES = 256 * 1024 * 1024
 """A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
@@ -63,6 +72,7 @@ class AdminClient:
         else:
             self._channel = grpc.secure_channel(address, credentials, options)
         self._admin = fleet_pb2_grpc.AdminStub(self._channel)
+        self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
 
     def close(self) -> None:
         """Close the channel."""
@@ -78,6 +88,23 @@ class AdminClient:
             self._admin.ShowVersion, fleet_pb2.ShowVersionRequest(version=version)
         )
         return reply
+
+    def policy_file(self, card: fleet_pb2.VersionCard) -> PolicyFile | None:
+        """A version's policy file, checked against its card; None if it is no longer kept.
+
+        Raises:
+            StateUnusable: it is not what the card says.
+        """
+        if not card.kept:
+            return None
+        request = fleet_pb2.FetchPolicyRequest(version=card.version)
+        data = self._call(self._fleet.FetchPolicy, request).policy_file
+        found = digest_of(data)
+        if found != card.digest:
+            raise StateUnusable(
+                f"v{card.version} as the learner sent it: its digest is {found}, expected {card.digest}; ask again"
+            )
+        return parse_policy_file(data, f"v{card.version}")
 
     def newest_version(self) -> int:
         """The number that `latest` stands for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from global_learner.policyctl.client import AdminClient, TlsFiles
+from global_learner.policyctl.diff_views import diff_table
 from global_learner.policyctl.options import (
     LEARNER,
     TIMEOUT_SECONDS,
@@ -19,6 +20,7 @@ from global_learner.policyctl.options import (
     asked,
     show,
 )
+from global_learner.policyctl.version_diff import difference
 from global_learner.policyctl.version_names import VersionArgument, version_number
 from global_learner.policyctl.version_views import (
     pin_table,
@@ -66,6 +68,27 @@ def show_version(
     with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
         facts = shown_version_facts(client.version(number or client.newest_version()))
     show(output, facts, version_table(facts))
+
+
+@version_app.command("diff")
+def diff_versions(
+    first: VersionArgument,
+    second: VersionArgument,
+    learner: Address = LEARNER,
+    output: OutputOption = Output.TABLE,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    ca: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+    debug: Debug = False,
+) -> None:
+    """How two versions differ: cards, specs, weights by layer, scores on the same replays, fixed decisions."""
+    del debug
+    numbers = version_number(first), version_number(second)
+    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+        one, other = (client.version(number or client.newest_version()) for number in numbers)
+        facts = difference(one, other, client.policy_file(one.card), client.policy_file(other.card))
+    show(output, facts, diff_table(facts))
 
 
 @version_app.command("pin")

@@ -48,7 +48,7 @@ def version_facts(card: fleet_pb2.VersionCard) -> Facts:
 def score_facts(score: fleet_pb2.ReplayScore) -> Facts:
     """How a version did on the fixed replays, as JSON shows it."""
     return {
-        "state": score.state or "off",
+        "state": score.state or "waiting",
         "reason": score.reason,
         "replay_set": score.replay_set,
         "replay_set_digest": score.replay_set_digest,
@@ -104,7 +104,9 @@ def versions_table(versions: list[Facts]) -> Table:
 
 def _over_drf(score: Facts) -> str:
     ratio = score["over"].get("drf")
-    return str(score["state"]) if ratio is None else f"{ratio - 1.0:+.1%}"
+    if ratio is None:
+        return "no score" if score["state"] == "failed" else "–"
+    return f"{ratio - 1.0:+.1%}"
 
 
 def version_table(version: Facts) -> Table:
@@ -126,8 +128,8 @@ def _shown(key: str, value: Any) -> str:
 
 def _add_score(table: Table, score: Facts) -> None:
     if score["state"] != "scored":
-        words = {"waiting": "not yet", "failed": f"no score: {score['reason']}"}
-        table.add_row("score", words.get(score["state"], "off (scores.enabled)"))
+        failed = score["state"] == "failed"
+        table.add_row("score", f"no score: {score['reason']}" if failed else "none yet, or scores.enabled is off")
         return
     table.add_row("scored on", f"{score['replay_set']} ({score['replay_set_digest'][:12]})")
     for name, ratio in score["over"].items():

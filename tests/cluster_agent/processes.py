@@ -81,6 +81,7 @@ class Fleet:
             "listen": f"127.0.0.1:{self.port or 0}",
             "port_file": "port.json",
             "publish": {"every_steps": 20, "auto_assign": True},
+            "scores": {"enabled": False},
             "telemetry": {"http_listen": None, "log_level": "warning"},
         }
         port_file = self.folder / "port.json"

@@ -44,6 +44,7 @@ class LearnerProcess:
             "listen": f"127.0.0.1:{self.port}",
             "port_file": "ports.json",
             "telemetry": {"http_listen": "127.0.0.1:0", "log_level": "info"},
+            "scores": {"enabled": False},
             **self._sections,
         }
         self.config.write_text(yaml.safe_dump(content))

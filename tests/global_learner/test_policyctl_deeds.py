@@ -69,6 +69,12 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
 
         assert [entry["to_version"] for entry in asked("assign", "2", "--all", "--yes")] == [2, 2]
         assert [entry["to_version"] for entry in asked("unassign", "--cluster", "north")] == [1]
+        found = asked("version", "diff", "v2", "latest")
+        assert (found["from"], found["to"], found["card"]["parent"]) == ("v2", "v3", [1, 2])
+        assert found["weights"]["all"]["l2"] > 0.0
+        assert found["scores"] == {"reason": "not both have a score"}
+        assert typed("version", "diff", "v2", "v9")[0] == 2
+        assert typed("version", "diff", "v1", "v2")[0] == 0
         assert asked("version", "pin", "v2")["changed"] is True
         assert asked("version", "show", "v2")["pinned"] is True
         assert asked("version", "unpin", "v2")["changed"] is True

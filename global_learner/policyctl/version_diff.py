@@ -1,0 +1,131 @@
+"""How two versions differ: their cards, specs, weights, scores, and decisions at fixed states."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from global_learner.policyctl.version_views import version_facts
+from global_learner.policyctl.views import Facts
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.spec import Weights, split_weights
+
+_CARD = (
+    "head_step",
+    "parent",
+    "origin",
+    "policy",
+    "aggregation",
+    "updates",
+    "contributions",
+    "rejections",
+    "staleness_p50",
+    "staleness_p90",
+    "staleness_max",
+    "prior_statistics",
+    "digest",
+    "spec_digest",
+    "size_bytes",
+    "created_unix_seconds",
+)
+
+
+def difference(
+    first: fleet_pb2.ShowVersionReply,
+    second: fleet_pb2.ShowVersionReply,
+    first_file: PolicyFile | None,
+    second_file: PolicyFile | None,
+) -> Facts:
+    """What differs from the first version to the second; files are None where they are no longer kept."""
+    one, other = version_facts(first.card), version_facts(second.card)
+    return {
+        "from": one["name"],
+        "to": other["name"],
+        "card": _changed({key: one[key] for key in _CARD}, {key: other[key] for key in _CARD}),
+        "spec": _changed(json.loads(first.spec_json), json.loads(second.spec_json)),
+        "weights": _weights(first_file, second_file),
+        "scores": _scores(first.card.score, second.card.score),
+        "decisions": _decisions(first.card.score, second.card.score),
+    }
+
+
+def _changed(one: Facts, other: Facts) -> Facts:
+    names = [*one, *(name for name in other if name not in one)]
+    return {name: [one.get(name), other.get(name)] for name in names if one.get(name) != other.get(name)}
+
+
+def _weights(one: PolicyFile | None, other: PolicyFile | None) -> Facts:
+    """Distances by layer and of all weights; none where the layers are not the same ones."""
+    if one is None or other is None:
+        return {"reason": "a policy file is no longer kept"}
+    if one.spec.layout() != other.spec.layout():
+        return {"reason": "the specs have other layers"}
+    parts, others = split_weights(one.weights, one.spec), split_weights(other.weights, other.spec)
+    layers = {name: distances(parts[name].ravel(), others[name].ravel()) for name in parts}
+    return {"all": distances(one.weights, other.weights), "layers": layers}
+
+
+def distances(one: Weights, other: Weights) -> dict[str, float | None]:
+    """Euclidean distance, largest single difference, and cosine; no cosine where one of the two is zero."""
+    before, after = one.astype(np.float64), other.astype(np.float64)
+    step = after - before
+    norms = float(np.linalg.norm(before) * np.linalg.norm(after))
+    return {
+        "l2": float(np.linalg.norm(step)),
+        "max": float(np.abs(step).max(initial=0.0)),
+        "cosine": min(1.0, max(-1.0, float(before @ after) / norms)) if norms else None,
+    }
+
+
+def _scores(one: fleet_pb2.ReplayScore, other: fleet_pb2.ReplayScore) -> Facts:
+    """The ratios beside each other, only where both are of the same replays."""
+    reason = _incomparable(one, other)
+    if reason:
+        return {"reason": reason}
+    before = {entry.replay: entry.avg_jct_seconds for entry in one.replays}
+    return {
+        "replay_set": one.replay_set,
+        "replay_set_digest": one.replay_set_digest,
+        "over": {name: [one.over[name], other.over[name]] for name in sorted(one.over)},
+        "avg_jct_seconds": {
+            entry.replay: [before[entry.replay], entry.avg_jct_seconds]
+            for entry in other.replays
+            if entry.replay in before
+        },
+    }
+
+
+def _decisions(one: fleet_pb2.ReplayScore, other: fleet_pb2.ReplayScore) -> Facts:
+    """At how many of the fixed states the two decide otherwise."""
+    reason = _incomparable(one, other)
+    if reason:
+        return {"reason": reason}
+    differing = sum(a != b for a, b in zip(one.decisions, other.decisions, strict=False))
+    states = min(len(one.decisions), len(other.decisions))
+    return {
+        "replay_set": one.replay_set,
+        "states": states,
+        "differing": differing,
+        "share": differing / states if states else 0.0,
+    }
+
+
+def _incomparable(one: fleet_pb2.ReplayScore, other: fleet_pb2.ReplayScore) -> str:
+    if one.state != "scored" or other.state != "scored":
+        return "not both have a score"
+    if one.replay_set_digest != other.replay_set_digest:
+        return (
+            f"their scores are of different replays ({one.replay_set} {one.replay_set_digest[:12]}, "
+            f"{other.replay_set} {other.replay_set_digest[:12]})"
+        )
+    return ""
+
+
+def shown(value: Any) -> str:
+    """A value in a table."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)

@@ -1,0 +1,103 @@
+"""Replays a policy on the fixed replays, beside the baselines, and notes what it decides at fixed states."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import policy_net.baselines  # noqa: F401  (registers the baselines' names)
+from global_learner.scores.replay_set import BASELINES, NAME, REPLAYS, STATES_A_REPLAY, set_digest, worlds
+from policy_net.domain import ClusterState, Decision, PolicyContext, Trigger
+from policy_net.learned import load_policy
+from policy_net.policy import build_policy
+from policy_net.simulation.engine import Simulation
+from policy_net.simulation.environment import Environment
+from policy_net.simulation.replay import replay
+from policy_net.simulation.speed import default_speeds
+from policy_net.simulation.workload import Workload
+
+
+def score(policy_file: Path, cache: Path) -> dict[str, Any]:
+    """How a policy does: average JCTs by replay, their ratios to the baselines', a number for each fixed decision.
+
+    Args:
+        cache: a folder for what does not depend on the policy.
+
+    Raises:
+        PolicyNetError: the file cannot be used, or the policy lets jobs wait for ever.
+    """
+    baselines = baseline_jcts(cache)
+    replays: list[dict[str, Any]] = []
+    decisions: list[int] = []
+    for entry, workload, environment in worlds():
+        jct = average_jct(str(policy_file), workload, environment)
+        replays.append(
+            {"replay": entry.name, "avg_jct_seconds": jct, "baseline_jct_seconds": baselines[entry.name]},
+        )
+        policy = load_policy(str(policy_file), PolicyContext())
+        decisions += [decision_number(policy.decide(*moment)) for moment in fixed_moments(workload, environment)]
+    over = {
+        name: math.exp(
+            sum(math.log(row["avg_jct_seconds"] / row["baseline_jct_seconds"][name]) for row in replays) / len(replays)
+        )
+        for name in BASELINES
+    }
+    return {
+        "replay_set": NAME,
+        "replay_set_digest": set_digest(),
+        "replays": replays,
+        "over": over,
+        "decisions": decisions,
+    }
+
+
+def average_jct(name_or_file: str, workload: Workload, environment: Environment) -> float:
+    """Seconds; the policy acts greedily and starts from its own beliefs."""
+    truth = default_speeds()
+    policy = load_policy(name_or_file, PolicyContext(true_speeds=truth))
+    return float(replay(workload, environment, policy, truth).to_json()["avg_jct_seconds"])
+
+
+def baseline_jcts(cache: Path) -> dict[str, dict[str, float]]:
+    """By replay and baseline; computed once for a set and kept."""
+    path = cache / f"baselines-{set_digest()[:16]}.json"
+    try:
+        found = json.loads(path.read_text())
+        return {entry.name: {name: float(found[entry.name][name]) for name in BASELINES} for entry in REPLAYS}
+    except (OSError, ValueError, TypeError, KeyError):
+        pass  # none yet, or damaged: it is only a cache
+    jcts = {
+        entry.name: {name: average_jct(name, workload, environment) for name in BASELINES}
+        for entry, workload, environment in worlds()
+    }
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps(jcts))
+    partial.replace(path)
+    return jcts
+
+
+def fixed_moments(workload: Workload, environment: Environment) -> Iterator[tuple[ClusterState, Trigger]]:
+    """States that every version is shown, whatever it would have made of the cluster: those that DRF goes through."""
+    simulation = Simulation(workload, environment, default_speeds(), None)
+    drf = build_policy("drf", PolicyContext())
+    shown = 0
+    before: tuple[str, ...] = ()
+    while not simulation.finished and shown < STATES_A_REPLAY:
+        state, trigger = simulation.observe()
+        present = tuple(job.job_id for job in state.jobs)
+        if present and present != before:  # the same jobs as before are hardly another question
+            shown += 1
+            yield state, trigger
+        before = present
+        drf.observe(simulation.apply(drf.decide(state, trigger)))
+
+
+def decision_number(decision: Decision) -> int:
+    """32 bits that two decisions share if they allocate alike."""
+    rows = sorted((job, given.workers, given.ps) for job, given in decision.allocation.items() if given.tasks)
+    return zlib.crc32(json.dumps(rows).encode())
