@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-MOST_BINS = 33
-"""Bars that find room beside each other, also on a telephone."""
+MOST_BINS = 24
+"""Bars that find room beside each other, also on a telephone; the rare late updates share one more."""
+_RARE = 0.01
 
 
 def staleness_histogram(counts: Mapping[str, Mapping[int, int]], of: str) -> dict[str, Any] | None:
-    """Bars of equal width in head steps, from 0 to the oldest; None without updates.
+    """Bars of equal width in head steps, and one for the latest hundredth if that is far away; None without updates.
 
     Args:
         counts: cluster to staleness to updates.
@@ -24,33 +25,38 @@ def staleness_histogram(counts: Mapping[str, Mapping[int, int]], of: str) -> dic
     if not total:
         return None
     oldest = max(steps for steps, count in every.items() if count)
-    width = oldest // MOST_BINS + 1
-    bins = [
-        {
-            "from": first,
-            "to": first + width - 1,
-            "by": {
-                cluster: count
-                for cluster, by_staleness in sorted(counts.items())
-                if (count := sum(n for steps, n in by_staleness.items() if first <= steps < first + width))
-            },
-        }
-        for first in range(0, oldest + 1, width)
-    ]
+    width = _quantile(every, total, 1.0 - _RARE) // MOST_BINS + 1
+    beyond = (_quantile(every, total, 1.0 - _RARE) // width + 1) * width
+    edges = [(first, first + width - 1) for first in range(0, beyond, width)]
+    if oldest >= beyond:
+        edges.append((beyond, oldest))
     return {
         "of": of,
         "total": total,
         "oldest": oldest,
-        "median": _median(every, total),
+        "median": _quantile(every, total, 0.5),
         "clusters": sorted(cluster for cluster, by_staleness in counts.items() if any(by_staleness.values())),
-        "bins": bins,
+        "bins": [
+            {
+                "from": first,
+                "to": last,
+                "rest": first == beyond,
+                "by": {
+                    cluster: count
+                    for cluster, by_staleness in sorted(counts.items())
+                    if (count := sum(n for steps, n in by_staleness.items() if first <= steps <= last))
+                },
+            }
+            for first, last in edges
+        ],
     }
 
 
-def _median(every: Counter[int], total: int) -> int:
+def _quantile(every: Counter[int], total: int, share: float) -> int:
+    """The least staleness that this share of the updates does not exceed."""
     passed = 0
     for steps in sorted(every):
         passed += every[steps]
-        if 2 * passed >= total:
+        if passed >= share * total:
             return steps
-    raise AssertionError("there are updates, so one of them is in the middle")
+    raise AssertionError("all updates together are the whole")

@@ -2,6 +2,7 @@
 
 import json
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -92,8 +93,17 @@ def test_no_update_is_lost_between_the_bars(counts: dict[str, dict[int, int]]) -
         assert histogram is None
         return
     assert sum(sum(bar["by"].values()) for bar in histogram["bins"]) == histogram["total"] == total
-    assert len(histogram["bins"]) <= MOST_BINS
+    assert len(histogram["bins"]) <= MOST_BINS + 1
     assert histogram["bins"][-1]["from"] <= histogram["oldest"] <= histogram["bins"][-1]["to"]
+    assert all(before["to"] + 1 == after["from"] for before, after in pairwise(histogram["bins"]))
+
+
+def test_the_few_latest_updates_share_a_bar() -> None:
+    histogram = staleness_histogram({"a": {0: 500, 3: 495, 90: 5}}, "these")
+    assert [(bar["from"], bar["to"], bar["rest"]) for bar in histogram["bins"]] == [
+        (0, 0, False), (1, 1, False), (2, 2, False), (3, 3, False), (4, 90, True),
+    ]  # fmt: skip
+    assert (histogram["median"], histogram["oldest"]) == (0, 90)
 
 
 def scored(card: pb.VersionCard, digest: str, **over: float) -> None:

@@ -9,7 +9,7 @@ function drawStaleness({ staleness }) {
   const { bins, clusters, total, median, oldest, of } = staleness;
   const stacked = clusters.length <= MOST_SERIES;
   const sum = (bin) => Object.values(bin.by).reduce((all, count) => all + count, 0);
-  const range = (bin) => (bin.from === bin.to ? `${bin.from}` : `${bin.from}–${bin.to}`);
+  const range = (bin) => (bin.rest ? `${bin.from}+` : bin.from === bin.to ? `${bin.from}` : `${bin.from}–${bin.to}`);
   put("staleness-part-finding", `Half of ${counted(total, "update")} were at most ${counted(median, "step")} old; the oldest ${whole(oldest)}.`);
   legend("staleness-part", stacked ? clusters.map((name, index) => [name, `c${index}`]) : [["all clusters", "c0"]]);
   put("staleness-part-note", `Of ${of}. A stale update moves the policy by a smaller step.`);
@@ -19,25 +19,24 @@ function drawStaleness({ staleness }) {
   showChart("staleness-part-chart", label, staleness, (root, width) => {
     const height = Math.max(220, Math.min(300, width * 0.5));
     const high = Math.max(...bins.map(sum)) * 1.05;
-    const wide = bins[0].to - bins[0].from + 1;
-    const end = bins.at(-1).to + 1;
-    const steps = ticks(0, end - 1, width < 500 ? 6 : 10).filter((value) => Number.isInteger(value));
+    const every = Math.ceil((bins.length * (bins.length > 12 ? 30 : 24)) / (width - 60)); // labels that find room
     const { sx, sy } = frame(root, {
       width, height,
-      x: { low: -0.5, high: end - 0.5, ticks: steps, name: "staleness in steps" },
+      x: { low: -0.5, high: bins.length - 0.5, ticks: bins.map((_, index) => index).filter((index) => index % every === 0 || bins[index].rest),
+        format: (index) => range(bins[index]), name: "staleness in steps" },
       y: { low: 0, high, ticks: ticks(0, high, 4).filter((value) => Number.isInteger(value)), name: "updates" },
     });
-    const marks = bins.map((bin) => {
-      const [x, width1] = [sx(bin.from - 0.5) + 1, Math.max(sx(bin.from - 0.5 + wide) - sx(bin.from - 0.5) - 2, 1)];
+    const marks = bins.map((bin, at) => {
+      const [x, broad] = [sx(at - 0.5) + 1, Math.max(sx(at + 0.5) - sx(at - 0.5) - 2, 1)];
       let below = 0;
       (stacked ? clusters : [null]).forEach((name, index) => {
         const count = name === null ? sum(bin) : bin.by[name] ?? 0;
         if (!count) return;
-        root.append(svg("rect", { class: `c${index}`, x, y: sy(below + count), width: width1, height: sy(below) - sy(below + count) }));
+        root.append(svg("rect", { class: `c${index}`, x, y: sy(below + count), width: broad, height: sy(below) - sy(below + count) }));
         below += count;
       });
       return {
-        x: x + width1 / 2, y: sy(below),
+        x: x + broad / 2, y: sy(below),
         text: [`${range(bin)} ${bin.to === 1 && bin.from === 1 ? "step" : "steps"}: ${counted(below, "update")}`,
           ...(stacked ? clusters.filter((name) => bin.by[name]).map((name) => `${name} ${whole(bin.by[name])}`) : [])],
       };
