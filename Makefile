@@ -2,7 +2,7 @@
 #
 # TORCH_INDEX  address of PyTorch's CPU wheel index, for machines whose default index would bring the CUDA build
 #              (see docs/guide/install.md); empty: the default index.
-# WORKLOADS, FLEET, SEED, JOBS  see docs/guide/demo.md.
+# WORKLOADS, FLEET, SEED, JOBS, POLICY  see docs/guide/demo.md.
 
 PYTHON ?= python3
 TORCH_INDEX ?=
@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## a learner and three clusters on this machine; ends by itself with a report
 	@$(BIN)/python -m deploy.local $(if $(WORKLOADS),--workloads "$(WORKLOADS)") $(if $(FLEET),--fleet "$(FLEET)") \
-	  $(if $(SEED),--seed "$(SEED)") $(if $(JOBS),--jobs "$(JOBS)")
+	  $(if $(SEED),--seed "$(SEED)") $(if $(JOBS),--jobs "$(JOBS)") $(if $(POLICY),--policy "$(POLICY)")
 
 test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from deploy.local.configs import FleetSettings
+from deploy.local.configs import DemoPolicy
 from deploy.local.demo import DemoOptions, run_demo
 from deploy.local.errors import DemoFailed
-from deploy.local.fleet import IMITATION_STEPS
+from deploy.local.first_version import IMITATION_STEPS
 from policy_net import cli_errors
 from policy_net.command_options import Debug
 
@@ -28,12 +28,17 @@ def demo(
     ] = "",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws jobs, models and explorations.")] = 0,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs per cluster; 300 of a csv, else 60.")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="The fleet runs at most so long.")] = 150.0,
-    updates: Annotated[int, typer.Option("--updates", min=1, help="The fleet ends after so many updates.")] = (
-        FleetSettings.updates
-    ),
+    policy: Annotated[
+        DemoPolicy, typer.Option("--policy", help="set: as it ships, good at once; dl2: learns from a warm start on.")
+    ] = DemoPolicy.SET,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=1.0, help="The fleet runs at most so long; set 60, dl2 150.")
+    ] = None,
+    updates: Annotated[
+        int | None, typer.Option("--updates", min=1, help="The fleet ends after so many updates; set 400, dl2 4500.")
+    ] = None,
     imitation_steps: Annotated[
-        int, typer.Option("--imitation-steps", min=1, help="Mini-batches of the warm start.")
+        int, typer.Option("--imitation-steps", min=1, help="Mini-batches of dl2's warm start.")
     ] = IMITATION_STEPS,
     run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run"),
     report_folder: Annotated[Path, typer.Option("--report-folder", help="Page, summary, pictures.")] = Path("report"),
@@ -42,7 +47,9 @@ def demo(
     """Run a fleet on this machine, watch it learn, compare it with DRF and Optimus."""
     del debug  # The error boundary looks for the flag itself.
     names = tuple(name.strip() for name in fleet.split(",") if name.strip())
-    run_demo(DemoOptions(workloads, names, seed, jobs, seconds, updates, imitation_steps, run_folder, report_folder))
+    run_demo(
+        DemoOptions(workloads, names, seed, jobs, policy, seconds, updates, imitation_steps, run_folder, report_folder)
+    )
 
 
 def main() -> None:

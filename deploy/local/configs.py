@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -22,19 +25,40 @@ class FleetSettings:
             is pulled away from what it had learned (docs/experiments.md), so a demo that ran longer would show less.
         publish_every_steps: often, so that clusters soon act on what they learned.
         average_decay: versions are averages of the head, which is noisy at this rate.
-        exploration: probability of a repairing action; simulated jobs are there to be tried on.
+        exploration: probability of a repairing action, or of the runner-up; simulated jobs are there to be tried on.
         heartbeat_seconds: short, for a lively table.
         job_timelines: so many jobs of each cluster can be looked at in the report.
+        seconds: the fleet runs at most so long.
     """
 
     learning_rate: float = 3e-4
-    decay_steps: int = 2000
+    decay_steps: int | None = 2000
     updates: int = 4500
     publish_every_steps: int = 25
     average_decay: float = 0.99
     exploration: float = 0.1
     heartbeat_seconds: float = 0.5
     job_timelines: int = 8
+    seconds: float = 150.0
+
+
+class DemoPolicy(StrEnum):
+    """Which kind of policy the fleet runs."""
+
+    SET = "set"
+    DL2 = "dl2"
+
+
+FLEETS: Mapping[DemoPolicy, FleetSettings] = MappingProxyType(
+    {
+        DemoPolicy.DL2: FleetSettings(),
+        # The learner's own rate, and a minute: the policy is good from its first decision on, and must stay so.
+        DemoPolicy.SET: FleetSettings(
+            learning_rate=1e-4, decay_steps=None, updates=400, publish_every_steps=10, exploration=0.05, seconds=60.0
+        ),
+    }
+)
+"""What the demo sets for each kind."""
 
 
 def write_learner_config(

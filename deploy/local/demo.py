@@ -9,16 +9,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 
 from deploy.local.comparison import compare
-from deploy.local.configs import FleetSettings
+from deploy.local.configs import FLEETS, DemoPolicy, FleetSettings
 from deploy.local.display import Display
-from deploy.local.fleet import run_fleet, warm_start
+from deploy.local.first_version import shipped_start, warm_start
+from deploy.local.fleet import run_fleet
 from deploy.local.plan import make_plan
 from deploy.local.processes import Processes
 from deploy.local.report import Report, print_report, write_report
@@ -29,17 +30,24 @@ from policy_net.report import prepare_folder
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What a user may choose."""
+    """What a user may choose; `seconds` and `updates` are those of the policy unless given."""
 
     workloads: Path | None
     fleet: tuple[str, ...]
     seed: int
     jobs: int | None
-    seconds: float
-    updates: int
+    policy: DemoPolicy
+    seconds: float | None
+    updates: int | None
     imitation_steps: int
     run_folder: Path
     report_folder: Path
+
+    @property
+    def settings(self) -> FleetSettings:
+        """What the fleet is set to."""
+        usual = FLEETS[self.policy]
+        return replace(usual, seconds=self.seconds or usual.seconds, updates=self.updates or usual.updates)
 
 
 def run_demo(options: DemoOptions) -> Report:
@@ -61,10 +69,11 @@ def run_demo(options: DemoOptions) -> Report:
             if cluster.held_out_note:
                 console.print(cluster.held_out_note)
         with Processes(folder) as processes, Display(plan[0].own.slot_seconds, console) as display:
-            v1 = warm_start(plan, folder, processes, display, options.seed, options.imitation_steps)
-            fleet = run_fleet(
-                plan, folder, v1, processes, display, options.seconds, FleetSettings(updates=options.updates)
-            )
+            if options.policy is DemoPolicy.SET:
+                v1 = shipped_start(folder, display)
+            else:
+                v1 = warm_start(plan, folder, processes, display, options.seed, options.imitation_steps)
+            fleet = run_fleet(plan, folder, v1, processes, display, options.settings)
             display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
             comparison = compare(plan, fleet.versions, display.progress)
         staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])

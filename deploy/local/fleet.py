@@ -1,4 +1,4 @@
-"""The fleet's life: warm start, learner, agents, until there is no time left; then what came of it."""
+"""The fleet's life: learner, agents, until there is no time left; then what came of it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,13 @@ from deploy.local.configs import (
 )
 from deploy.local.display import Display
 from deploy.local.errors import DemoFailed
-from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
+from deploy.local.plan import ClusterPlan
 from deploy.local.processes import Processes, free_port
 from deploy.local.watch import FleetNow, LearnerWatch
 from policy_net.exchange.generated import fleet_pb2
 
 START_SECONDS = 30.0
 """How long the learner may take to answer for the first time; it takes two to four on an idle machine."""
-
-WARM_START_SECONDS = 30.0
-"""About what the warm start takes: for its progress bar only."""
-
-JOBS_PER_BATCH = 24
-"""J of the demo's policy: the real traces' clusters often hold more than DL2's 20 jobs at once."""
-
-IMITATION_STEPS = 4000
-"""Enough for v1 to do about as well as DRF."""
 
 JUDGED_VERSIONS = 8
 """Versions on the learning curve: its shape needs no more, and each costs a replay per cluster and workload."""
@@ -68,45 +59,15 @@ class FleetResult:
     interventions: dict[str, int]
 
 
-def warm_start(
-    plan: Sequence[ClusterPlan], folder: Path, processes: Processes, display: Display, seed: int, steps: int
-) -> Path:
-    """Train v1 by imitating DRF on the fleet's own kind of workloads, none of which it will be judged on.
-
-    Raises:
-        DemoFailed: training failed.
-    """
-    display.phase("training v1: imitating DRF")
-    out = folder / "v1.safetensors"
-    sources = [argument for cluster in plan for argument in ("--workload", cluster.source)]
-    world = plan[0].own
-    options = ["--imitate", "drf", "--imitation-steps", str(steps), "--jobs-per-batch", str(JOBS_PER_BATCH)]
-    options += ["--arrival-scale", str(world.arrival_scale)]
-    if world.limit_jobs is not None:
-        options += ["--limit-jobs", str(world.limit_jobs)]
-    processes.start(
-        "train",
-        "policy_net.cli",
-        ["train", *sources, *options, "--seed", str(2 * HELD_OUT_SEED + seed), "--out", str(out)],
-    )
-    began = time.monotonic()
-    while processes.is_running("train"):
-        time.sleep(POLL_SECONDS / 5)
-        display.progress(min((time.monotonic() - began) / WARM_START_SECONDS, 0.98))
-    processes.check()
-    return out
-
-
 def run_fleet(
     plan: Sequence[ClusterPlan],
     folder: Path,
     v1: Path,
     processes: Processes,
     display: Display,
-    seconds: float,
     settings: FleetSettings,
 ) -> FleetResult:
-    """Let the clusters schedule and learn for so many seconds or updates, or until all their work is done.
+    """Let the clusters schedule and learn until the settings' time or updates, or all their work, is done.
 
     Raises:
         DemoFailed: a process ended with an error, or the learner never answered.
@@ -136,7 +97,7 @@ def run_fleet(
             names.append(f"agent-{cluster.name}")
             processes.start(names[-1], "cluster_agent.cli", ["run", "--config", str(config)])
         display.phase(f"{len(plan)} clusters schedule their jobs and improve one policy")
-        _watch_until_done(watch, names, processes, display, seconds, settings.updates)
+        _watch_until_done(watch, names, processes, display, settings.seconds, settings.updates)
         display.phase("stopping the agents")
         processes.stop(names)
         processes.check()
@@ -144,7 +105,7 @@ def run_fleet(
         if last is None:
             raise DemoFailed(f"the learner does not answer any more (see {processes.log_of('learner')})")
         if last.updates_accepted == 0:
-            raise DemoFailed(f"no update reached the learner in {seconds:.0f} s (see {folder}/agent-*.log)")
+            raise DemoFailed(f"no update reached the learner in {settings.seconds:.0f} s (see {folder}/agent-*.log)")
         cards, report = watch.versions(), watch.report()
         versions = tuple(_download(watch, card, folder / "versions") for card in _spread(cards, JUDGED_VERSIONS))
     finally:

@@ -11,6 +11,9 @@ from matplotlib.axes import Axes
 from deploy.local.charts.style import CLUSTER_COLOURS, POLICY_COLOURS
 from policy_net.report.chart_style import INK
 
+UNSEEN = 0.005
+"""A change below half a percent would be called 0%."""
+
 
 @dataclass(frozen=True, slots=True)
 class VersionScore:
@@ -31,6 +34,8 @@ def finding(scores: Sequence[VersionScore]) -> str:
     first, last = scores[0], scores[-1]
     word = "less" if last.ratio < first.ratio else "more"
     change = abs(1 - last.ratio / first.ratio)
+    if change < UNSEEN:
+        return f"On unseen workloads v{last.version} needs as much time as v{first.version}: {last.ratio:.0%} of DRF's"
     return f"On unseen workloads v{last.version} needs {change:.0%} {word} time than v{first.version}"
 
 

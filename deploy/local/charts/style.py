@@ -11,7 +11,7 @@ from policy_net.report.chart_style import Draw, look
 DOTS_PER_INCH = 150
 
 POLICY_COLOURS = {"drf": "#b3b8bf", "optimus": "#e0a458", "v1": "#9cc5e3", "learned": "#1d5f9e"}
-POLICY_LABELS = {"drf": "DRF", "optimus": "Optimus", "v1": "v1 (warm start)", "learned": "final version"}
+POLICY_LABELS = {"drf": "DRF", "optimus": "Optimus", "v1": "v1", "learned": "final version"}
 CLUSTER_COLOURS = ("#1d5f9e", "#d1495b", "#3c8d5a", "#8a5fa8", "#c98a1b", "#4d6a7a")
 
 

@@ -1,0 +1,66 @@
+"""Where the fleet begins: v1, trained here or as it ships."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.local.display import Display
+from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
+from deploy.local.processes import Processes
+from policy_net.exchange.policy_file import write_policy_file
+from policy_net.set_policy.default import default_set_file
+
+WARM_START_SECONDS = 30.0
+"""About what the warm start takes: for its progress bar only."""
+
+JOBS_PER_BATCH = 24
+"""J of the demo's policy: the real traces' clusters often hold more than DL2's 20 jobs at once."""
+
+IMITATION_STEPS = 4000
+"""Enough for v1 to do about as well as DRF."""
+
+LOOK_SECONDS = 0.1
+"""How often to see whether the training is done."""
+
+
+def warm_start(
+    plan: Sequence[ClusterPlan], folder: Path, processes: Processes, display: Display, seed: int, steps: int
+) -> Path:
+    """Train v1 by imitating DRF on the fleet's own kind of workloads, none of which it will be judged on.
+
+    Raises:
+        DemoFailed: training failed.
+    """
+    display.phase("training v1: imitating DRF")
+    out = folder / "v1.safetensors"
+    sources = [argument for cluster in plan for argument in ("--workload", cluster.source)]
+    world = plan[0].own
+    options = ["--imitate", "drf", "--imitation-steps", str(steps), "--jobs-per-batch", str(JOBS_PER_BATCH)]
+    options += ["--arrival-scale", str(world.arrival_scale)]
+    if world.limit_jobs is not None:
+        options += ["--limit-jobs", str(world.limit_jobs)]
+    processes.start(
+        "train",
+        "policy_net.cli",
+        ["train", *sources, *options, "--seed", str(2 * HELD_OUT_SEED + seed), "--out", str(out)],
+    )
+    began = time.monotonic()
+    while processes.is_running("train"):
+        time.sleep(LOOK_SECONDS)
+        display.progress(min((time.monotonic() - began) / WARM_START_SECONDS, 0.98))
+    processes.check()
+    return out
+
+
+def shipped_start(folder: Path, display: Display) -> Path:
+    """Let v1 be the `set` policy that ships with fedl2, with all that it knows of speeds.
+
+    Raises:
+        PolicyFileError: it is missing, or cannot be written.
+    """
+    display.phase("v1 is the set policy that ships with fedl2")
+    out = folder / "v1.safetensors"
+    write_policy_file(out, default_set_file())
+    return out
