@@ -29,6 +29,7 @@ class FleetSettings:
         heartbeat_seconds: short, for a lively table.
         job_timelines: so many jobs of each cluster can be looked at in the report.
         seconds: the fleet runs at most so long.
+        sharing_seconds: clusters tell one another of speeds so often; a minute of a demo is days of its clusters.
     """
 
     learning_rate: float = 3e-4
@@ -40,6 +41,7 @@ class FleetSettings:
     heartbeat_seconds: float = 0.5
     job_timelines: int = 8
     seconds: float = 150.0
+    sharing_seconds: float = 5.0
 
 
 class DemoPolicy(StrEnum):
@@ -117,6 +119,7 @@ def write_agent_config(
             },
             "policy": {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},
             "learning": {"seed": world.seed},
+            "sharing": {"every_seconds": settings.sharing_seconds},
             "telemetry": {"log_level": "warning"},
         },
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from deploy.local.display import Display
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
 from deploy.local.processes import Processes
-from policy_net.exchange.policy_file import write_policy_file
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.set_policy.default import default_set_file
 
 WARM_START_SECONDS = 30.0
@@ -55,12 +55,16 @@ def warm_start(
 
 
 def shipped_start(folder: Path, display: Display) -> Path:
-    """Let v1 be the `set` policy that ships with fedl2, with all that it knows of speeds.
+    """Let v1 be the `set` policy that ships with fedl2, without what it knows of speeds.
+
+    That was observed on the very types of jobs that the demo's clusters run, which no cluster of one's own would find
+    in it. What the final version knows of them is what this fleet has found out.
 
     Raises:
         PolicyFileError: it is missing, or cannot be written.
     """
-    display.phase("v1 is the set policy that ships with fedl2")
+    display.phase("v1 is the set policy that ships with fedl2, without what it knows of these job types' speeds")
     out = folder / "v1.safetensors"
-    write_policy_file(out, default_set_file())
+    shipped = default_set_file()
+    write_policy_file(out, PolicyFile(shipped.spec, shipped.weights, {"source": "as shipped, without priors"}))
     return out

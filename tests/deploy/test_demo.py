@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from policy_net.exchange.policy_file import read_policy_file
+
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 110
 
@@ -24,11 +26,19 @@ def _demo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+SMALL = {
+    "dl2": ("--policy", "dl2", "--jobs", "6", "--updates", "10", "--seconds", "30", "--imitation-steps", "50"),
+    "set": ("--jobs", "12", "--updates", "12", "--seconds", "40"),
+}
+"""What each kind of policy gets through in seconds; `set` is what runs unless one is named."""
+
+
 @pytest.mark.heavy
-def test_a_small_demo_learns_compares_and_reports(tmp_path: Path) -> None:
-    done = _demo(
-        tmp_path, "--fleet", "language,mixed", "--jobs", "6", "--seconds", "6", "--imitation-steps", "50", "--seed", "3"
-    )
+@pytest.mark.parametrize("policy", SMALL)
+def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -> None:
+    options = SMALL[policy]
+    jobs = int(options[options.index("--jobs") + 1])
+    done = _demo(tmp_path, "--fleet", "language,mixed", "--seed", "3", *options)
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "report/summary.json").read_text())
     assert list(summary) == ["clusters", "learner", "learning", "wall_seconds"]
@@ -37,7 +47,7 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path) -> None:
             "name", "workload", "nodes", "jobs", "completed", "avg_jct_seconds", "guard_interventions",
         ]  # fmt: skip
         assert cluster["name"] == name
-        assert cluster["completed"] == cluster["jobs"] == 6
+        assert cluster["completed"] == cluster["jobs"] == jobs
         assert list(cluster["avg_jct_seconds"]) == ["drf", "optimus", "v1", "learned"]
     learner = summary["learner"]
     assert list(learner) == ["head_step", "updates_accepted", "updates_rejected", "staleness_p50", "versions"]
@@ -47,6 +57,13 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path) -> None:
     for name in ("jct", "learning", "staleness", "job", "overview"):
         assert (tmp_path / f"report/{name}.png").stat().st_size > 10_000
     assert "final/DRF" in done.stdout
+    kind = read_policy_file(tmp_path / "run/versions/v1.safetensors").spec.policy
+    assert kind == policy
+    if policy == "set":
+        for cluster in summary["clusters"]:
+            figures = cluster["avg_jct_seconds"]
+            assert figures["v1"] < figures["drf"], "the policy that ships is good from its first decision on"
+            assert figures["learned"] < figures["drf"]
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
     content = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert [row["cluster"] for row in content["clusters"]] == ["language", "mixed"]
