@@ -1,5 +1,6 @@
 """What the report says, before a browser draws it."""
 
+import dataclasses
 import json
 import random
 from itertools import pairwise
@@ -50,6 +51,14 @@ def test_replays_on_the_same_jobs_are_worth_more_than_what_was_seen() -> None:
     said = headline(three(), replays(["language", "mixed", "vision"]))
     assert "under DRF, with the final version" in said.text
     assert "on the same machines" in said.note
+    assert "than the final version" not in said.note
+
+
+def test_the_headline_does_not_hide_who_did_better() -> None:
+    found = replays(["north"])
+    better = {name: {**by, "optimus": 0.9 * by["learned"]} for name, by in found.jct_seconds.items()}
+    said = headline(three(), dataclasses.replace(found, jct_seconds=better))
+    assert said.note.endswith(" Optimus took 10% less time than the final version.")
 
 
 def test_clusters_that_need_somebody_are_named_with_the_reason() -> None:
