@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from browser import chromium, complaints, look
-from report_makers import EVIL, fleets
+from report_makers import EVIL, fleets, report
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -91,6 +91,13 @@ def test_every_fleet_is_drawn_at_any_width_without_a_complaint(
     assert browser.execute_script(OUTSIDE) == []
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
     assert not [part for part in browser.find_elements(By.TAG_NAME, "section") if not part.text.strip()]
+
+
+def test_a_curve_of_one_version_is_a_sentence(browser: WebDriver, tmp_path: Path) -> None:
+    (page := tmp_path / "one.html").write_text(static_page(report_content(report([], versions=1, scores=True))))
+    opened(browser, page.as_uri())
+    assert "of the time of DRF; a curve needs another version’s score" in text(browser, "#learning")
+    assert browser.find_element(By.CSS_SELECTOR, "#versions-rows td:nth-of-type(4)").text == "1.064"
 
 
 @pytest.mark.heavy

@@ -3,9 +3,10 @@
 const MOST_SERIES = 6;
 
 function drawLearning({ learning, versions }) {
-  if (!learning) {
-    byId("learning-part").replaceChildren(empty(versions.length > 1
-      ? "No version has a score yet." : "No version has been published beside the first."));
+  if (!learning || learning.points.length < 2) {
+    byId("learning-part").replaceChildren(empty(learning
+      ? `v${learning.points[0].version} takes ${learning.points[0].mean.toFixed(3)} of the time of ${learning.reference}; a curve needs another version’s score.`
+      : versions.length > 1 ? "No version has a score yet." : "No version has been published beside the first."));
     return;
   }
   chartParts("learning-part");
@@ -31,7 +32,7 @@ function paintLearning(root, width, { points, series, reference }, shown) {
   const last = Math.max(points.at(-1).head_step, 1);
   const { sx, sy, left, right } = frame(root, {
     width, height,
-    x: { low: 0, high: last, ticks: ticks(0, last, width < 500 ? 4 : 6), name: "updates applied" },
+    x: { low: 0, high: last, ticks: ticks(0, last, width < 500 ? 4 : 6).filter((value) => Number.isInteger(value)), name: "updates applied" },
     y: { low, high, ticks: ticks(low, high, 5), name: `completion time, ${reference} = 1`, format: (value) => value.toFixed(2) },
   });
   root.append(svg("line", { class: "line reference", x1: left, x2: width - right, y1: sy(1), y2: sy(1) }));

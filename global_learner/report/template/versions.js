@@ -13,7 +13,7 @@ function drawVersions(data) {
     el("th", { scope: "col", class: index ? (["Contributors", "Assigned to", "Digest"].includes(heading) ? "text" : null) : "first" }, heading))));
   const shown = allVersions ? versions : versions.slice(0, FEW_VERSIONS);
   put("versions-rows", shown.map((row) => versionRow(row, scored)));
-  const parts = Object.entries(learner.disk_bytes).map(([part, bytes]) => `${part} ${size(bytes)}`);
+  const parts = Object.entries(learner.disk_bytes).filter(([, bytes]) => bytes).map(([part, bytes]) => `${part} ${size(bytes)}`);
   put("versions-note", leftOut ? `${counted(leftOut, "older version")} left out; policyctl version list shows all. ` : "",
     parts.length ? `The learner keeps on disk: ${parts.join(", ")}.` : "");
   more("versions-more", versions.length - shown.length, "version", () => { allVersions = true; drawVersions(data); });
