@@ -2,9 +2,10 @@
 
 Per job type, every cell (PSs, workers) has a level, and every cluster a scale: the same model runs at another speed on
 other GPUs, in the same proportions. Both are weighted medians of what is left of the reports without the other, over
-and over (median polish, Tukey 1977). A cluster whose proportions are not the others', or whose scale is absurd, is left
-out of that type; where that would be half of them nobody can say who is right, and the type is withheld. What remains
-of noise is averaged, with every report held to three standard deviations of its cell's level.
+and over (median polish, Tukey 1977). A cluster that contradicts most of the others, in its proportions or by an absurd
+scale, is left out of that type; where that would be half of them nobody can say who is right, and the type is withheld.
+What remains of noise is averaged, every report held to three standard deviations of its cell's level; a cell on
+which the reports have no middle is left out.
 
 A cluster counts as at most `CLUSTER_COUNT` observations of a cell, however often it looked. An agent can thus take its
 own share out of a prior again: see `GaussianProcessBeliefs.leave_out_own`.
@@ -33,8 +34,13 @@ MOST_COUNT = 64
 """A prior's cell counts as at most so many observations: 3% of error, which is what clusters differ by anyway."""
 FARTHEST_SCALE = math.log(8.0)
 """A cluster is at most this much faster or slower than the fleet: generations of GPUs lie within it."""
+ODD_DEVIATIONS = 3.0
+"""Two clusters' proportions are not the same if their common cells differ by a median of so many standard deviations;
+noise leaves 0.7."""
 ODD_SHAPE = 0.4
-"""Median deviation, in log speed, beyond which a cluster's proportions are not the others'; noise leaves 0.2."""
+"""Median deviation, in log speed, beyond which the first version's proportions are not the fleet's."""
+MOST_PEERS = 32
+"""A cluster is compared with at most about twice so many others."""
 CELL_DEVIATION = 0.1
 """Of the log of a cell's speed between clusters, beside the scale."""
 ENOUGH_CLUSTERS = 3
@@ -125,27 +131,32 @@ class _Table:
         self._scales_C, self._levels_I = self._polished()
 
     def odd_ones(self) -> list[str]:
-        """Clusters whose scale or proportions are not those of the others."""
-        shared = self._reporters_I > 1
-        residuals = np.abs(self._speeds_CI - self._scales_C[:, None] - self._levels_I)
-        off = [
-            weighted_median(row[shared], weights[shared]) if weights[shared].any() else 0.0
-            for row, weights in zip(residuals, self._counts_CI, strict=True)
-        ]
-        rows = range(len(self._clusters))
-        others = [np.delete(self._scales_C, row) for row in rows]
-        distances = [abs(self._scales_C[row] - np.median(others[row])) if len(others[row]) else 0.0 for row in rows]
-        return [
-            cluster
-            for cluster, distance, shape in zip(self._clusters, distances, off, strict=True)
-            if distance > FARTHEST_SCALE or shape > ODD_SHAPE
-        ]
+        """Clusters that contradict more than half of those that have seen some of the same cells."""
+        variances = np.where(self._counts_CI > 0, NOISE**2 / np.maximum(self._counts_CI, 1) + CELL_DEVIATION**2, np.nan)
+        return [cluster for row, cluster in enumerate(self._clusters) if self._contradicts_most(row, variances)]
+
+    def _contradicts_most(self, row: int, variances_CI: Array) -> bool:
+        others = np.delete(np.arange(len(self._clusters)), row)
+        others = others[:: max(1, len(others) // MOST_PEERS)]
+        common_PI = (self._counts_CI[others] > 0) & (self._counts_CI[row] > 0)
+        comparable = others[common_PI.any(axis=1)]
+        if not len(comparable):
+            return False
+        gaps_PI = self._speeds_CI[comparable] - self._speeds_CI[row]
+        scales_P = np.nanmedian(gaps_PI, axis=1)
+        expected_PI = np.sqrt(variances_CI[comparable] + variances_CI[row])
+        shapes_P = np.nanmedian(np.abs(gaps_PI - scales_P[:, None]) / expected_PI, axis=1)
+        contradicts_P = (np.abs(scales_P) > FARTHEST_SCALE) | (shapes_P > ODD_DEVIATIONS)
+        return bool(2 * contradicts_P.sum() > len(comparable))
 
     def merged(self, job_type: str, kind: JobKind) -> list[SpeedStatistic]:
         """The averages, without cells that one cluster says against all the others."""
         aligned = self._speeds_CI - self._scales_C[:, None]
         with np.errstate(divide="ignore"):
             allowed = _DEVIATIONS * np.sqrt(NOISE**2 / self._counts_CI + CELL_DEVIATION**2)
+        # Two against each other, or two halves: their middle is nobody's, and nothing is said of the cell.
+        agree = np.where(np.abs(aligned - self._levels_I) <= allowed, self._counts_CI, 0.0).sum(axis=0)
+        settled = 2 * agree >= self._counts_CI.sum(axis=0)
         held = self._levels_I + np.clip(aligned - self._levels_I, -allowed, allowed)
         weights = self._counts_CI.sum(axis=0)
         means = np.where(self._counts_CI > 0, held * self._counts_CI, 0.0).sum(axis=0) / weights
@@ -154,8 +165,8 @@ class _Table:
             for (ps, workers), mean, weight in zip(self._cells, means, weights, strict=True)
         ]
         if len(self._clusters) < ENOUGH_CLUSTERS:
-            return merged
-        return _believable(merged, (self._reporters_I > 1).tolist())
+            return [entry for entry, sound in zip(merged, settled.tolist(), strict=True) if sound]
+        return _believable(merged, (self._reporters_I > 1).tolist(), settled.tolist())
 
     def _polished(self) -> tuple[Array, Array]:
         """Scales of the clusters, median 0 over those that share a cell with another; levels of the cells."""
@@ -181,17 +192,20 @@ class _Table:
         )
 
 
-def _believable(merged: list[SpeedStatistic], confirmed: Sequence[bool]) -> list[SpeedStatistic]:
-    """Cells that several clusters saw, and those single reports that fit in with them."""
-    firm = tuple(entry for entry, several in zip(merged, confirmed, strict=True) if several)
+def _believable(
+    merged: list[SpeedStatistic], confirmed: Sequence[bool], settled: Sequence[bool]
+) -> list[SpeedStatistic]:
+    """Cells on which several clusters agree, and those single reports that fit in with them."""
+    rows = list(zip(merged, confirmed, settled, strict=True))
+    firm = tuple(entry for entry, several, sound in rows if several and sound)
     if not firm:
-        return merged
+        return [entry for entry, _, sound in rows if sound]
     expected = predicted_by_type(firm)
     kept = []
-    for entry, several in zip(merged, confirmed, strict=True):
+    for entry, several, sound in rows:
         mean, deviation = expected[entry.ps, entry.workers]
         allowed = _DEVIATIONS * math.sqrt(deviation**2 + NOISE**2 / entry.count)
-        if several or abs(entry.mean_log_speed - mean) <= allowed:
+        if sound and (several or abs(entry.mean_log_speed - mean) <= allowed):
             kept.append(entry)
     return kept
 

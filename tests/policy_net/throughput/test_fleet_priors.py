@@ -180,3 +180,28 @@ def test_whatever_is_reported_the_outcome_is_sound_and_the_same_in_any_order(fle
     for job_type in {entry.job_type for entry in merged.statistics}:
         prior = prior_of_type(tuple(entry for entry in merged.statistics if entry.job_type == job_type))
         assert np.isfinite(prior.mean).all()
+
+
+EVERY_CELL = tuple((ps, workers) for ps in range(1, 17) for workers in range(1, 17))
+
+
+def test_a_liar_on_every_cell_does_not_own_the_cells_that_few_have_seen() -> None:
+    random = np.random.default_rng(3)
+    sound = {
+        str(seed): cluster(seed, tuple(EVERY_CELL[index] for index in sorted(random.choice(256, 60, replace=False))))
+        for seed in range(5)
+    }
+    merged = merge_fleet({**sound, "liar": garbage(9, EVERY_CELL)})
+    assert merged.left_out == (("liar", "vgg-16"),)
+    assert merged.statistics == merge_fleet(sound).statistics
+
+
+def test_a_cell_on_which_two_contradict_each_other_is_left_out() -> None:
+    sound = {"a": cluster(1), "b": cluster(2)}
+    odd = tuple(
+        replace(entry, mean_log_speed=entry.mean_log_speed + (1.5 if (entry.ps, entry.workers) == (8, 8) else 0.0))
+        for entry in cluster(3)
+    )
+    cells = {(entry.ps, entry.workers) for entry in merge_fleet({"a": sound["a"], "odd": odd}).statistics}
+    assert cells == set(CELLS) - {(8, 8)}
+    assert worst_error(merge_fleet({**sound, "odd": odd})) < 0.3, "of three the middle one is right"

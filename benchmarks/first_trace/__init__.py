@@ -1,0 +1,1 @@
+"""What the fleet's priors are worth to a cluster that joins."""
