@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import JsonObject
@@ -19,6 +20,8 @@ from policy_net.plain_json import parse_json
 
 CHECKPOINT_START = '{"checkpoint":'
 DECISION_START = '{"state":'
+LONGEST_LINE_BYTES = 64_000_000
+"""Ten thousand jobs make ten megabytes."""
 _SEAL = re.compile(rb',"crc32":"([0-9a-f]{8})"\}$')
 _SEAL_BYTES = len(b',"crc32":"00000000"}')
 
@@ -47,6 +50,20 @@ def sealed(text: str) -> bytes:
     return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
 
 
+def numbered_lines(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
+    """A file's lines and their numbers, from 1, without ever holding more than one that any log could have.
+
+    Raises:
+        BadInput: a line is longer than that.
+    """
+    number = 0
+    while raw := stream.readline(LONGEST_LINE_BYTES + 1):
+        number += 1
+        if len(raw) > LONGEST_LINE_BYTES:
+            raise BadInput(f"{path}, line {number}: longer than {LONGEST_LINE_BYTES} bytes; this is no decision log")
+        yield number, raw
+
+
 def read_lines(path: Path) -> Iterator[LogLine]:
     """The lines of one file, in order, one in memory at a time.
 
@@ -56,7 +73,7 @@ def read_lines(path: Path) -> Iterator[LogLine]:
     torn: int | None = None
     try:
         with path.open("rb") as stream:
-            for number, raw in enumerate(stream, start=1):
+            for number, raw in numbered_lines(stream, path):
                 line = _parse(path, number, raw)
                 if torn is not None and not line.is_checkpoint:
                     raise BadInput(f"{path}, line {torn}: damaged in the middle of the log; restore it from a copy")

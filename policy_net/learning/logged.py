@@ -7,16 +7,16 @@ otherwise it follows from the work that was left at one and at the next.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, Progress
 from policy_net.errors import BadInput
-from policy_net.exchange.log_lines import read_lines
+from policy_net.exchange.log_lines import CHECKPOINT_START, DECISION_START, numbered_lines, read_lines
 from policy_net.exchange.state_codec import JsonObject, decode_decision, decode_progress, decode_state
 from policy_net.learning.plain_log import PlainSnapshots
+from policy_net.plain_json import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,17 @@ class DecisionFile:
         self._slot_seconds = slot_seconds
         try:
             with path.open("rb") as stream:
-                first = json.loads(stream.readline())
+                _, first = next(numbered_lines(stream, path), (1, b""))
         except OSError as error:
             raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-        except ValueError as error:
-            raise BadInput(f"{path}, line 1: no JSON; use a decision log, or lines as the guide shows them") from error
-        self._is_agents = isinstance(first, dict) and ("checkpoint" in first or "state" in first)
+        self._is_agents = first.startswith((CHECKPOINT_START.encode(), DECISION_START.encode()))
+        if not self._is_agents:
+            try:
+                parse_json(first)
+            except ValueError as error:
+                raise BadInput(
+                    f"{path}, line 1: no JSON; use a decision log, or lines as the guide shows them"
+                ) from error
 
     def __iter__(self) -> Iterator[LoggedDecision]:
         """All decisions; raises BadInput for the first line that cannot be used."""

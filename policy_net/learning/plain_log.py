@@ -5,7 +5,6 @@ Every field but a job's id and type, the time, and the nodes of the first line m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,8 @@ from policy_net.domain import (
     Resources,
 )
 from policy_net.errors import BadInput
+from policy_net.exchange.log_lines import numbered_lines
+from policy_net.plain_json import parse_json
 
 _MILLI = 1000
 
@@ -98,17 +99,17 @@ class PlainSnapshots:
         """Raises BadInput for the first line that cannot be used; a last one that is cut short is passed over."""
         memory = _Memory()
         with self._path.open("rb") as stream:
-            for number, raw in enumerate(stream, start=1):
+            for number, raw in numbered_lines(stream, self._path):
                 if not raw.strip():
                     continue
                 where = f"{self._path}, line {number}"
                 try:
-                    line = PlainLine.model_validate(json.loads(raw))
+                    line = PlainLine.model_validate(parse_json(raw))
                 except ValidationError as error:
                     first = error.errors()[0]
                     field = ".".join(str(part) for part in first["loc"]) or "line"
                     raise BadInput(f"{where}: {field}: {first['msg']}") from error
-                except (ValueError, RecursionError) as error:
+                except ValueError as error:
                     if not raw.endswith(b"\n"):
                         return
                     raise BadInput(f"{where}: no JSON ({error})") from error

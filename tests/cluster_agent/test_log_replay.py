@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_fakes import SPEC, WEIGHTS, policy_bytes
@@ -281,3 +282,46 @@ def test_a_log_of_an_earlier_version_is_put_aside_and_said(tmp_path: Path) -> No
     assert replayed(tmp_path / CURRENT).decisions == 2
     with pytest.raises(StateDamaged, match="line 1: has no checksum"):
         replayed(closed_files(tmp_path)[0])
+
+
+json_values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4) | st.just([])
+Path_ = list[str | int]
+
+
+def paths_of(value: object, path: Path_) -> list[Path_]:
+    """Where the parts of a JSON value are."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(deeper for key, part in items for deeper in paths_of(part, [*path, key]))]
+
+
+@FEW
+@given(st.data())
+def test_whatever_a_forger_writes_is_refused_or_replayed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    live(folder, make_tape(3, jobs=2), candidate("marginal"), fallback="optimus")
+    path = folder / CURRENT
+
+    def forge(content: JsonObject) -> None:
+        *way, last = data.draw(st.sampled_from(paths_of(content, [])[1:]))
+        part: Any = content
+        for key in way:
+            part = part[key]
+        part[last] = data.draw(json_values)
+
+    rewritten(path, data.draw(st.integers(1, 4)), forge)
+    try:
+        result = replayed(path)
+    except (StateDamaged, PolicyNotKept) as error:
+        message = str(error)
+        assert "\n" not in message
+    else:
+        assert result.decisions <= 3
+
+
+def test_a_line_of_no_end_is_refused_before_it_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policy_net.exchange.log_lines.LONGEST_LINE_BYTES", 1000)
+    (tmp_path / CURRENT).write_bytes(b'{"state":' + b"[" * 5000)
+    with pytest.raises(StateDamaged, match="line 1: longer than 1000 bytes"):
+        replayed(tmp_path / CURRENT)
