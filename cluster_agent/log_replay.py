@@ -29,6 +29,9 @@ from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.default import DEFAULT_SET_FILE
 from policy_net.throughput.beliefs import Beliefs, beliefs_of
 
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What reading a line raises that has a good checksum and was not written by an agent."""
+
 
 @dataclass
 class ReplayResult:
@@ -100,8 +103,8 @@ class Replayer:
             _set_beliefs(candidate.policy, content["beliefs"])
             _set_beliefs(fallback, content["fallback_beliefs"])
             return _Scene(content["number"], candidate, Guard(fallback, float("inf")), known=not content["busy"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateDamaged(f"{where}: the checkpoint cannot be read ({type(error).__name__}: {error})") from error
+        except _UNREADABLE as error:
+            raise _damaged(where, "checkpoint", error) from error
 
     def _candidate(self, where: str, identity: Identity, settings: PolicySettings) -> Candidate:
         if identity.digest in policy_names():
@@ -129,8 +132,9 @@ class Replayer:
                 )
             state = state_of(content)
             made = scene.decide(content, state)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateDamaged(f"{where}: the decision cannot be read ({type(error).__name__}: {error})") from error
+            difference = None if made is None else first_difference(where, content, made)
+        except _UNREADABLE as error:
+            raise _damaged(where, "decision", error) from error
         self._expected = scene.number
         if made is None:
             self.result.unknown += 1
@@ -138,10 +142,14 @@ class Replayer:
         self.result.decisions += 1
         name = str(content["policy"])
         self.result.policies[name] = self.result.policies.get(name, 0) + 1
-        difference = first_difference(where, content, made)
         if difference is not None:
             self.result.different += 1
             self.result.first = self.result.first or difference
+
+
+def _damaged(where: str, what: str, error: Exception) -> StateDamaged:
+    reason = " ".join(str(error).split())[:200]
+    return StateDamaged(f"{where}: the {what} cannot be read ({type(error).__name__}: {reason})")
 
 
 @dataclass
