@@ -21,13 +21,18 @@ LARGE: tuple[Sizing, ...] = ((80, 200), (125, 200), (500, 200))
 
 @dataclass(frozen=True, slots=True)
 class RealConditions:
-    """One set of conditions under which every window of every cluster is replayed."""
+    """One set of conditions under which every window of every cluster is replayed.
+
+    Attributes:
+        model_seeds: at most so many of the grid's.
+    """
 
     job_kind: str
     load: float
     durations: Durations
     capacity: CapacityMode
     locality: bool = False
+    model_seeds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Grid:
     Attributes:
         seeds_by_jobs: how many generated workloads there are of each size.
         disturbed: sizes on which every disturbance is tried (varied job sizes, tasks placed on nodes).
+        noisy: further sizes on which speeds vary from slot to slot, as they do in any real cluster.
         every_nth_cluster: 1 for all of them.
         parts: what the windows that take part may be used for.
     """
@@ -51,6 +57,7 @@ class Grid:
     window_jobs: int = WINDOW_JOBS
     parts: tuple[Part, ...] = (Part.TEST,)
     model_seeds: int = 2
+    noisy: tuple[Sizing, ...] = ()
 
     def describe(self) -> str:
         """What the run consists of, in a sentence."""
@@ -70,9 +77,13 @@ def _conditions(
     *,
     kinds: Sequence[str] = ("allreduce", "mix"),
     locality: bool = False,
+    model_seeds: int | None = None,
 ) -> tuple[RealConditions, ...]:
     return tuple(
-        RealConditions(kind, load, known, capacity, locality) for load in loads for known in durations for kind in kinds
+        RealConditions(kind, load, known, capacity, locality, model_seeds)
+        for load in loads
+        for known in durations
+        for kind in kinds
     )
 
 
@@ -97,7 +108,10 @@ DEFAULT = Grid(
         *_conditions(),
         *_conditions(capacity=CapacityMode.NODES, kinds=("mix",)),
         *_conditions(durations=(Durations.LOGNORMAL, Durations.UNKNOWN), kinds=("mix",)),
+        *_conditions(durations=(Durations.UNKNOWN,), kinds=("allreduce",), model_seeds=1),
+        *_conditions(kinds=("ps",), model_seeds=1),
     ),
+    noisy=((32, 60), (16, 60), (96, 60)),
 )
 FULL = Grid(
     "full",
@@ -116,7 +130,7 @@ FULL = Grid(
 
 
 def synthetic_cells(grid: Grid) -> Iterator[SyntheticCell]:
-    """The made-up workloads: all sizes of cluster pooled and placed, then the disturbances."""
+    """The made-up workloads: all sizes of cluster pooled and placed, then the disturbances, then noise elsewhere."""
     for nodes, jobs in grid.sizings:
         for sizes in grid.sizes:
             for capacity in CapacityMode:
@@ -125,6 +139,8 @@ def synthetic_cells(grid: Grid) -> Iterator[SyntheticCell]:
         for disturbance in Disturbance:
             if disturbance is not Disturbance.NONE:
                 yield from _seeds(grid, nodes, jobs, "varied", CapacityMode.NODES, disturbance)
+    for nodes, jobs in grid.noisy:
+        yield from _seeds(grid, nodes, jobs, "varied", CapacityMode.NODES, Disturbance.SLOT_NOISE)
 
 
 def _seeds(
@@ -145,7 +161,7 @@ def real_cells(grid: Grid, clusters: Sequence[Cluster]) -> Iterator[RealCell]:
             for window, part in windows_of(cluster.jobs, grid.window_jobs).items():
                 if part not in grid.parts:
                     continue
-                for number in range(grid.model_seeds):
+                for number in range(min(grid.model_seeds, condition.model_seeds or grid.model_seeds)):
                     yield RealCell(
                         cluster=cluster.name,
                         file_digest=cluster.file_digest,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.policy_quality.cells import Cell, SyntheticCell
+from benchmarks.policy_quality.cells import Cell, Disturbance, SyntheticCell
+from policy_net.domain import CapacityMode
 from policy_net.policy import policy_names
 
 REFERENCE_ON_REAL = "fifo"
@@ -23,8 +24,13 @@ TRUTH_KNOWING = frozenset({"oracle", "optimus-true-table"})
 PS_ONLY = frozenset({"optimus-fitted"})
 """Given measured speeds of parameter-server jobs only."""
 
+WITHOUT_PRIORS = "set-fresh"
+"""What priors are worth does not depend on placing, so it is measured once."""
+
 LEARNED_COST = 5.0
 """CPU time of a policy file relative to a heuristic, roughly."""
+SET_COST = 3.0
+"""The same of the shipped `set` policies."""
 
 
 def default_policies(*, has_measured_points: bool) -> list[str]:
@@ -36,6 +42,8 @@ def default_policies(*, has_measured_points: bool) -> list[str]:
 
 def applies(policy: str, cell: Cell) -> bool:
     """Whether a policy can run in a cell at all, or would only repeat another's figures there."""
+    if policy == WITHOUT_PRIORS and cell.capacity is not CapacityMode.POOLED:
+        return isinstance(cell, SyntheticCell) and cell.disturbance is not Disturbance.NONE
     if isinstance(cell, SyntheticCell):
         return True
     return policy not in PS_ONLY and not policy.endswith("-authors")
@@ -43,7 +51,9 @@ def applies(policy: str, cell: Cell) -> bool:
 
 def rough_cost(policy: str, cell: Cell) -> float:
     """About how long a cell takes, in any unit, so that what takes long is begun first."""
-    return cell.jobs * (1.0 if policy in policy_names() else LEARNED_COST)
+    if policy not in policy_names():
+        return cell.jobs * LEARNED_COST
+    return cell.jobs * (SET_COST if policy.startswith("set") else 1.0)
 
 
 def missing_references(policies: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.policy import policy_factory, policy_names
-from policy_net.set_policy.default import DEFAULT_SET_FILE, build_set
+from policy_net.set_policy.default import DEFAULT_SET_FILE, build_set, build_set_fresh
 
 WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.simulation.replay")
 LEARNED_MODULE = "policy_net.learned"
@@ -30,7 +30,9 @@ def policy_version(policy: str, given: Path | None = None) -> str:
     """
     factory = policy_factory(policy) if policy in policy_names() else None
     code = code_digest((*WORLD_MODULES, LEARNED_MODULE if factory is None else factory.__module__))
-    of_policy = Path(policy) if factory is None else DEFAULT_SET_FILE if factory is build_set else None
+    of_policy = (
+        Path(policy) if factory is None else DEFAULT_SET_FILE if factory in (build_set, build_set_fresh) else None
+    )
     files = [path for path in (of_policy, given) if path is not None]
     return "-".join([code, *(hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files)])
 

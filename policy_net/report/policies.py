@@ -29,6 +29,7 @@ _LABELS = {
     "marginal": "Marginal",
     "oracle": "Oracle",
     "set": "Set",
+    "set-fresh": "Set, no priors",
 }
 
 _WORDS = {
@@ -53,7 +54,9 @@ _WORDS = {
     "marginal": "every further task goes to the job whose remaining time it shortens most in proportion, looking past"
     " sizes that do not help by themselves. Uses what is known of the work left; learns the speeds while the jobs run.",
     "set": "like Marginal, with what a trained model adds about who comes first, and speeds observed in"
-    " simulation to start from. Uses what is known of the work left; learns the speeds while the jobs run.",
+    " simulation to start from. Uses what is known of the work left, or else how long jobs of this cluster took; learns"
+    " the speeds while the jobs run.",
+    "set-fresh": "like Set, but it knows no speeds to start from.",
     "oracle": "like Marginal, but told the true speeds, which no real scheduler knows: how far one could get.",
 }
 

@@ -1,9 +1,10 @@
 """The `set` policy: planner, beliefs and residual; importing the package registers its name."""
 
 from policy_net.policy import register_policy
-from policy_net.set_policy.default import build_set
+from policy_net.set_policy.default import build_set, build_set_fresh
 from policy_net.set_policy.policy import SetPolicy
 
 __all__ = ["SetPolicy", "build_set"]
 
 register_policy("set", build_set)
+register_policy("set-fresh", build_set_fresh)

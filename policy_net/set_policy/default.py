@@ -34,11 +34,26 @@ def set_policy_of(content: PolicyFile, label: str) -> SetPolicy:
     Raises:
         PolicyFileError: the file holds another kind.
     """
+    return SetPolicy(set_spec_of(content, label), content.weights, content.priors, label=label)
+
+
+def set_spec_of(content: PolicyFile, label: str) -> SetSpec:
+    """The spec of a file that holds a `set` policy.
+
+    Raises:
+        PolicyFileError: the file holds another kind.
+    """
     if not isinstance(content.spec, SetSpec):
         raise PolicyFileError(f"{label}: holds a {content.spec.policy!r} policy, not a set policy")
-    return SetPolicy(content.spec, content.weights, content.priors, label=label)
+    return content.spec
 
 
 def build_set(context: PolicyContext) -> SetPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
     """Build the policy registered as `set`."""
     return set_policy_of(default_set_file(), "set")
+
+
+def build_set_fresh(context: PolicyContext) -> SetPolicy:  # noqa: ARG001  (as `build_set`)
+    """Build the policy registered as `set-fresh`: the same weights, but nothing known of any type's speed at first."""
+    content = default_set_file()
+    return SetPolicy(set_spec_of(content, "set"), content.weights, label="set-fresh")

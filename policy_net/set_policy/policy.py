@@ -15,13 +15,13 @@ from policy_net.domain import ClusterState, Decision, Progress, SpeedModel, Trig
 from policy_net.exchange.set_spec import SET, SetSpec
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.draws import Array, Chance, drawn_plan
 from policy_net.set_policy.features import job_inputs, uncertainty_of
 from policy_net.set_policy.planner import plan
 from policy_net.set_policy.residual import Residual
 from policy_net.set_policy.samples import SetSamples
 from policy_net.set_policy.steps import StepTable, StepTables
-from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 
 class SetPolicy:
@@ -55,7 +55,7 @@ class SetPolicy:
         self.chance = Chance(spec.temperature, greedy, exploration)
         self.decision_index = 0
         self.priors = tuple(priors)
-        self.beliefs = GaussianProcessBeliefs(priors) if speeds is None else None
+        self.beliefs = SetBeliefs(priors) if speeds is None else None
         self.inference_seconds: list[float] = []
         self._tables = StepTables(speeds if self.beliefs is None else self.beliefs)  # type: ignore[arg-type]  # one is
         self._residual = Residual(spec, weights)
@@ -95,7 +95,7 @@ class SetPolicy:
         if not self.chance.greedy or self.chance.exploration > 0.0:
             return self.decide_recorded(state, trigger)[0]
         self.decision_index += 1
-        tables = self._introduced(state)
+        state, tables = self._introduced(state)
         if self._residual.silent or not tables:
             return plan(state, tables)
         began = self._clock()
@@ -108,7 +108,7 @@ class SetPolicy:
         del trigger
         generator = np.random.default_rng((self.seed, self.decision_index))
         self.decision_index += 1
-        tables = self._introduced(state)
+        state, tables = self._introduced(state)
         began = self._clock()
         inputs_JF = self._inputs(state, tables)
         tilts = self._residual.tilts(inputs_JF)
@@ -120,10 +120,11 @@ class SetPolicy:
         if self.beliefs is not None:
             self.beliefs.observe(progress)
 
-    def _introduced(self, state: ClusterState) -> list[StepTable]:
+    def _introduced(self, state: ClusterState) -> tuple[ClusterState, list[StepTable]]:
+        """The state as it is believed to be, where that is more than it shows, and the tables of its jobs."""
         if self.beliefs is not None:
-            self.beliefs.introduce(state.jobs)
-        return [self._tables.of(job) for job in state.jobs]
+            state = self.beliefs.expecting(state)
+        return state, [self._tables.of(job) for job in state.jobs]
 
     def _inputs(self, state: ClusterState, tables: Sequence[StepTable]) -> Array:
         uncertainties = [
