@@ -5,7 +5,6 @@ One object, so that what keeps, compares or hands over beliefs about speed does 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -16,10 +15,6 @@ from policy_net.throughput.lifetimes import Lifetimes
 
 LIFETIMES_KEY = "(lifetimes)"
 """Beside the job types of a snapshot; no model has brackets for a name."""
-
-UNKNOWN_SPREAD = 1.0
-"""By how much jobs of unknown work are told apart beyond their ranks: to the power of one plus this, about their
-geometric mean. Ranks of jobs that have trained equally long are equal, so they differ less than what is really left."""
 
 
 class SetBeliefs(GaussianProcessBeliefs):
@@ -35,25 +30,15 @@ class SetBeliefs(GaussianProcessBeliefs):
         Jobs of known work stay as they are, and so does a state without others.
         """
         self.introduce(state.jobs)
-        speeds = {job.job_id: self._reference_speed(job) for job in state.jobs if not job.work_known}
         present = {
-            job.job_id: (_trained_samples(job), speeds[job.job_id])
+            job.job_id: (_trained_samples(job), speed)
             for job in state.jobs
-            if speeds.get(job.job_id, 0.0) > 0.0
+            if not job.work_known and (speed := self._reference_speed(job)) > 0.0
         }
         self.lifetimes.attend(present)
         if not present:
             return state
-        ranks = {job_id: self.lifetimes.rank_seconds(trained / speed) for job_id, (trained, speed) in present.items()}
-        middle = math.exp(sum(map(math.log, ranks.values())) / len(ranks))
-        samples = {
-            job_id: seconds * (seconds / middle) ** UNKNOWN_SPREAD * speeds[job_id] for job_id, seconds in ranks.items()
-        }
-        jobs = [
-            replace(job, remaining_epochs=samples[job.job_id] / job.samples_per_epoch) if job.job_id in samples else job
-            for job in state.jobs
-        ]
-        return replace(state, jobs=tuple(jobs))
+        return replace(state, jobs=tuple(self._expected(job, present.get(job.job_id)) for job in state.jobs))
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """See `Beliefs`; and which jobs have ended."""
@@ -71,6 +56,13 @@ class SetBeliefs(GaussianProcessBeliefs):
         lifetimes = Lifetimes.restored(snapshot[LIFETIMES_KEY]) if LIFETIMES_KEY in snapshot else Lifetimes()
         super().restore({key: entry for key, entry in snapshot.items() if key != LIFETIMES_KEY})
         self.lifetimes = lifetimes
+
+    def _expected(self, job: Job, attained: tuple[float, float] | None) -> Job:
+        if attained is None:
+            return job
+        trained, speed = attained
+        epochs = self.lifetimes.rank_seconds(trained / speed) * speed / job.samples_per_epoch
+        return replace(job, remaining_epochs=epochs)
 
     def _reference_speed(self, job: Job) -> float:
         """Believed samples/s at the size that the user asked for, or else at the best: lengths are measured in it."""
