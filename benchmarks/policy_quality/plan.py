@@ -109,7 +109,6 @@ DEFAULT = Grid(
         *_conditions(capacity=CapacityMode.NODES, kinds=("mix",)),
         *_conditions(durations=(Durations.LOGNORMAL, Durations.UNKNOWN), kinds=("mix",)),
         *_conditions(durations=(Durations.UNKNOWN,), kinds=("allreduce",), model_seeds=1),
-        *_conditions(kinds=("ps",), model_seeds=1),
     ),
     noisy=((32, 60), (16, 60), (96, 60)),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.policy_quality.cells import Cell, Disturbance, SyntheticCell
+from benchmarks.policy_quality.cells import Cell, Disturbance, Durations, SyntheticCell
 from policy_net.domain import CapacityMode
 from policy_net.policy import policy_names
 
@@ -25,7 +25,7 @@ PS_ONLY = frozenset({"optimus-fitted"})
 """Given measured speeds of parameter-server jobs only."""
 
 WITHOUT_PRIORS = "set-fresh"
-"""What priors are worth does not depend on placing, so it is measured once."""
+"""What priors are worth hardly depends on placing or on declarations, so it is not measured everywhere."""
 
 LEARNED_COST = 5.0
 """CPU time of a policy file relative to a heuristic, roughly."""
@@ -42,11 +42,17 @@ def default_policies(*, has_measured_points: bool) -> list[str]:
 
 def applies(policy: str, cell: Cell) -> bool:
     """Whether a policy can run in a cell at all, or would only repeat another's figures there."""
-    if policy == WITHOUT_PRIORS and cell.capacity is not CapacityMode.POOLED:
-        return isinstance(cell, SyntheticCell) and cell.disturbance is not Disturbance.NONE
+    if policy == WITHOUT_PRIORS and not _shows_priors(cell):
+        return False
     if isinstance(cell, SyntheticCell):
         return True
     return policy not in PS_ONLY and not policy.endswith("-authors")
+
+
+def _shows_priors(cell: Cell) -> bool:
+    if isinstance(cell, SyntheticCell):
+        return cell.capacity is CapacityMode.POOLED or cell.disturbance is not Disturbance.NONE
+    return cell.capacity is CapacityMode.POOLED and cell.job_kind == "mix" and cell.durations is not Durations.LOGNORMAL
 
 
 def rough_cost(policy: str, cell: Cell) -> float:

@@ -5,6 +5,7 @@ One object, so that what keeps, compares or hands over beliefs about speed does 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -56,6 +57,10 @@ class SetBeliefs(GaussianProcessBeliefs):
         lifetimes = Lifetimes.restored(snapshot[LIFETIMES_KEY]) if LIFETIMES_KEY in snapshot else Lifetimes()
         super().restore({key: entry for key, entry in snapshot.items() if key != LIFETIMES_KEY})
         self.lifetimes = lifetimes
+
+    def digest(self) -> str:
+        """See `Beliefs`."""
+        return hashlib.sha256(f"{super().digest()}{self.lifetimes.digest()}".encode()).hexdigest()
 
     def _expected(self, job: Job, attained: tuple[float, float] | None) -> Job:
         if attained is None:

@@ -13,6 +13,7 @@ Legend: B bins.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -88,7 +89,7 @@ class Lifetimes:
         if index + 1 >= BINS:
             return low
         share = (attained_seconds - float(_STARTS[index])) / float(_WIDTHS[index])
-        return low * (float(self._ranks[index + 1]) / low) ** share
+        return low * math.exp(share * math.log(float(self._ranks[index + 1]) / low))
 
     def _compute(self) -> Array:
         """Ranks at the start of every bin, shape (B,)."""
@@ -103,6 +104,12 @@ class Lifetimes:
         ratios_BB = np.divide(trained_BB, ends_BB, out=np.full((BINS, BINS), np.inf), where=_LATER & (ends_BB > 0.0))
         ranks: Array = ratios_BB.min(axis=1)
         return ranks
+
+    def digest(self) -> str:
+        """SHA-256 over what a snapshot holds, hex."""
+        total = hashlib.sha256(self._ended.tobytes() + self._passed.tobytes())
+        total.update(repr(tuple(self._present.items())).encode())
+        return total.hexdigest()
 
     def snapshot(self) -> dict[str, Any]:
         """Everything learned, as JSON-able values; `restored` is its inverse."""

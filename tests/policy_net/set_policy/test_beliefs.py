@@ -69,7 +69,11 @@ def test_beliefs_about_both_are_kept_and_handed_on() -> None:
     assert successor.beliefs.snapshot() == policy.beliefs.snapshot()
     state = make_state([unknown(number, 700.0 * number) for number in range(9)])
     assert successor.decide(state, Trigger.SLOT) == policy.decide(state, Trigger.SLOT)
-    assert successor.decide(state, Trigger.SLOT) != build_set(PolicyContext()).decide(state, Trigger.SLOT)
+    successor.beliefs.go_on_from(json.loads(json.dumps(policy.beliefs.checkpoint())))
+    assert successor.beliefs.digest() == policy.beliefs.digest()
+    stranger = build_set(PolicyContext()).beliefs
+    assert stranger is not None
+    assert stranger.expecting(state) != successor.beliefs.expecting(state)
 
 
 def test_snapshots_from_before_lifetimes_are_read_and_damaged_ones_change_nothing() -> None:

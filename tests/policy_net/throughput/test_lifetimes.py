@@ -77,6 +77,21 @@ def test_jobs_that_go_on_and_jobs_that_were_withdrawn_count_as_having_lasted() -
     assert going_on.rank_seconds(60.0) == withdrawn.rank_seconds(60.0) > only_short.rank_seconds(60.0)
 
 
+def test_whatever_is_learned_changes_the_digest() -> None:
+    lifetimes, seen = Lifetimes(), set()
+    for change in (
+        lambda: None,
+        lambda: lifetimes.attend({"a": (0.0, 1.0)}),
+        lambda: lifetimes.attend({"a": (1.0, 1.0)}),
+        lambda: lifetimes.end("a", HOUR),
+        lambda: lifetimes.attend({"b": (HOUR, 1.0)}),
+        lambda: lifetimes.attend({}),
+    ):
+        change()
+        seen.add(lifetimes.digest())
+    assert len(seen) == 6
+
+
 def test_a_job_that_nobody_attended_to_says_nothing() -> None:
     lifetimes = after([HOUR])
     before = lifetimes.snapshot()
@@ -102,6 +117,7 @@ def test_a_snapshot_goes_on_bit_for_bit(before: list[float], later: list[float],
     lifetimes = after(before)
     lifetimes.attend({"here": (7.0, 3.0)})
     restored = Lifetimes.restored(json.loads(json.dumps(lifetimes.snapshot())))
+    assert restored.digest() == lifetimes.digest()
     for either in (lifetimes, restored):
         for number, seconds in enumerate(later):
             either.attend({"here": (8.0, 3.0), str(number): (0.0, 1.0)})
