@@ -26,6 +26,10 @@ from policy_net.errors import BadInput
 from policy_net.exchange.log_lines import numbered_lines
 from policy_net.plain_json import parse_json
 
+LARGEST_WORK = 1e18
+"""Samples of a job: a billion a second for thirty years."""
+LATEST_SECONDS = 1e12
+"""Thirty thousand years either way."""
 _MILLI = 1000
 
 
@@ -58,15 +62,15 @@ class PlainJob(_Entry):
 
     id: str = Field(min_length=1, max_length=512)
     type: str = Field(min_length=1, max_length=128)
-    workers: int = Field(0, ge=0)
-    ps: int | None = Field(None, ge=0)
+    workers: int = Field(0, ge=0, le=100_000)
+    ps: int | None = Field(None, ge=0, le=100_000)
     kind: JobKind | None = None
-    remaining: float | None = Field(None, ge=0.0)
-    total: float | None = Field(None, gt=0.0)
-    done: float | None = Field(None, ge=0.0)
-    submit_s: float | None = None
-    requested_workers: int | None = Field(None, ge=1)
-    requested_ps: int | None = Field(None, ge=0)
+    remaining: float | None = Field(None, ge=0.0, le=LARGEST_WORK)
+    total: float | None = Field(None, gt=0.0, le=LARGEST_WORK)
+    done: float | None = Field(None, ge=0.0, le=LARGEST_WORK)
+    submit_s: float | None = Field(None, ge=-LATEST_SECONDS, le=LATEST_SECONDS)
+    requested_workers: int | None = Field(None, ge=1, le=100_000)
+    requested_ps: int | None = Field(None, ge=0, le=100_000)
     max_workers: int = Field(MAX_TASKS_PER_ROLE, ge=1, le=MAX_TASKS_PER_ROLE)
     max_ps: int = Field(MAX_TASKS_PER_ROLE, ge=0, le=MAX_TASKS_PER_ROLE)
     worker: Demand = Demand(gpus=1)
@@ -76,7 +80,7 @@ class PlainJob(_Entry):
 class PlainLine(_Entry):
     """One decision."""
 
-    time_s: float
+    time_s: float = Field(ge=-LATEST_SECONDS, le=LATEST_SECONDS)
     nodes: tuple[PlainNodes, ...] = ()
     jobs: tuple[PlainJob, ...]
 

@@ -1,11 +1,14 @@
+import json
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from teachers import watched
 
 from policy_net.domain import Allocation
 from policy_net.errors import BadInput
+from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.learning.agreement import Agreement, overlap
 from policy_net.learning.grant_order import PickCollector, sights
@@ -104,3 +107,47 @@ def test_the_overlap_is_a_share_and_symmetric(pairs: list[tuple[Allocation, Allo
     agreement = Agreement()
     agreement.add(ours, theirs)
     assert agreement.task_overlap == overlap(ours, theirs)
+
+
+amounts = st.none() | st.floats(0.0, 1e18)
+plain_jobs = st.fixed_dictionaries(
+    {"type": st.sampled_from(["vgg-16", "new"]), "workers": st.integers(0, 40)},
+    optional={
+        "ps": st.integers(0, 40),
+        "remaining": amounts,
+        "done": amounts,
+        "total": st.floats(1e-9, 1e18),
+        "max_workers": st.integers(1, 16),
+        "requested_workers": st.integers(1, 99),
+        "worker": st.fixed_dictionaries({"gpus": st.integers(0, 9), "cpus": st.floats(0.0, 99.0)}),
+    },
+)
+plain_lines = st.lists(st.tuples(st.floats(0.0, 1e6), st.lists(plain_jobs, max_size=5)), min_size=20, max_size=40)
+
+
+def _without_servers(job: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in job.items() if name != "ps"}
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(plain_lines, st.integers(1, 9))
+def test_whatever_an_operator_logs_it_is_imitated_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[float, list[dict[str, object]]]], nodes: int
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "plain.jsonl"
+    time_s, texts = 0.0, []
+    for step, jobs in lines:
+        time_s += step
+        # Every other job has parameter servers, in all lines.
+        named = [{"ps": 1, **job} if number % 2 else _without_servers(job) for number, job in enumerate(jobs)]
+        named = [{"id": f"job-{number}", **job} for number, job in enumerate(named)]
+        texts.append(json.dumps({"time_s": time_s, "nodes": [{"count": nodes, "cpus": 8, "gpus": 4}], "jobs": named}))
+    path.write_text("\n".join(texts) + "\n")
+    try:
+        imitated = Teacher.from_file(path, 1200.0).imitate_set(SHIPPED, SetSpec(), lambda _: None)
+    except BadInput as error:
+        message = str(error)
+        assert path.name in message
+    else:
+        assert np.isfinite(imitated.weights).all()
+        assert PolicyFile(SetSpec(), imitated.weights, imitated.facts, imitated.priors).to_bytes()
