@@ -55,6 +55,8 @@ def measure(folder: Path, clusters: Sequence[int], rounds: int, seconds: float, 
         "log_bytes_per_update": round(told["fedl2_learner_log_written_bytes_total"] / updates),
         "updates_per_fsync": round(updates / told["fedl2_learner_group_updates_count"], 2),
         "disk_high_water_bytes": disk.bytes,
+        "log_limit_bytes": round(told["fedl2_learner_log_limit_bytes"]),
+        "snapshots": round(told["fedl2_learner_snapshot_seconds_count"]),
         "rounds": rounds,
         "seconds": seconds,
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from cluster_agent.errors import LearnerUnreachable
 from cluster_agent.learner_client import LearnerClient
 from cluster_agent.settings import LearnerSettings as LearnerAddress
 from deploy.local.processes import Processes
@@ -22,7 +23,7 @@ from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.private_files import write_private
 
 START_SECONDS = 60.0
-CALL_SECONDS = 10.0
+CALL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,25 @@ def _enroll(home: Path, address: str, clusters: Sequence[str]) -> dict[str, str]
             EnrollmentFile(cluster, reply.token, reply.enroll_port, reply.expires_unix_seconds, authority).write(token)
             settings = LearnerAddress(address=address, enrollment_file=token)
             client = LearnerClient(settings, cluster, lambda _method, _outcome: None, home / cluster)
-            client.register("", ())
+            _register(client)
             client.close()
             identities[cluster] = str(home / cluster / "identity.pem")
         admin.close()
     return identities
+
+
+def _register(client: LearnerClient) -> None:
+    """Enroll and register; on a busy machine the first connection may take more than one try."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            client.register("", ())
+        except LearnerUnreachable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 def start_echo(processes: Processes, folder: Path, name: str, like: Server) -> Server:
