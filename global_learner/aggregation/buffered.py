@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from global_learner.aggregation.base import Kept, unexpected
-from global_learner.aggregation.cohort import Cohort
+from global_learner.aggregation.cohort import Cohort, Slot
 from global_learner.aggregation.flower import (
     OWN_STEP,
     aggregate,
@@ -22,11 +23,12 @@ from global_learner.aggregation.flower import (
     strategy_arrays,
 )
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, ServerStep
+from global_learner.aggregation.vote_memory import VoteMemory
 from global_learner.optimizer import AdamConstants, AdamState, apply_adam
 from global_learner.update_log import AppliedUpdate, Kind
 from policy_net.exchange.spec import Weights, WeightSpec
 
-_SLOT, _STRATEGY = "slot/", "strategy/"
+_SLOT, _STRATEGY, _VOTE = "slot/", "strategy/", "vote/"
 
 
 class BufferedAggregator:
@@ -53,6 +55,7 @@ class BufferedAggregator:
         own = settings.strategy in OWN_STEP if chosen is None else chosen is ServerStep.STRATEGY
         self._direction = self._strategy_step if own else self._adam_step
         self._cohort = Cohort(settings.samples_limit)
+        self._memory = VoteMemory(settings.vote_momentum)
         self._cohorts = 0
 
     @property
@@ -91,6 +94,7 @@ class BufferedAggregator:
         """Forget the cohort; remember what this strategy did then, or begin it anew if it was another one."""
         self._cohort.clear()
         self._cohorts = 0
+        self._memory = VoteMemory(self._settings.vote_momentum)
         self._strategy = self._new_strategy()
         if kept.facts.get("strategy") == self._settings.strategy:
             self.restore(Kept({**kept.facts, "slots": {}}, kept.arrays))
@@ -100,7 +104,14 @@ class BufferedAggregator:
         cohort = self._cohort.kept()
         arrays = {_SLOT + name: array for name, array in cohort.arrays.items()}
         arrays |= {_STRATEGY + path: array for path, array in strategy_arrays(self._strategy).items()}
-        facts = {"strategy": self._settings.strategy, "cohorts": self._cohorts, "slots": dict(cohort.facts)}
+        votes = self._memory.kept()
+        arrays |= {_VOTE + name: array for name, array in votes.arrays.items()}
+        facts = {
+            "strategy": self._settings.strategy,
+            "cohorts": self._cohorts,
+            "slots": dict(cohort.facts),
+            "votes": dict(votes.facts),
+        }
         return Kept(facts, arrays)
 
     def restore(self, kept: Kept) -> None:
@@ -108,12 +119,9 @@ class BufferedAggregator:
         if not kept.facts:
             return
         self._cohorts = kept.facts["cohorts"]
-        slots = {name.removeprefix(_SLOT): array for name, array in kept.arrays.items() if name.startswith(_SLOT)}
-        self._cohort.restore(Kept(kept.facts["slots"], slots))
-        memory = {
-            name.removeprefix(_STRATEGY): array for name, array in kept.arrays.items() if name.startswith(_STRATEGY)
-        }
-        restore_strategy_arrays(self._strategy, memory)
+        self._cohort.restore(Kept(kept.facts["slots"], _part(kept, _SLOT)))
+        self._memory.restore(Kept(kept.facts.get("votes", {}), _part(kept, _VOTE)))
+        restore_strategy_arrays(self._strategy, _part(kept, _STRATEGY))
 
     def _new_strategy(self) -> Any:
         return build_strategy(
@@ -132,7 +140,7 @@ class BufferedAggregator:
 
     def _adam_step(self, state: AdamState) -> bool:
         """The strategy aggregates gradients; our own Adam steps down the result."""
-        replies = [(slot.gradient, slot.samples) for slot in self._cohort.slots]
+        replies = [(gradient, slot.samples) for gradient, slot in self._votes()]
         gradient = aggregate(self._strategy, self._cohorts, np.zeros_like(state.weights), replies, self._spec)
         if gradient is None:
             return False
@@ -142,7 +150,7 @@ class BufferedAggregator:
     def _strategy_step(self, state: AdamState) -> bool:
         """The strategy aggregates the models at which one gradient step would end, and says where the head goes."""
         replies = [
-            (self._model(state.weights, slot.gradient, slot.learning_rate), slot.samples) for slot in self._cohort.slots
+            (self._model(state.weights, gradient, slot.learning_rate), slot.samples) for gradient, slot in self._votes()
         ]
         weights = aggregate(self._strategy, self._cohorts, state.weights, replies, self._spec)
         if weights is None:
@@ -151,7 +159,18 @@ class BufferedAggregator:
         state.pass_by()
         return True
 
+    def _votes(self) -> list[tuple[Weights, Slot]]:
+        """What every cluster of the cohort says, its earlier votes included."""
+        slots = self._cohort.by_cluster
+        said = self._memory.votes({cluster: slot.gradient for cluster, slot in slots.items()})
+        return [(said[cluster], slot) for cluster, slot in slots.items()]
+
     def _model(self, weights: Weights, gradient: Weights, learning_rate: float) -> Weights:
         """One gradient step; what staleness and decay left of Adam's rate is left of this one too."""
         rate = self._settings.client_learning_rate * learning_rate / self._optimizer.learning_rate
         return weights - np.float32(rate) * gradient
+
+
+def _part(kept: Kept, prefix: str) -> dict[str, NDArray[Any]]:
+    """The arrays under a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in kept.arrays.items() if name.startswith(prefix)}

@@ -46,9 +46,9 @@ class Cohort:
         return cluster in self._slots
 
     @property
-    def slots(self) -> list[Slot]:
-        """The parts."""
-        return list(self._slots.values())
+    def by_cluster(self) -> dict[str, Slot]:
+        """The parts, in the order in which their clusters first arrived."""
+        return self._slots
 
     @property
     def updates(self) -> int:

@@ -87,6 +87,10 @@ class AggregationSettings(BaseModel):
     samples_limit: int = Field(8192, ge=1)
     """An update weighs by its samples, of which at most so many count: a cluster cannot give itself a majority by
     claiming a billion. DL2's replay holds 8192."""
+    vote_momentum: float = Field(0.0, ge=0.0, lt=1.0)
+    """`buffered`: a cluster's vote is the running mean of its updates, in which each cohort keeps this share of the
+    past. At 0.9 a vote has a quarter of a single gradient's noise, and a robust strategy sees who votes against the
+    others all the time. Takes one policy's size of memory a cluster."""
     largest_sample_weight: float = Field(2.0, ge=0.0, le=100.0)
     """`async`: the step of an update is as many times as long as it has as many samples as is usual among the active
     clusters, but not more often than this, whatever a cluster claims; 0: all steps are alike."""

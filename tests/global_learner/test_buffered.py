@@ -11,6 +11,7 @@ from learner_makers import SPEC, applied, vector
 from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.cohort import Cohort
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from global_learner.aggregation.vote_memory import VoteMemory
 from global_learner.errors import BadConfig
 from global_learner.optimizer import AdamConstants, AdamState, apply_adam
 from global_learner.update_log import AppliedUpdate, Kind
@@ -133,7 +134,7 @@ def test_a_slot_is_the_weighted_mean_of_its_clusters_updates(parts) -> None:
     for step, (name, seed, samples) in enumerate(parts, start=1):
         cohort.add(applied(step, cluster=name, gradient=vector(seed), samples=samples, learning_rate=seed * 1e-3))
     assert cohort.updates == len(parts)
-    for slot, name in zip(cohort.slots, dict.fromkeys(name for name, _, _ in parts), strict=True):
+    for slot, name in zip(cohort.by_cluster.values(), dict.fromkeys(name for name, _, _ in parts), strict=True):
         own = [(vector(seed), min(samples, 50), seed * 1e-3) for other, seed, samples in parts if other == name]
         total = sum(samples for _, samples, _ in own)
         assert slot.samples == total
@@ -180,3 +181,56 @@ def test_a_wrong_strategy_or_parameter_is_refused_in_one_line(changes, message: 
     with pytest.raises(BadConfig, match=message) as caught:
         make(**changes)
     assert "\n" not in str(caught.value)
+
+
+NOISE = 3.0
+
+
+def noisy_cohorts(momentum: float, factor: float, cohorts: int = 60) -> tuple[float, BufferedAggregator]:
+    """How far along the common direction the head went: honest votes are that direction under three times the noise."""
+    rng = np.random.default_rng(5)
+    common = vector(1)
+    aggregator = make(vote_momentum=momentum)
+    state = AdamState.start(vector(0))
+    for _ in range(cohorts):
+        parts = [(name, (common + NOISE * rng.normal(size=common.size)).astype(np.float32), 10) for name in NAMES[:4]]
+        liar = (factor * (common + NOISE * rng.normal(size=common.size))).astype(np.float32)
+        feed(aggregator, [*parts, ("e", liar, 10)], state)
+    moved = vector(0) - state.weights
+    return float(moved @ np.sign(common)) / (RATE * cohorts * common.size), aggregator
+
+
+@pytest.mark.parametrize("factor", [-1.0, -100.0])
+def test_votes_with_a_memory_keep_the_direction_that_a_liar_hides_in_the_noise(factor: float) -> None:
+    clean, _ = noisy_cohorts(0.9, 1.0)
+    attacked, _ = noisy_cohorts(0.9, factor)
+    without, _ = noisy_cohorts(0.0, factor)
+    assert attacked > 1.5 * without
+    assert attacked > 0.6 * clean
+
+
+def test_a_memory_of_votes_goes_on_from_a_snapshot_bit_for_bit() -> None:
+    _, straight = noisy_cohorts(0.9, -1.0, cohorts=3)
+    again = make(vote_momentum=0.9)
+    again.restore(straight.kept())
+    ends = [feed(aggregator, FIVE, AdamState.start(vector(0))).weights.tobytes() for aggregator in (straight, again)]
+    assert ends[0] == ends[1]
+    fresh = feed(make(vote_momentum=0.9), FIVE, AdamState.start(vector(0)))
+    assert fresh.weights.tobytes() != ends[0]
+    older = straight.kept()
+    del older.facts["votes"]
+    make(vote_momentum=0.9).restore(older)
+
+
+def test_the_first_vote_is_the_gradient_and_a_silent_clusters_votes_fade() -> None:
+    memory = VoteMemory(0.5)
+    first = memory.votes({"a": GRADIENTS[0], "b": GRADIENTS[1]})
+    assert np.array_equal(first["a"], GRADIENTS[0])
+    second = memory.votes({"b": GRADIENTS[2]})
+    assert np.allclose(second["b"], (GRADIENTS[1] / 4 + GRADIENTS[2] / 2) / 0.75, atol=1e-6)
+    for _ in range(20):
+        memory.votes({"b": GRADIENTS[2]})
+    assert set(memory.kept().facts) == {"b"}
+    back = memory.votes({"a": GRADIENTS[3]})
+    assert np.allclose(back["a"], GRADIENTS[3], atol=1e-6)
+    assert VoteMemory(0.0).votes({"a": GRADIENTS[0]}) == {"a": GRADIENTS[0]}
