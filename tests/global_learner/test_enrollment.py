@@ -106,6 +106,29 @@ async def test_a_revoked_cluster_is_refused_at_its_next_call_and_can_be_enrolled
             await here.identities.registrar.revoke("east", "policyctl")
 
 
+async def test_what_a_revoked_cluster_said_counts_no_longer_until_it_is_enrolled_again(tmp_path: Path) -> None:
+    with office(tmp_path) as here:
+        registrar = here.identities.registrar
+        await here.member("north")
+        await here.member("south")
+        assert not registrar.turned_out("north", NOON)
+        await registrar.revoke("north", "policyctl")
+        assert registrar.turned_out("north", NOON)
+        assert not registrar.turned_out("south", NOON)
+        assert not registrar.turned_out("east", NOON), "on loopback nobody has a certificate"
+        await here.member("north")
+        assert not registrar.turned_out("north", NOON)
+
+
+def test_of_certificates_made_elsewhere_a_name_counts_for_what_it_said_after_it_was_revoked(tmp_path: Path) -> None:
+    book = IdentityBook(tmp_path)
+    book.revoke_name("north", "policyctl", NOON)
+    assert book.turned_out("north", NOON - 1)
+    assert not book.turned_out("north", NOON + 1)
+    assert not book.turned_out("south", NOON - 1)
+    book.close()
+
+
 async def test_a_renewed_certificate_stands_beside_the_present_one_and_unreceived_ones_go(tmp_path: Path) -> None:
     with office(tmp_path) as here:
         first = await here.member("north")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
 from policy_net.simulation.speed import default_speeds
-from policy_net.throughput.fleet_priors import MOST_COUNT, FleetPriors, merge_fleet
+from policy_net.throughput.fleet_priors import MOST_COUNT, MOST_REPORTERS, FleetPriors, merge_fleet
 from policy_net.throughput.gaussian_process import prior_of_type
 from policy_net.throughput.type_belief import NOISE
 
@@ -205,3 +205,9 @@ def test_a_cell_on_which_two_contradict_each_other_is_left_out() -> None:
     cells = {(entry.ps, entry.workers) for entry in merge_fleet({"a": sound["a"], "odd": odd}).statistics}
     assert cells == set(CELLS) - {(8, 8)}
     assert worst_error(merge_fleet({**sound, "odd": odd})) < 0.3, "of three the middle one is right"
+
+
+def test_of_very_many_clusters_some_are_heard() -> None:
+    merged = merge_fleet({f"{number:03}": cluster(number, count=4) for number in range(2 * MOST_REPORTERS + 1)})
+    assert merged.clusters == -(-(2 * MOST_REPORTERS + 1) // 3)
+    assert worst_error(merged) < 0.05
