@@ -91,7 +91,7 @@ def test_three_clusters_learn_one_residual_from_the_shipped_policy_on(fleet: Fle
     fleet.start_learner(publish=PUBLISH)
     for name in CLUSTERS:
         agent(fleet, name, acting)
-    first, *_, last = run_until(fleet, steps=24)
+    first, *_, last = run_until(fleet, steps=12)
 
     assert first.weights.tobytes() == read_policy_file(DEFAULT_SET_FILE).weights.tobytes()
     assert last.weights.tobytes() != first.weights.tobytes()
@@ -111,7 +111,7 @@ def test_three_clusters_learn_one_residual_from_the_shipped_policy_on(fleet: Fle
             assert max(line["version"] for line in decisions) > 1, "versions act"
             assert made_again(fleet.folder / name / CURRENT)["different"] == 0
         else:
-            assert max(line["head_step"] for line in decisions) > 4, "the head acts"
+            assert max(line["head_step"] for line in decisions) > 2, "the head acts"
 
 
 @pytest.mark.heavy
