@@ -33,7 +33,7 @@ def test_a_running_agent_takes_the_assigned_version_and_learns_on_after_a_reset(
         (found,) = asked("fleet")["clusters"]
         return dict(found)
 
-    publish = {"publish": {"every_steps": 3}}
+    publish: dict[str, object] = {"publish": {"every_steps": 3}}
     learner = fleet.start_learner(**publish)
     endless = {
         "workloads": [{"source": "dl2:jobs=12,seed=3"}],

@@ -1,6 +1,7 @@
 """`policyctl` as an operator types it, against a real learner: assign, pin, reset, look back."""
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,21 @@ def test_moments_as_people_type_them(text: str, seconds: float) -> None:
 def test_what_is_no_moment_is_said(text: str) -> None:
     with pytest.raises(BadConfig, match="is no moment"):
         moment_of(text, 1e6)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("auto_assign", [True, False])
+def test_that_new_versions_act_at_once_is_said_at_every_start(tmp_path: Path, auto_assign: bool) -> None:
+    learner = LearnerProcess(tmp_path, publish={"auto_assign": auto_assign})
+    try:
+        for _ in range(2):
+            learner.start()
+            with urllib.request.urlopen(f"http://127.0.0.1:{learner.http_port}/metrics", timeout=10) as answer:
+                page = answer.read().decode()
+            assert f"fedl2_learner_auto_assign_enabled_count {float(auto_assign)}" in page
+            assert learner.end() == 0
+    finally:
+        learner.close()
+    lines = [json.loads(line) for line in learner.log.read_text().splitlines()]
+    warnings = [line for line in lines if line["event"] == "auto-assign"]
+    assert [line["level"] for line in warnings] == ["warning", "warning"] if auto_assign else warnings == []

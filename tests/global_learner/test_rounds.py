@@ -113,3 +113,33 @@ def test_a_round_ends_with_the_median_of_the_sound_answers_and_survives_kill_9(t
         learner.close()
     counts = audit(read_receipts(learner.state_dir, SPEC.digest))
     assert {name: count for (name, _), count in counts.items()} == {"north": 2, "south": 2, "east": 1}
+
+
+@pytest.mark.heavy
+def test_a_reset_of_the_head_gives_up_the_round_under_way_and_begins_anew_from_there(tmp_path: Path) -> None:
+    aggregation = {"mode": "rounds", "strategy": "FedMedian", "min_clusters": 3, "round_seconds": 30.0}
+    learner = LearnerProcess(tmp_path, aggregation=aggregation, publish={"every_steps": 3})
+    learner.start()
+    moves = {name: np.float32(0.01) * vector(10 + place) for place, name in enumerate(CLUSTERS)}
+    try:
+        hand = Hand(learner)
+        assert hand.train(moves) == [True] * 3
+        hand.evaluate()
+        hand.head(3)
+        stale = hand.task("north", RoundKind.TRAIN)  # of the round that goes on from step 3
+        with learner.channel() as channel:
+            admin = rpc.AdminStub(channel)
+            done = admin.ResetHead(pb.ResetHeadRequest(version=1), timeout=10)
+        assert (done.from_step, done.head_step, done.changed) == (3, 4, True)
+        assert hand.head(4).tobytes() == policy().weights.tobytes()
+        assert not hand.answer("north", stale, stale.weights), "the round that it belongs to was given up"
+        fresh = hand.task("north", RoundKind.TRAIN)
+        assert fresh.weights.tobytes() == policy().weights.tobytes()
+        assert hand.train(moves) == [True] * 3
+        hand.evaluate()
+        ends = np.stack([policy().weights + move for move in moves.values()])
+        assert np.array_equal(hand.head(7), np.median(ends, axis=0))
+        assert learner.end() == 0
+    finally:
+        learner.close()
+    assert sum(audit(read_receipts(learner.state_dir, SPEC.digest)).values()) == 6
