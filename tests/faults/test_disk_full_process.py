@@ -72,7 +72,7 @@ def test_pushes_are_refused_while_the_disk_is_full_and_none_that_was_acknowledge
         files_may_grow_to(learner, LIMIT_BYTES)
         refusal = cluster.push_until_refused()
         assert refusal.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "no room for the update log" in refusal.details()
+        assert "disk is full" in refusal.details()
         assert "\n" not in refusal.details()
         assert cluster.push() is not None  # and goes on refusing
         fleet = learner.fleet()

@@ -42,6 +42,7 @@ def _somewhere_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         raise DemoFailed("the demo was started")
 
     monkeypatch.setattr(deploy.local.demo, "warm_start", started)
+    monkeypatch.setattr(deploy.local.demo, "shipped_start", started)
     yield
     structlog.reset_defaults()
 
