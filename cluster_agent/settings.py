@@ -11,21 +11,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from cluster_agent.job_timelines import MOST_JOBS
 from policy_net.domain import CapacityMode
 from policy_net.learning.replay import REPLAY_SAMPLES
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
+from policy_net.settings import Section
 from policy_net.simulation.environment import PlacementStrategy
 from policy_net.simulation.job_kinds import JobKindChoice
 
 Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Acting(StrEnum):
@@ -36,7 +33,7 @@ class Acting(StrEnum):
     LOCAL = "local"
 
 
-class EpisodeSettings(_Section):
+class EpisodeSettings(Section):
     """One workload and how it is read."""
 
     source: str
@@ -59,7 +56,7 @@ class EpisodeSettings(_Section):
     """Declared epochs are off by up to this share; DL2 tried 0.2."""
 
 
-class EnvironmentSettings(_Section):
+class EnvironmentSettings(Section):
     """The simulated machines, and when decisions are taken."""
 
     nodes: int | None = Field(None, ge=1, le=100_000)
@@ -98,7 +95,7 @@ class EnvironmentSettings(_Section):
     """Draws the noise and the failures."""
 
 
-class LockstepPace(_Section):
+class LockstepPace(Section):
     """The simulated clock waits for the trainer: as much learning per decision on a slow machine as on a fast one."""
 
     kind: Literal["lockstep"] = "lockstep"
@@ -108,7 +105,7 @@ class LockstepPace(_Section):
     """Longest wait while the trainer gets nothing done, as when the learner is away; then the run goes on without."""
 
 
-class ScaledPace(_Section):
+class ScaledPace(Section):
     """The simulated clock runs so many times faster than the wall clock."""
 
     kind: Literal["scaled"] = "scaled"
@@ -116,13 +113,13 @@ class ScaledPace(_Section):
     """Simulated seconds per second."""
 
 
-class FreePace(_Section):
+class FreePace(Section):
     """The simulated clock waits for nobody."""
 
     kind: Literal["free"] = "free"
 
 
-class SimulatedBackendSettings(_Section):
+class SimulatedBackendSettings(Section):
     """A cluster that exists in this process only."""
 
     kind: Literal["simulated"] = "simulated"
@@ -138,7 +135,7 @@ class SimulatedBackendSettings(_Section):
     """Replay the fallback on the same jobs beside the run, to report its average JCT."""
 
 
-class PolicySettings(_Section):
+class PolicySettings(Section):
     """Which policy decides, and how."""
 
     initial: str | None = None
@@ -155,7 +152,7 @@ class PolicySettings(_Section):
     """Draws samples and exploration; a decision's own seed is derived from this and its number."""
 
 
-class GuardSettings(_Section):
+class GuardSettings(Section):
     """What stands between a policy and the cluster."""
 
     deadline_ms: float = Field(2000.0, gt=0.0, le=3_600_000.0)
@@ -164,7 +161,7 @@ class GuardSettings(_Section):
     """The scheduler that decides in a faulty policy's place: fair, without parameters, the one DL2 starts from."""
 
 
-class LearningSettings(_Section):
+class LearningSettings(Section):
     """How experience becomes gradients."""
 
     enabled: bool = True
@@ -189,7 +186,7 @@ class LearningSettings(_Section):
     """Draws the replayed segments, mini-batches and permutations."""
 
 
-class RetrySettings(_Section):
+class RetrySettings(Section):
     """How the learner is called, and how a call that failed is made again."""
 
     initial_seconds: Seconds = 0.2
@@ -200,7 +197,7 @@ class RetrySettings(_Section):
     """Deadline of one call; weights of half a megabyte take milliseconds, a loaded machine a second."""
 
 
-class TlsSettings(_Section):
+class TlsSettings(Section):
     """Files of a mutually authenticated connection; the certificate's name is the cluster's identity."""
 
     ca_file: Path
@@ -211,7 +208,7 @@ class TlsSettings(_Section):
     """Its private key (PEM)."""
 
 
-class LearnerSettings(_Section):
+class LearnerSettings(Section):
     """Where the learner is."""
 
     address: str = Field(pattern=r"^\S+:\d{1,5}$")
@@ -238,7 +235,7 @@ class LearnerSettings(_Section):
         return self
 
 
-class SharingSettings(_Section):
+class SharingSettings(Section):
     """What this cluster tells its fleet of speeds: job type, kind, tasks, mean log speed, count, and nothing else."""
 
     enabled: bool = True
@@ -253,7 +250,7 @@ class SharingSettings(_Section):
         return self.enabled and (self.job_types is None or job_type in self.job_types)
 
 
-class DecisionLogSettings(_Section):
+class DecisionLogSettings(Section):
     """The record that every decision can be recomputed from."""
 
     enabled: bool = True
@@ -268,7 +265,7 @@ class DecisionLogSettings(_Section):
     each. Decisions of older ones can be made again from the learner's files."""
 
 
-class TelemetrySettings(_Section):
+class TelemetrySettings(Section):
     """What the agent says about itself."""
 
     metrics_port: int | None = Field(None, ge=0, le=65535)
@@ -279,7 +276,7 @@ class TelemetrySettings(_Section):
     """One line a decision is at `info`; a simulation makes thousands."""
 
 
-class AgentSettings(_Section):
+class AgentSettings(Section):
     """Everything about one agent."""
 
     cluster: Name

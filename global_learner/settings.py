@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.beliefs.settings import BeliefSettings
@@ -23,7 +23,7 @@ from policy_net.errors import BadInput
 from policy_net.exchange.set_spec import SET
 from policy_net.exchange.spec import WeightSpec
 from policy_net.set_policy.default import DEFAULT_SET_FILE
-from policy_net.settings import read_settings_file
+from policy_net.settings import Section, read_settings_file
 
 
 def _host_and_port(address: str) -> str:
@@ -61,11 +61,7 @@ SET_AVERAGE_DECAY = 0.99
 """Versions of `set` average a hundred steps unless the settings say otherwise: its gradients are mostly noise."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class IngestSettings(_Section):
+class IngestSettings(Section):
     """What an update must be to be applied; anything else is rejected with a reason, and changes nothing."""
 
     max_gradient_norm: float = Field(1e3, gt=0.0)
@@ -88,7 +84,7 @@ class IngestSettings(_Section):
     needs. An agent has one; twice `max_clusters`, for those that a dead agent left behind."""
 
 
-class QuarantineSettings(_Section):
+class QuarantineSettings(Section):
     """When a cluster's updates are no longer looked at. Rejections alone cost it nothing but its own time."""
 
     rejections: int = Field(8, ge=1, le=10_000)
@@ -108,7 +104,7 @@ class QuarantineSettings(_Section):
         return self
 
 
-class PublishSettings(_Section):
+class PublishSettings(Section):
     """When the head becomes a version."""
 
     every_steps: int = Field(100, ge=1)
@@ -141,7 +137,7 @@ class PublishSettings(_Section):
         return SET_AVERAGE_DECAY if spec.policy == SET else 0.0
 
 
-class DurabilitySettings(_Section):
+class DurabilitySettings(Section):
     """What survives a crash, and at which price."""
 
     snapshot_every_steps: int = Field(50, ge=1)
@@ -155,7 +151,7 @@ class DurabilitySettings(_Section):
     sixteenth; the oldest go first, and only how many they were is kept. 256 MiB name a million updates."""
 
 
-class TlsSettings(_Section):
+class TlsSettings(Section):
     """Files of the server's side of TLS (PEM); with `client_ca_file` the callers must show a certificate too."""
 
     certificate_file: Path
@@ -168,7 +164,7 @@ class TlsSettings(_Section):
     """Certificate names that may ask about the whole fleet (`policyctl`); clusters see only what is their own."""
 
 
-class IdentitySettings(_Section):
+class IdentitySettings(Section):
     """The learner's own certificate authority: clusters are enrolled by it, and everybody shows a certificate."""
 
     names: tuple[str, ...] = ()
@@ -201,7 +197,7 @@ class IdentitySettings(_Section):
         return self
 
 
-class TelemetrySettings(_Section):
+class TelemetrySettings(Section):
     """What the learner says about itself."""
 
     http_listen: Address | None = "127.0.0.1:7071"
@@ -220,7 +216,7 @@ class TelemetrySettings(_Section):
         return is_loopback(self.http_listen)
 
 
-class LearnerSettings(_Section):
+class LearnerSettings(Section):
     """Everything about one learner."""
 
     state_dir: Path

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from policy_net.errors import BadInput
+from policy_net.plain_text import plain_line
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -24,11 +25,37 @@ _LARGEST_BYTES = 1 << 20
 _DEEPEST = 32
 """Sections lie five deep; a file of brackets would go on until Python's stack ends."""
 
+_LARGEST_NUMBER = 2.0**53
+"""Larger whole numbers are not exact in JSON; larger ones of any kind are slips of the pen."""
+
 _brief = reprlib.Repr()
 """A wrong value may be megabytes long; its beginning is enough to find it."""
 _brief.maxstring = _brief.maxother = _brief.maxlong = 80
 _brief.maxdict = _brief.maxlist = _brief.maxtuple = 3
 _brief.maxlevel = 2
+
+
+class Section(BaseModel):
+    """A part of a configuration: fixed once read, with known keys only, and numbers that are numbers of something."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, values: Any) -> Any:
+        """YAML reads `yes` and `on` as true, which would count as 1 where a number is wanted."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            field = cls.model_fields.get(name) if isinstance(name, str) else None
+            if isinstance(value, bool) and field is not None and not _takes_truth(field.annotation):
+                shown = str(value).lower()
+                raise ValueError(f"{name} = {shown}: YAML takes yes and on for true; use a number, or quotes for text")
+            if isinstance(value, (int, float)) and abs(value) > _LARGEST_NUMBER:
+                raise ValueError(f"{name} = {_brief.repr(value)}: no number of anything is beyond 2^53")
+        return values
+
+
+def _takes_truth(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(_takes_truth(part) for part in get_args(annotation))
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -107,7 +134,7 @@ def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise BadInput(f"{path}: {_first_problem(error, model)}") from error
+        raise BadInput(f"{path}: {plain_line(_first_problem(error, model))}") from error
 
 
 def _text(path: Path) -> str:
@@ -142,7 +169,7 @@ def _suggestion(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
     *section, key = (str(part) for part in location)
     settings = list(_paths(model, ()))
     own = [path[-1] for path in settings if list(path[:-1]) == [part for part in section if not part.isdigit()]]
-    near = difflib.get_close_matches(str(key), own, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(key), own, n=1, cutoff=0.7)
     if near:
         return f"; did you mean {near[0]}?"
     elsewhere = sorted({".".join(path) for path in settings if path[-1] == key})

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from policy_net.exchange.set_spec import SET
 from policy_net.exchange.spec import WeightSpec
+from policy_net.settings import Section
 
 SET_TRUST_RADIUS = 0.1
 """A third of what the parameters of the shipped policy measure on average."""
 
 
-class OptimizerSettings(BaseModel):
+class OptimizerSettings(Section):
     """How one gradient moves the head. Source: Kingma & Ba 2015; DL2 §4.3 (learning rate)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     learning_rate: float = Field(1e-4, ge=0.0, le=1.0)
     """Adam's step for an update that is not stale. DL2's 1e-4; 0 leaves the weights bit for bit (a control)."""
@@ -62,10 +61,8 @@ class ServerStep(StrEnum):
     STRATEGY = "strategy"
 
 
-class AggregationSettings(BaseModel):
+class AggregationSettings(Section):
     """How the updates of many clusters become one head."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mode: Mode = Mode.ASYNC
     """`async`: every update at once (A3C). `buffered`: cohorts of `buffer` clusters through a Flower strategy.
@@ -73,7 +70,7 @@ class AggregationSettings(BaseModel):
     strategy: str = "FedMedian"
     """A strategy of `flwr.serverapp.strategy`: FedAvg, FedAvgM, FedAdam, FedAdagrad, FedYogi, FedMedian, FedTrimmedAvg,
     Krum, MultiKrum, Bulyan. The default gives every cluster one vote a parameter. Not used by `async`."""
-    parameters: dict[str, float] = {}
+    parameters: dict[str, float] = Field(default_factory=dict)
     """The strategy's own parameters by Flower's names, such as `beta: 0.2` or `num_malicious_nodes: 1`; Flower's
     defaults unless set."""
     buffer: int = Field(5, ge=1, le=1024)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from policy_net.settings import Section
 
 
-class BeliefSettings(BaseModel):
+class BeliefSettings(Section):
     """What clusters tell of speeds, and how it becomes the priors of `set` versions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     into_versions: bool = True
     """Whether versions of a policy that plans on beliefs carry the fleet's merged priors; else those of v1."""

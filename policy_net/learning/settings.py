@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from policy_net.settings import Section
 
 
 class RewardKind(StrEnum):
@@ -14,10 +16,8 @@ class RewardKind(StrEnum):
     PAPER = "paper"
 
 
-class ActorCriticSettings(BaseModel):
+class ActorCriticSettings(Section):
     """One policy-gradient update. Source: DL2 §4.3 where the paper gives a figure."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     reward: RewardKind = Field(RewardKind.SLOT_UTILITY, description="what is climbed; `paper` is Σ epochs/total")
     discount: float = Field(
@@ -42,10 +42,8 @@ class ActorCriticSettings(BaseModel):
     )
 
 
-class ResidualSettings(BaseModel):
+class ResidualSettings(Section):
     """One policy-gradient update of the `set` policy; see `learning.residual_gradient`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     segments: int = Field(
         1, ge=1, description="newest runs of decision times per update; each decision is learned from so many times"
@@ -69,10 +67,8 @@ class ResidualSettings(BaseModel):
     )
 
 
-class ImitationSettings(BaseModel):
+class ImitationSettings(Section):
     """Supervised warm start. Source: DL2 §4.2 (cross-entropy, Adam 0.005, batch 256)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     learning_rate: float = Field(0.003, gt=0.0, description="Adam, decayed to a twentieth (paper: 0.005)")
     batch_samples: int = Field(256, ge=1, description="micro-states per step (paper: 256)")
