@@ -97,9 +97,13 @@ def _read(path: Path) -> dict[str, float]:
     until: dict[str, float] = {}
     if not path.exists():
         return until
-    whole = path.read_text().split("\n")
+    try:
+        whole = path.read_text(encoding="utf-8").split("\n")
+    except (UnicodeDecodeError, OSError) as error:
+        raise StateUnusable(f"{path}: cannot be read; restore the state directory from a copy") from error
     torn = whole.pop()
     if torn:
+        _log.warning("quarantine-record-torn", file=str(path), line=len(whole) + 1)
         path.write_text("".join(line + "\n" for line in whole))
     for number, line in enumerate(whole, start=1):
         try:

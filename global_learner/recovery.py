@@ -24,11 +24,11 @@ from global_learner.log_cut import cut_log
 from global_learner.optimizer import AdamState, TrustRegion
 from global_learner.publication import Publication, due_publication
 from global_learner.registry.cards import first_details
-from global_learner.registry.registry import FIRST_VERSION, Registry
+from global_learner.registry.registry import FIRST_VERSION, Registry, VersionCard
 from global_learner.settings import LearnerSettings
 from global_learner.snapshot import read_newest_snapshot, snapshot_of, write_snapshot
 from global_learner.state_dir import StateDir
-from global_learner.update_log import AppliedUpdate, Kind, read_log
+from global_learner.update_log import AppliedUpdate, Kind, read_log, segments
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.set_spec import Spec
 
@@ -83,10 +83,11 @@ def _recover(
 ) -> Recovered:
     for partial in state.path.rglob("*.partial"):
         partial.unlink()
+    newest = registry.newest()
+    _check_begins(state, newest)
     orphans = registry.collect_orphans()
     if orphans:
         _log.info("orphans-removed", files=orphans)
-    newest = registry.newest()
     if newest is None:
         newest = registry.publish(initial, 0, unix_seconds, {}, 0.0, assign_all=False, details=first_details(initial))
         _log.info("state-begun", state_dir=str(state.path), digest=newest.digest[:12])
@@ -139,6 +140,21 @@ def note_reset(registry: Registry, applied: AppliedUpdate) -> None:
     """Write a reset of the log down for people, if that was not done yet."""
     update = applied.update
     registry.note_reset(update.sequence, applied.step - 1, applied.step, update.cluster, applied.unix_seconds)
+
+
+def _check_begins(state: StateDir, newest: VersionCard | None) -> None:
+    """See that a registry without versions is a new one: over another's log it would begin to count anew."""
+    snapshots, log = list(state.snapshots.iterdir()), segments(state.log)
+    left = sorted(path.name for path in (*snapshots, *log, *state.receipts.iterdir()))
+    if left and newest is None:
+        raise StateUnusable(
+            f"state_dir {state.path}: its registry holds no version, yet {left[0]} is there: it was emptied or is "
+            "gone; restore the state directory from a copy, or begin in an empty one"
+        )
+    if snapshots and not log:
+        _log.warning(
+            "log-missing", folder=str(state.log), advice="a crash amid a start can leave none; nothing else should"
+        )
 
 
 def _replay(

@@ -13,7 +13,8 @@ from global_learner.durable_files import sync_folder
 from global_learner.errors import StateUnusable
 from policy_net.plain_json import parse_json
 
-_NAME = "aggregation.json"
+AGGREGATION_NAME = "aggregation.json"
+"""There from the first start on."""
 
 
 def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettings] | None:
@@ -22,7 +23,7 @@ def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettin
     Raises:
         StateUnusable: they are damaged.
     """
-    path = state_dir / _NAME
+    path = state_dir / AGGREGATION_NAME
     try:
         content = parse_json(path.read_text())
         return (
@@ -41,7 +42,7 @@ def write_settings(state_dir: Path, aggregation: AggregationSettings, optimizer:
     Raises:
         OSError: they could not be written.
     """
-    path = state_dir / _NAME
+    path = state_dir / AGGREGATION_NAME
     content = {"aggregation": aggregation.model_dump(mode="json"), "optimizer": optimizer.model_dump(mode="json")}
     text = json.dumps(content, indent=2) + "\n"
     if path.exists() and path.read_text() == text:

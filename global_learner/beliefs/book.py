@@ -16,16 +16,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 from sqlalchemy import create_engine, event, func, select
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 
+from global_learner.aggregation.change import AGGREGATION_NAME
 from global_learner.beliefs.settings import BeliefSettings
 from global_learner.beliefs.tables import Base, ReportRow, TypeRow
 from global_learner.errors import StateUnusable
 from global_learner.registry.registry import be_durable
+from global_learner.registry.wholeness import check_whole
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
+
+_log = structlog.get_logger()
 
 _NAME = "beliefs.sqlite"
 _TypeKey = tuple[str, str]
@@ -56,6 +61,8 @@ class BeliefBook:
             StateUnusable: the file is no such book or cannot be opened.
         """
         self._path = state_dir / _NAME
+        if (state_dir / AGGREGATION_NAME).exists() and not (self._path.exists() and self._path.stat().st_size):
+            _log.warning("beliefs-begun-anew", file=str(self._path), advice="agents tell theirs again as they register")
         self._settings = settings
         self._engine = create_engine(f"sqlite:///{self._path}")
         event.listen(self._engine, "connect", be_durable)
@@ -63,6 +70,7 @@ class BeliefBook:
         self.types = 0
         try:
             Base.metadata.create_all(self._engine)
+            check_whole(self._engine, self._path)
             self._reread()
         except DatabaseError as error:
             raise StateUnusable(f"{self._path}: no usable book of beliefs ({error.orig})") from error

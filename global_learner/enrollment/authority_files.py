@@ -51,6 +51,7 @@ def read_authority(certificate_file: Path, key_file: Path, now: float) -> Author
     """
     try:
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+        public = _public_bytes(certificate.public_key())
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
     except OSError as error:
         raise BadConfig(f"certificate authority: {error.filename} cannot be read ({error.strerror})") from error
@@ -63,7 +64,7 @@ def read_authority(certificate_file: Path, key_file: Path, now: float) -> Author
         raise BadConfig(f"certificate authority: {certificate_file} has expired; every cluster needs a new one's")
     if not constraints.ca:
         raise BadConfig(f"certificate authority: {certificate_file} may sign nothing (it is no CA certificate)")
-    if _public_bytes(key.public_key()) != _public_bytes(certificate.public_key()):
+    if _public_bytes(key.public_key()) != public:
         raise BadConfig(f"certificate authority: {key_file} is not the key of {certificate_file}")
     return Authority(certificate, key)
 

@@ -30,6 +30,7 @@ from global_learner.enrollment.standing import standings
 from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow
 from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
 from global_learner.registry.registry import be_durable
+from global_learner.registry.wholeness import check_whole
 from policy_net.exchange.enrollment_file import token_digest
 
 _AUDIT = AuditLog(AuditRow)
@@ -55,9 +56,12 @@ class IdentityBook:
         try:
             path.touch(0o600)
             Base.metadata.create_all(self._engine)
+            check_whole(self._engine, path)
             self._reread()
-        except (DatabaseError, OSError) as error:
-            raise StateUnusable(f"{path}: no usable book of identities ({error})") from error
+        except DatabaseError as error:
+            raise StateUnusable(f"{path}: no usable book of identities ({error.orig})") from error
+        except OSError as error:
+            raise StateUnusable(f"{path}: no usable book of identities ({error.strerror})") from error
 
     def close(self) -> None:
         """Close the file."""

@@ -88,6 +88,11 @@ def open_identities(
         if settings.identity is not None:
             authority = authority or _own_authority(folder, clock())
             credentials, enroll_credentials = _credentials(authority, _names(settings), clock())
+            if not book.known and (folder / ADMINISTRATOR_FILE).exists():
+                raise StateUnusable(
+                    f"{folder}: holds an administrator's file, and a book of identities without any: it was emptied or "
+                    "is gone, and with it who may call; restore it from a copy, or enroll all anew in an empty folder"
+                )
             try:
                 ensure_administrator(folder / ADMINISTRATOR_FILE, authority, book, clock())
             except OSError as error:

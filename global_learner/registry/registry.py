@@ -23,6 +23,7 @@ from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDet
 from global_learner.registry.policy_store import PolicyStore
 from global_learner.registry.retention import Retention, superfluous
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
+from global_learner.registry.wholeness import check_whole
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.set_spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
@@ -56,6 +57,7 @@ class Registry:
         event.listen(self._engine, "connect", be_durable)
         try:
             create_tables(self._engine)
+            check_whole(self._engine, self._path)
         except DatabaseError as error:
             raise StateUnusable(f"{self._path}: no usable registry ({error.orig})") from error
 
