@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from policy_net.settings import Section
 
 
-class ScoreSettings(BaseModel):
+class ScoreSettings(Section):
     """Scores of versions on fixed replays, by a process of its own that runs after everything else."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     enabled: bool = True
     """Every published version is replayed on the fixed replays, beside drf, optimus and oracle: a few CPU seconds each,

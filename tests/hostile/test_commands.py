@@ -41,8 +41,7 @@ def _somewhere_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     def started(*_: object) -> None:
         raise DemoFailed("the demo was started")
 
-    monkeypatch.setattr(deploy.local.demo, "warm_start", started)
-    monkeypatch.setattr(deploy.local.demo, "shipped_start", started)
+    monkeypatch.setattr(deploy.local.demo, "Processes", started)
     yield
     structlog.reset_defaults()
 
