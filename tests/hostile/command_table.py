@@ -76,7 +76,6 @@ SOUND: dict[str, Line] = {
     "policyctl version pin": asked("v1"),
     "policyctl version unpin": asked("v1"),
     "policyctl version show": asked("v1"),
-    "policyctl version diff": asked("v1", "v1"),
     "policyctl cluster enroll": asked("west"),
     "policyctl cluster list": asked(),
     "policyctl cluster revoke": asked("north"),
