@@ -1,156 +1,174 @@
 """`python -m benchmarks.robustness`: five clusters, one of which sends bad gradients, under several aggregations.
 
-For every aggregation the fleet is trained clean and under every attack, from the same start and the same seeds; what is
-reported is the average JCT on held-out workloads over the clean run's and over the start's. Below 1.05 over the clean
-run is what an aggregation that calls itself robust has to reach.
+For every aggregation the fleet is trained clean and under every attack, from the same start and the same seeds, on what
+a scheduler decides (`--learning teacher`) or on rewards. What is reported is the average JCT on held-out workloads over
+the clean run's, and over the teacher's. Below 1.05 over the clean run is what an aggregation that calls itself robust
+has to reach.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.learning.score import average_jcts, mean_log_ratio
-from benchmarks.learning.worlds import ARRIVAL_SCALE, JOBS_PER_BATCH, NODES, PUSHING, TRAIN_SEED, held_out, source
 from benchmarks.robustness.attacks import ATTACKS
-from benchmarks.robustness.fleet import MIXES, run_fleet
-from global_learner.aggregation.settings import AggregationSettings
-from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
+from benchmarks.robustness.fleet import Learning, run_fleet
+from benchmarks.robustness.score import Figures, learned_jcts, mean_ratio, named_jcts
+from benchmarks.robustness.teaching import TEACHER, beginning
+from benchmarks.robustness.treatments import NAMES, treatments
+from benchmarks.robustness.worlds import BAD, MIXES, SPEC, held_out
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.spec import Weights
+from policy_net.learned import ActingMode
 
-AGGREGATIONS: dict[str, dict[str, Any]] = {
-    "async": {"mode": "async"},
-    "median": {"mode": "buffered", "strategy": "FedMedian", "buffer": 5},
-    "trimmed-mean": {
-        "mode": "buffered",
-        "strategy": "FedTrimmedAvg",
-        "parameters": {"beta": 0.2},
-        "buffer": 5,
-    },
-    "krum": {"mode": "buffered", "strategy": "Krum", "parameters": {"num_malicious_nodes": 1}, "buffer": 5},
-    "mean": {"mode": "buffered", "strategy": "FedAvg", "buffer": 5},
-}
-ROUNDS = 500
-WARM_START_SECONDS = 600.0
+ROUNDS = 1000
+CLEAN = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One training run."""
+
+    start: Weights
+    learning: Learning
+    treatment: str
+    attack: str
+    seed: int
+    rounds: int
+    workloads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What one run came to."""
+
+    sampled: Figures
+    greedy: Figures
+    updates: int
+    rejected_of_bad: int
+    rejected_of_honest: int
+    cpu_seconds: float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.robustness", description=__doc__)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--learning", choices=[*Learning], default=Learning.TEACHER, help="what clusters learn from")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="updates of every cluster in every run")
     parser.add_argument("--seeds", type=int, default=1, help="training seeds")
-    parser.add_argument("--workloads", type=int, default=3, help="held-out workloads of each of three mixes")
-    parser.add_argument("--aggregation", action="append", choices=AGGREGATIONS, help="repeatable; async and median")
-    parser.add_argument("--attack", action="append", choices=[name for name in ATTACKS if name != "none"])
-    parser.add_argument("--start", type=Path, help="policy file to start from; trained by imitating drf unless given")
+    parser.add_argument("--workloads", type=int, default=3, help="held-out workloads of each of five mixes")
+    parser.add_argument("--aggregation", action="append", choices=NAMES, help="repeatable; all unless given")
+    parser.add_argument("--attack", action="append", choices=[name for name in ATTACKS if name != CLEAN])
+    parser.add_argument("--processes", type=int, default=2, help="runs at once")
     options = parser.parse_args(arguments)
-    if min(options.rounds, options.seeds, options.workloads) < 1:
-        parser.error("--rounds, --seeds and --workloads take 1 or more")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedl2-robustness-")))
-        start = read_policy_file(options.start or _warm_start(folder))
-        result = measure(
-            folder,
-            start,
-            options.aggregation or ["async", "median"],
-            ["none", *(options.attack or ["flipped", "hundredfold"])],
-            options.rounds,
-            options.seeds,
-            options.workloads,
-        )
-    if options.output == "json":
-        print(json.dumps(result))
-    else:
-        for run in result["runs"]:
-            print(f"{run['aggregation']:14}{run['attack']:22}{run['over_clean']:8.3f}{run['over_start']:8.3f}")
+    if min(options.rounds, options.seeds, options.workloads, options.processes) < 1:
+        parser.error("--rounds, --seeds, --workloads and --processes take 1 or more")
+    result = measure(
+        Learning(options.learning),
+        options.aggregation or NAMES,
+        [CLEAN, *(options.attack or [name for name in ATTACKS if name != CLEAN])],
+        options.rounds,
+        options.seeds,
+        options.workloads,
+        options.processes,
+    )
+    print(json.dumps(result) if options.output == "json" else _table(result))
     return 0
 
 
 def measure(
-    folder: Path,
-    start: PolicyFile,
-    aggregations: Sequence[str],
+    learning: Learning,
+    names: Sequence[str],
     attacks: Sequence[str],
     rounds: int,
     seeds: int,
     workloads: int,
+    processes: int,
 ) -> dict[str, Any]:
-    """Train every combination, judge all together; `attacks` begins with `none`."""
+    """Train every combination, judge all; `attacks` begins with `none`."""
     began = time.monotonic()
-    first = folder / "start.safetensors"
-    write_policy_file(first, start)
-    keys = [(mode, attack, seed) for mode in aggregations for attack in attacks for seed in range(seeds)]
-    files, taken = [], {}
+    start = beginning()
+    judged = list(held_out(workloads))
+    teacher = named_jcts(TEACHER, judged)
+    keys = [(name, attack, seed) for name in names for attack in attacks for seed in range(seeds)]
+    ended: dict[tuple[str, str, int], Ended] = {}
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        for mode, attack, seed in keys:
-            task = progress.add_task(f"{mode} {attack} {seed}", total=rounds)
-            settings = AggregationSettings.model_validate(AGGREGATIONS[mode])
-            result = run_fleet(
-                start,
-                settings,
-                ATTACKS[attack],
-                seed,
-                rounds,
-                lambda done, task=task: progress.update(task, completed=done),  # type: ignore[misc]  # a default binds
-            )
-            taken[mode, attack, seed] = result
-            path = folder / f"{mode}-{attack}-{seed}.safetensors"
-            write_policy_file(path, PolicyFile(start.spec, result.weights))
-            files.append(path)
-    before, *after = average_jcts([first, *files], list(held_out(PUSHING, workloads)))
-    jcts = dict(zip(keys, after, strict=True))
-
-    def ratio(mode: str, attack: str, against: str | None) -> float:
-        logs = []
-        for seed in range(seeds):
-            base = before if against is None else jcts[mode, against, seed]
-            logs.append(float(mean_log_ratio(jcts[mode, attack, seed], base).mean()))
-        return round(math.exp(sum(logs) / len(logs)), 4)
-
-    runs = [
-        {
-            "aggregation": mode,
-            "attack": attack,
-            "over_clean": ratio(mode, attack, "none"),
-            "over_start": ratio(mode, attack, None),
-            "updates": sum(taken[mode, attack, seed].updates for seed in range(seeds)),
-            "rejected": sum(taken[mode, attack, seed].rejected for seed in range(seeds)),
+    with Progress(console=console, disable=not console.is_terminal) as progress, ProcessPoolExecutor(processes) as pool:
+        bar = progress.add_task("runs", total=len(keys))
+        futures = {
+            pool.submit(train_and_judge, Task(start.weights, learning, name, attack, seed, rounds, workloads)): key
+            for key in keys
+            for name, attack, seed in [key]
         }
-        for mode in aggregations
-        for attack in attacks
-    ]
+        for future in as_completed(futures):
+            ended[futures[future]] = future.result()
+            progress.advance(bar)
+
+    def line(name: str, attack: str) -> dict[str, Any]:
+        runs = [ended[name, attack, seed] for seed in range(seeds)]
+        clean = [ended[name, CLEAN, seed] for seed in range(seeds)]
+        return {
+            "aggregation": name,
+            "attack": attack,
+            "over_clean": round(mean_ratio([(a.sampled, b.sampled) for a, b in zip(runs, clean, strict=True)]), 4),
+            "over_teacher": round(mean_ratio([(run.sampled, teacher) for run in runs]), 4),
+            "greedy_over_clean": round(mean_ratio([(a.greedy, b.greedy) for a, b in zip(runs, clean, strict=True)]), 4),
+            "greedy_over_teacher": round(mean_ratio([(run.greedy, teacher) for run in runs]), 4),
+            "updates": sum(run.updates for run in runs),
+            "rejected_of_bad": sum(run.rejected_of_bad for run in runs),
+            "rejected_of_honest": sum(run.rejected_of_honest for run in runs),
+        }
+
     return {
+        "learning": learning.value,
         "clusters": len(MIXES),
         "rounds": rounds,
         "seeds": seeds,
-        "held_out_workloads": len(PUSHING) * workloads,
-        "runs": runs,
+        "held_out_workloads": len(judged),
+        "start_over_teacher": round(mean_ratio([(learned_jcts(start, judged, ActingMode.SAMPLE), teacher)]), 4),
+        "greedy_start_over_teacher": round(mean_ratio([(learned_jcts(start, judged, ActingMode.GREEDY), teacher)]), 4),
+        "runs": [line(name, attack) for name in names for attack in attacks],
+        "cpu_seconds": round(sum(run.cpu_seconds for run in ended.values()), 1),
         "wall_seconds": round(time.monotonic() - began, 1),
     }
 
 
-def _warm_start(folder: Path) -> Path:
-    """Train a start with the command that a user would type."""
-    out = folder / "v1.safetensors"
-    workloads = [part for mix in MIXES.values() for part in ("--workload", source(mix, TRAIN_SEED))]
-    world = ["--nodes", str(NODES), "--arrival-scale", str(ARRIVAL_SCALE), "--jobs-per-batch", str(JOBS_PER_BATCH)]
-    wanted = ["train", *workloads, *world, "--imitate", "drf", "--out", str(out)]
-    command = [sys.executable, "-m", "policy_net.cli", *wanted]
-    subprocess.run(command, check=True, timeout=WARM_START_SECONDS, stdout=subprocess.DEVNULL)
-    return out
+def train_and_judge(task: Task) -> Ended:
+    """One run, in a process of its own."""
+    began = time.process_time()
+    treatment = treatments(task.learning, task.rounds)[task.treatment]
+    start = PolicyFile(SPEC, task.start)
+    result = run_fleet(start, task.learning, treatment, ATTACKS[task.attack], task.seed, task.rounds)
+    final = PolicyFile(SPEC, result.weights)
+    judged = list(held_out(task.workloads))
+    return Ended(
+        learned_jcts(final, judged, ActingMode.SAMPLE),
+        learned_jcts(final, judged, ActingMode.GREEDY),
+        result.updates,
+        result.rejected[BAD],
+        sum(count for name, count in result.rejected.items() if name != BAD),
+        time.process_time() - began,
+    )
+
+
+def _table(result: dict[str, Any]) -> str:
+    columns = ("over_clean", "over_teacher", "greedy_over_clean", "greedy_over_teacher", "rejected_of_bad")
+    lines = [f"{'aggregation':16}{'attack':22}" + "".join(f"{name:>21}" for name in columns)]
+    lines += [
+        f"{run['aggregation']:16}{run['attack']:22}" + "".join(f"{run[name]:>21}" for name in columns)
+        for run in result["runs"]
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

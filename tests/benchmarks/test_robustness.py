@@ -1,19 +1,30 @@
-"""The robustness benchmark's parts: attacks, repeatability, and the record it makes."""
+"""The robustness benchmark's parts: attacks, treatments, repeatability, and the record it makes."""
 
 import numpy as np
 import pytest
 
-from benchmarks.robustness.__main__ import AGGREGATIONS, measure
+from benchmarks.robustness import __main__ as command
+from benchmarks.robustness import teaching
 from benchmarks.robustness.attacks import ATTACKS
-from benchmarks.robustness.fleet import run_fleet
+from benchmarks.robustness.fleet import Learning, run_fleet
+from benchmarks.robustness.treatments import NAMES, treatments
+from benchmarks.robustness.worlds import SPEC, held_out
 from global_learner.aggregation.choice import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.spec import PolicySpec
 from policy_net.network import initial_weights
+from policy_net.simulation.source_options import WorkloadOptions
+from policy_net.simulation.sources import load_workload
+from policy_net.simulation.speed import default_speeds
 
-SPEC = PolicySpec(jobs_per_batch=24, type_columns=1, hidden=(8,))
 START = PolicyFile(SPEC, initial_weights(SPEC, seed=1))
+
+
+@pytest.fixture(autouse=True)
+def _little_to_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teaching, "WORKLOADS", 1)
+    monkeypatch.setattr(teaching, "MICRO_STATES", 300)
+    monkeypatch.setattr(teaching, "START_STEPS", 2)
 
 
 def test_attacks_are_what_they_are_called() -> None:
@@ -27,27 +38,48 @@ def test_attacks_are_what_they_are_called() -> None:
     }
 
 
-@pytest.mark.parametrize("name", AGGREGATIONS)
-def test_every_aggregation_can_be_built(name: str) -> None:
-    settings = AggregationSettings.model_validate(AGGREGATIONS[name])
-    assert build_aggregator(settings, OptimizerSettings(), SPEC).waiting == 0
+@pytest.mark.parametrize("learning", Learning)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_treatment_can_be_built(learning: Learning, name: str) -> None:
+    treatment = treatments(learning, 10)[name]
+    aggregation = AggregationSettings.model_validate(dict(treatment.aggregation))
+    optimizer = OptimizerSettings.model_validate(dict(treatment.optimizer))
+    assert build_aggregator(aggregation, optimizer, SPEC).waiting == 0
 
 
-def test_a_run_is_repeatable_and_an_attack_changes_it() -> None:
-    settings = AggregationSettings.model_validate(AGGREGATIONS["median"])
+@pytest.mark.parametrize("learning", Learning)
+def test_a_run_is_repeatable_and_an_attack_changes_it(learning: Learning) -> None:
+    treatment = treatments(learning, 10)["median"]
     clean, again, attacked = (
-        run_fleet(START, settings, ATTACKS[attack], 0, 4) for attack in ("none", "none", "hundredfold")
+        run_fleet(START, learning, treatment, ATTACKS[attack], 0, 4) for attack in ("none", "none", "hundredfold")
     )
     assert clean.weights.tobytes() == again.weights.tobytes() != attacked.weights.tobytes()
     assert clean.updates == attacked.updates > 0
 
 
-@pytest.mark.heavy
-def test_the_record_compares_every_attack_with_the_clean_run(tmp_path) -> None:
-    record = measure(tmp_path, START, ["median"], ["none", "flipped"], 2, 1, 1)
-    assert [(run["aggregation"], run["attack"]) for run in record["runs"]] == [
-        ("median", "none"),
-        ("median", "flipped"),
-    ]
-    assert record["runs"][0]["over_clean"] == 1.0
-    assert record["clusters"] == 5
+def test_a_norm_limit_keeps_hundredfold_gradients_out_and_no_other() -> None:
+    treatment = treatments(Learning.TEACHER, 10)["async-norm"]
+    run = run_fleet(START, Learning.TEACHER, treatment, ATTACKS["hundredfold"], 0, 4)
+    assert dict(run.rejected) == {"east": 4}
+    assert run.updates == 16
+    assert not run_fleet(START, Learning.TEACHER, treatment, ATTACKS["flipped"], 0, 2).rejected
+
+
+def test_the_record_compares_every_attack_with_the_clean_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = load_workload("dl2:jobs=3,seed=1", WorkloadOptions(speeds=default_speeds()))
+    monkeypatch.setattr(command, "held_out", lambda each: [small] * each)  # a policy that learned nothing takes long
+    record = command.measure(Learning.TEACHER, ["median"], ["none", "flipped"], 2, 1, 1, 1)
+    assert [run["attack"] for run in record["runs"]] == ["none", "flipped"]
+    assert record["runs"][0]["over_clean"] == record["runs"][0]["greedy_over_clean"] == 1.0
+    assert record["runs"][1]["over_teacher"] > 0.0
+    assert (record["clusters"], record["held_out_workloads"]) == (5, 1)
+
+
+def test_nobody_trains_on_what_is_judged() -> None:
+    assert len({workload.name for workload in held_out(2)}) == 10
+
+
+def test_runs_of_no_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        command.main(["--rounds", "0"])
+    assert stop.value.code == 2
