@@ -11,7 +11,7 @@ from global_learner.policyctl.views import Facts, moment
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.plain_json import parse_json
 
-_MEGABYTE = 1e6
+_KILOBYTE, _MEGABYTE = 1e3, 1e6
 
 
 def version_facts(card: fleet_pb2.VersionCard) -> Facts:
@@ -52,7 +52,7 @@ def score_facts(score: fleet_pb2.ReplayScore) -> Facts:
         "reason": score.reason,
         "replay_set": score.replay_set,
         "replay_set_digest": score.replay_set_digest,
-        "over": {name: round(ratio, 4) for name, ratio in sorted(score.over.items())},
+        "over": {name: round(ratio, 6) for name, ratio in sorted(score.over.items())},
         "replays": [
             {
                 "replay": entry.replay,
@@ -74,7 +74,7 @@ def shown_version_facts(reply: fleet_pb2.ShowVersionReply) -> Facts:
 def versions_table(versions: list[Facts]) -> Table:
     """All versions, oldest first; what their files take in the title."""
     kept = [card for card in versions if card["kept"]]
-    files = sum(card["size_bytes"] + card["head_size_bytes"] for card in kept) / _MEGABYTE
+    files = sum(card["size_bytes"] + card["head_size_bytes"] for card in kept)
     table = Table(
         "",
         "parent",
@@ -84,7 +84,7 @@ def versions_table(versions: list[Facts]) -> Table:
         "over drf",
         "from",
         *(Column(name, no_wrap=True) for name in ("UTC", "files", "digest")),
-        title=f"{len(kept)} of {len(versions)} versions kept, {files:.1f} MB",
+        title=f"{len(kept)} of {len(versions)} versions kept, {_size(files)}",
     )
     for card in versions:
         table.add_row(
@@ -96,10 +96,16 @@ def versions_table(versions: list[Facts]) -> Table:
             _over_drf(card["score"]),
             ", ".join(f"{name} {count}" for name, count in card["contributions"].items()) or card["origin"],
             moment(card["created_unix_seconds"]),
-            f"{(card['size_bytes'] + card['head_size_bytes']) / _MEGABYTE:.1f} MB" if card["kept"] else "gone",
+            _size(card["size_bytes"] + card["head_size_bytes"]) if card["kept"] else "gone",
             card["digest"][:12],
         )
     return table
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes < _MEGABYTE:
+        return f"{size_bytes / _KILOBYTE:.0f} kB"
+    return f"{size_bytes / _MEGABYTE:.1f} MB"
 
 
 def _over_drf(score: Facts) -> str:
