@@ -5,13 +5,16 @@ Retrying is the caller's: only it knows whether a call still matters.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from cluster_agent.answers import HeadCheck
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.job_timelines import JobTimeline
 from cluster_agent.learner import (
@@ -31,13 +34,18 @@ from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.policy_file import spec_from_json
 from policy_net.exchange.set_spec import Spec
-from policy_net.exchange.spec import WeightSpec, weights_from_bytes, weights_to_bytes
+from policy_net.exchange.spec import WeightSpec, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.statistics_wire import type_messages
 from policy_net.exchange.wire import reply_request, task_of_round
+from policy_net.plain_text import plain_line
 
 _MOST_TYPES, _LONGEST_TYPE = 4096, 253
 """What a learner takes of job types, and of characters in one's name."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LONGEST_REASON = 64
+"""Rejections have a word; whatever else a learner sends is not worth more of a log."""
 
 _FINAL = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -85,6 +93,7 @@ class LearnerClient:
         self._cluster = cluster
         self._seconds = settings.retry.call_seconds
         self._observe = observe
+        self._heads = HeadCheck()
         self._wire = Wire(settings, cluster, folder, self._call, clock)
 
     @property
@@ -102,9 +111,10 @@ class LearnerClient:
         taken = [name for name in job_types if 0 < len(name) <= _LONGEST_TYPE and name.isprintable()][:_MOST_TYPES]
         request = fleet_pb2.RegisterRequest(cluster=self._cluster, spec_digest=spec_digest, job_types=taken)
         reply = self._call("Register", self._wire.fleet().Register, request)
-        spec: Spec = _understood("Register", spec_from_json, reply.spec_json)
-        if spec.digest != reply.spec_digest:
-            raise LearnerRefused(f"Register: the learner's spec has digest {spec.digest}, it says {reply.spec_digest}")
+        with self._understood("Register"):
+            spec: Spec = spec_from_json(reply.spec_json)
+            if spec.digest != reply.spec_digest:
+                raise LearnerRefused(f"the learner's spec has digest {spec.digest}, it says {reply.spec_digest}")
         return Registration(
             reply.incarnation, spec, reply.head_step, reply.assigned_version, reply.learning, reply.rounds
         )
@@ -117,13 +127,15 @@ class LearnerClient:
             have_step=have_step or 0,
             have=have_step is not None,
         )
+        seen = self._heads.newest(registration.incarnation)
         reply = self._call("PullHead", self._wire.fleet().PullHead, request)
         if reply.unchanged:
             return None
         spec = registration.spec
-        if reply.spec_digest != spec.digest:
-            raise LearnerRefused(f"PullHead: the head is of spec {reply.spec_digest[:12]}, not {spec.digest[:12]}")
-        return Head(reply.step, _understood("PullHead", weights_from_bytes, reply.weights, spec))
+        with self._understood("PullHead"):
+            if reply.spec_digest != spec.digest:
+                raise LearnerRefused(f"the head is of spec {reply.spec_digest[:12]}, not {spec.digest[:12]}")
+            return self._heads.checked(registration.incarnation, seen, reply.step, reply.weights, spec)
 
     def push(self, update: GradientUpdate, spec: WeightSpec) -> PushAnswer:
         """See `Learner.push`; asks for the head, since the next gradient will be computed at it."""
@@ -139,16 +151,18 @@ class LearnerClient:
             statistics=dict(update.statistics),
             want_weights=True,
         )
+        seen = self._heads.newest(update.incarnation)
         reply = self._call("Push", self._wire.fleet().Push, request)
-        outcome = _OUTCOMES.get(reply.outcome)
-        if outcome is None:
-            raise LearnerRefused(
-                f"Push: the learner answered with outcome {reply.outcome}, which this agent does not know"
-            )
-        head = None
-        if reply.weights:
-            head = Head(reply.head_step, _understood("Push", weights_from_bytes, reply.weights, spec))
-        return PushAnswer(outcome, reply.reason, reply.head_step, reply.staleness, head)
+        with self._understood("Push"):
+            outcome = _OUTCOMES.get(reply.outcome)
+            if outcome is None:
+                raise LearnerRefused(
+                    f"the learner answered with outcome {reply.outcome}, which this agent does not know"
+                )
+            head = None
+            if reply.weights:
+                head = self._heads.checked(update.incarnation, seen, reply.head_step, reply.weights, spec)
+        return PushAnswer(outcome, reply.reason[:_LONGEST_REASON], reply.head_step, reply.staleness, head)
 
     def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
         """See `Learner.heartbeat`."""
@@ -179,8 +193,8 @@ class LearnerClient:
         reply = self._call("Poll", self._wire.fleet().Poll, request)
         if not reply.HasField("task"):
             return None
-        task: RoundTask = _understood("Poll", task_of_round, reply.task)
-        return task
+        with self._understood("Poll"):
+            return task_of_round(reply.task)
 
     def reply(self, registration: Registration, answer: RoundAnswer) -> bool:
         """See `Learner.reply`."""
@@ -204,6 +218,11 @@ class LearnerClient:
         """See `Learner.fetch_policy`."""
         request = fleet_pb2.FetchPolicyRequest(cluster=self._cluster, version=version)
         reply = self._call("FetchPolicy", self._wire.fleet().FetchPolicy, request)
+        with self._understood("FetchPolicy"):
+            if reply.version != version:
+                raise LearnerRefused(f"the learner sent v{reply.version} where v{version} was asked for")
+            if not _DIGEST.fullmatch(reply.digest):
+                raise LearnerRefused(f"v{version} comes with no digest (SHA-256, hex)")
         return FetchedPolicy(reply.version, reply.policy_file, reply.digest)
 
     def _call(self, name: str, method: Callable[..., Any], request: object) -> Any:
@@ -213,12 +232,22 @@ class LearnerClient:
             code = error.code()
             self._observe(name, code.name.lower())
             kind = LearnerRefused if code in _FINAL else LearnerUnreachable
-            raise kind(f"{name}: {code.name}: {error.details()}{self._wire.advice}") from error
+            said = plain_line(error.details() or "")
+            raise kind(f"{name}: {code.name}: {said}{self._wire.advice}") from error
         except ValueError as error:  # gRPC's answer to a call on a closed channel
             self._observe(name, "closed")
             raise LearnerUnreachable(f"{name}: the connection is closed") from error
         self._observe(name, "ok")
         return reply
+
+    @contextlib.contextmanager
+    def _understood(self, name: str) -> Iterator[None]:
+        """Whatever is wrong with an answer in here is a refusal, and counted as one."""
+        try:
+            yield
+        except (PolicyNetError, LearnerRefused) as error:
+            self._observe(name, "unusable")
+            raise LearnerRefused(f"{name}: the learner's answer cannot be used: {plain_line(str(error))}") from error
 
 
 def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:
@@ -232,10 +261,3 @@ def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:
         seconds=timeline.seconds,
         completed=timeline.completed,
     )
-
-
-def _understood(method: str, parse: Callable[..., Any], *arguments: object) -> Any:
-    try:
-        return parse(*arguments)
-    except PolicyNetError as error:
-        raise LearnerRefused(f"{method}: the learner's answer cannot be used: {error}") from error

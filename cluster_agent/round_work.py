@@ -8,6 +8,7 @@ mean probability ratio); nothing moves. A cluster without enough experience says
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -44,6 +45,8 @@ class RoundWork:
         """The answer; one with an error where there is none."""
         if task.spec_digest != spec.digest or task.weights.shape != (spec.parameter_count,):
             return RoundAnswer(task.task, _NOTHING, 0, error=f"the task is not of spec {spec.digest[:12]}")
+        if not (np.isfinite(task.weights).all() and all(map(math.isfinite, task.numbers.values()))):
+            return RoundAnswer(task.task, _NOTHING, 0, error="the task holds NaN or infinity")
         try:
             return self._train(task, spec) if task.kind is RoundKind.TRAIN else self._evaluate(task, spec)
         except NotEnoughSamples as error:

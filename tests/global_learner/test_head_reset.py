@@ -1,6 +1,7 @@
 """`head reset`: the head goes on from a version, moments included, and what belongs to the old head is refused."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import grpc
@@ -219,7 +220,8 @@ def test_a_recovery_replays_a_reset_and_enters_it_into_the_audit_log_once(tmp_pa
         expected.apply(record)
         log += b"".join(bytes(part) for part in encode(record))
         target = kept(expected) if step == 2 else target
-    with StateDir(config.state_dir) as state:
+    with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path)) as registry:
+        recover(state, registry, config, policy(), 0.0)
         (state.log / segment_name(1)).write_bytes(segment_header(SPEC.digest, 1) + log)
     for _ in range(2):
         with StateDir(config.state_dir) as state:
