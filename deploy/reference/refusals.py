@@ -30,8 +30,9 @@ learner's log. A good caller beside a bad one notices nothing.
   Commands end with exit code 2 on bad usage or input, 1 when something failed, 3 when the learner does not answer.
 
 - **Agents** go on with the policy that they have. An answer that cannot be used (weights that are not finite, a head
-  that goes back, another version than was asked for) counts as `unusable` in `fedl2_agent_learner_calls_total`, a version
-  that cannot act in `fedl2_agent_rejected_versions_total`; a learner that hangs is left at `learner.retry.call_seconds`.
+  that goes back, another version than was asked for) counts as `unusable` in `fedl2_agent_learner_calls_total`, a
+  version that cannot act in `fedl2_agent_rejected_versions_total`; a learner that hangs is left at
+  `learner.retry.call_seconds`.
 - **State directories** are checked when a program starts: what is damaged is named and refused (exit code 2), or mended
   where that loses nothing that was acknowledged, with a warning. A program never begins anew over what is left of an
   earlier life. A changed byte in a value of the registry that no index covers is not noticed.
