@@ -65,6 +65,7 @@ class _Section:
                 self._log_ratios(name, "avg_jct_without_longest_seconds").values()
             ),
             "p99_jct_over_fifo": comparison_json(self._log_ratios(name, "p99_jct_seconds").values()),
+            "max_jct_over_fifo": comparison_json(self._log_ratios(name, "max_jct_seconds").values()),
             "over_best_heuristic": comparison_json(_differences(own, single)),
             "over_best_published_in_hindsight": comparison_json(_differences(own, self._best_in_hindsight(PUBLISHED))),
             "over_best_heuristic_in_hindsight": comparison_json(_differences(own, self._best_in_hindsight(HEURISTICS))),

@@ -42,16 +42,18 @@ def _section(results: Results, policies: Sequence[str]) -> Json:
 
 
 def _row(results: Results, policy: str) -> Json:
-    own, reference = (_mean_jcts(results, name) for name in (policy, REFERENCE_ON_SYNTHETIC))
+    own, reference = (_values(results, name, "avg_jct_seconds") for name in (policy, REFERENCE_ON_SYNTHETIC))
+    longest = _values(results, policy, "max_jct_seconds")
     # Every made-up workload was drawn on its own, so each is a unit.
     ratios = unit_log_ratios(own, reference, {cell: cell.seed for cell in results})
     return {
         "policy": policy,
         "workloads": len(own),
         "avg_jct_slots": round(float(np.mean(list(own.values()))) / SLOT_SECONDS, DECIMALS),
+        "max_jct_slots": round(float(np.mean(list(longest.values()))) / SLOT_SECONDS, DECIMALS),
         "over_drf": comparison_json(ratios.values()),
     }
 
 
-def _mean_jcts(results: Results, policy: str) -> dict[SyntheticCell, float]:
-    return {cell: float(row[policy]["avg_jct_seconds"]) for cell, row in results.items() if policy in row}
+def _values(results: Results, policy: str, figure: str) -> dict[SyntheticCell, float]:
+    return {cell: float(row[policy][figure]) for cell, row in results.items() if policy in row}
