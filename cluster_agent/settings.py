@@ -126,7 +126,8 @@ class SimulatedBackendSettings(Section):
     workloads: tuple[EpisodeSettings, ...] = Field(min_length=1)
     """Run one after another, each until all of its jobs are done."""
     episodes: int | None = Field(None, ge=1, le=100_000)
-    """How many to run, going round the list with fresh seeds; each of the list once unless set."""
+    """How many to run, going round the list with fresh seeds; each of the list once unless set. All are drawn at the
+    start and held in memory: 60 generated jobs take some 20 kB."""
     environment: EnvironmentSettings = EnvironmentSettings()
     speeds: Path | None = None
     """A table of measured speeds (csv) as the cluster's truth; the built-in fit of DL2's models unless set."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from global_learner.policyctl.version_diff import shown
-from global_learner.policyctl.views import Facts
+from global_learner.policyctl.views import Facts, moment
 
 
 def diff_table(facts: Facts) -> Table:
@@ -13,6 +13,9 @@ def diff_table(facts: Facts) -> Table:
     table = Table("", facts["from"], facts["to"])
     for section in ("card", "spec"):
         for name, (one, other) in facts[section].items():
+            if name == "created_unix_seconds":
+                table.add_row(name, *(f"{moment(value)} UTC" for value in (one, other)))
+                continue
             table.add_row(name if section == "card" else f"spec.{name}", shown(one), shown(other))
     weights, scores, decisions = facts["weights"], facts["scores"], facts["decisions"]
     if "reason" in weights:

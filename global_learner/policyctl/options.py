@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -44,6 +45,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an 
 LEARNER = "127.0.0.1:7070"
 TIMEOUT_SECONDS = 5.0
 
+_FILE_WIDTH = 160
+"""Columns of a table that goes to a file or a pipe, where the widest one fits."""
+
 
 @contextlib.contextmanager
 def asked(address: str, tls: TlsFiles, timeout_seconds: float) -> Iterator[AdminClient]:
@@ -60,4 +64,5 @@ def show(output: Output, facts: Facts | list[Facts], table: Table) -> None:
     if output is Output.JSON:
         print(json.dumps(facts, indent=2))
     else:
-        Console().print(table)
+        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+        console.print(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 
 from global_learner.policyctl.views import Facts, moment
@@ -77,14 +78,17 @@ def versions_table(versions: list[Facts]) -> Table:
     files = sum(card["size_bytes"] + card["head_size_bytes"] for card in kept)
     table = Table(
         "",
-        "parent",
-        "step",
+        *(Column(name, no_wrap=True) for name in ("parent", "step")),
         "updates",
         "stale",
-        "over drf",
-        "from",
-        *(Column(name, no_wrap=True) for name in ("UTC", "files", "digest")),
+        Column("over drf", min_width=6),
+        Column("from", min_width=8),
+        Column("UTC", min_width=len("2026-01-31")),
+        *(Column(name, no_wrap=True) for name in ("files", "digest")),
         title=f"{len(kept)} of {len(versions)} versions kept, {_size(files)}",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
     for card in versions:
         table.add_row(
@@ -120,7 +124,7 @@ def version_table(version: Facts) -> Table:
     table = Table("fact", "value", title=version["name"])
     for key, value in version.items():
         if key == "score":
-            _add_score(table, value)
+            _add_score(table, value, kept=version["kept"])
         else:
             table.add_row(key, _shown(key, value))
     return table
@@ -132,10 +136,12 @@ def _shown(key: str, value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
-def _add_score(table: Table, score: Facts) -> None:
+def _add_score(table: Table, score: Facts, *, kept: bool) -> None:
+    if score["state"] == "failed":
+        table.add_row("score", f"no score: {score['reason']}")
+        return
     if score["state"] != "scored":
-        failed = score["state"] == "failed"
-        table.add_row("score", f"no score: {score['reason']}" if failed else "none yet, or scores.enabled is off")
+        table.add_row("score", "none yet, or scores.enabled is off" if kept else "none: its file went before its turn")
         return
     table.add_row("scored on", f"{score['replay_set']} ({score['replay_set_digest'][:12]})")
     for name, ratio in score["over"].items():

@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.table import Table
+from rich.box import SIMPLE_HEAD
+from rich.table import Column, Table
 
 from policy_net.exchange.generated import fleet_pb2
 
 Facts = dict[str, Any]
+
+_HOUR_SECONDS = 3600.0
 
 
 def fleet_facts(reply: fleet_pb2.GetFleetReply) -> Facts:
@@ -60,9 +63,9 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
 def fleet_table(fleet: Facts) -> Table:
     """All clusters, and the head in the title."""
     table = Table(
-        "cluster",
+        Column("cluster", overflow="fold"),
         "heard",
-        "run/wait/done",
+        Column("run/ wait/ done", no_wrap=True, min_width=9),
         "JCT",
         "acts",
         "to act",
@@ -73,14 +76,17 @@ def fleet_table(fleet: Facts) -> Table:
         title=f"head step {fleet['head_step']}, newest version v{fleet['latest_version']}, "
         f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected",
         caption=_disk_line(fleet),
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
     for view in fleet["clusters"]:
         heard, until = view["seconds_since_heard"], view["quarantined_until_unix_seconds"]
         table.add_row(
             view["cluster"],
-            "never" if heard is None else f"{heard:.0f} s ago",
+            "finished" if view["finished"] else "never" if heard is None else f"{heard:.0f} s ago",
             f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}",
-            f"{view['avg_jct_seconds']:.0f} s",
+            f"{view['avg_jct_seconds'] / _HOUR_SECONDS:.1f} h",
             f"v{view['acting_version']}" if view["acting_version"] else "–",
             f"v{view['assigned_version']}" + (" (held)" if view["held"] else ""),
             str(view["updates_accepted"]) + (f" (quarantined until {moment(until)} UTC)" if until else ""),
