@@ -158,7 +158,8 @@ class SimulatedBackend:
             return
         if saved.get("digest") != self._episodes.digest:
             raise StateDamaged(
-                f"{self._path}: was written for other workloads, episodes or machines; use another state_dir, or remove the file"
+                f"{self._path}: was written for other workloads, episodes or machines; use another state_dir, or "
+                "remove the file"
             )
         try:
             self._index = saved["episode"]
