@@ -63,9 +63,9 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
 def fleet_table(fleet: Facts) -> Table:
     """All clusters, and the head in the title."""
     table = Table(
-        Column("cluster", overflow="fold"),
+        Column("cluster", min_width=len("cluster"), overflow="fold"),
         "heard",
-        Column("run/ wait/ done", no_wrap=True, min_width=9),
+        Column("run/ wait/ done", min_width=len("12/3/1200")),
         "JCT",
         "acts",
         "to act",
