@@ -28,6 +28,8 @@ from policy_net.exchange.spec import PolicySpec, weights_from_bytes
 from policy_net.exchange.wire import push_request
 
 CALL_SECONDS = 30.0
+TOO_STALE = "too-stale"
+"""A cluster that was silent while others pushed is told so once."""
 ECHO = "/fedl2.benchmark.Echo/Push"
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -35,7 +37,8 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
-Push = Callable[[], Awaitable[None]]
+Push = Callable[[], Awaitable[bool]]
+"""Makes one push; False if it was too stale, and goes on from the head that came with the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +102,19 @@ class Clusters:
         slope = gradient(self._spec, registered.incarnation)
         sequence, base_step = 0, registered.head_step
 
-        async def push() -> None:
+        async def push() -> bool:
             nonlocal sequence, base_step
             sequence += 1
             update = GradientUpdate(
                 cluster, registered.incarnation, sequence, base_step, self._spec.digest, slope, 256, 200.0
             )
             reply = await fleet.Push(push_request(update, want_weights=True), timeout=CALL_SECONDS)
-            if reply.outcome != fleet_pb2.PushReply.APPLIED:
+            if reply.outcome != fleet_pb2.PushReply.APPLIED and reply.reason != TOO_STALE:
                 raise RuntimeError(f"cluster {cluster}: update {sequence} was not applied: {reply.reason}")
+            # The answer holds the newest head in any case: pulling it would bring the same.
             weights_from_bytes(reply.weights, self._spec)
             base_step = reply.head_step
+            return bool(reply.outcome == fleet_pb2.PushReply.APPLIED)
 
         return push
 
@@ -117,10 +122,11 @@ class Clusters:
         call: Callable[..., Awaitable[bytes]] = channel.unary_unary(ECHO)
         data = gradient(self._spec, seed).tobytes()
 
-        async def push() -> None:
+        async def push() -> bool:
             answer = await call(data, timeout=CALL_SECONDS)
             if len(answer) != len(data):
                 raise RuntimeError(f"the echo has {len(answer)} bytes, {len(data)} were sent")
+            return True
 
         return push
 
@@ -143,9 +149,9 @@ async def run(clusters: Clusters, load: Load) -> Figures:
     async def go_on(push: Push) -> None:
         started = time.perf_counter()
         while started < end:
-            await push()
+            applied = await push()
             answered = time.perf_counter()
-            if begin <= answered < end:
+            if applied and begin <= answered < end:
                 latencies.append(answered - started)
             started = answered
 
