@@ -31,7 +31,7 @@ def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[f
     rates = []
     for _ in range(rounds):
         done, began, cpu_began = 0, time.perf_counter(), time.process_time()
-        while time.perf_counter() - began < seconds:
+        while not done or time.perf_counter() - began < seconds:
             step = head.step
             cluster = f"cluster{step % CLUSTERS}"
             base = max(0, step - CLUSTERS + 1)
