@@ -40,12 +40,15 @@ class AdminService(VersionAdmin, fleet_pb2_grpc.AdminServicer):
 
     async def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
         learner = self._learner
+        standings = {entry.cluster: entry.state for entry in await self._registrar.clusters()}
         return fleet_pb2.GetFleetReply(
             head_step=learner.log.durable_step,
             updates_accepted=learner.head.ledger.accepted,
             updates_rejected=learner.fleet.rejections,
             staleness_p50=learner.head.ledger.staleness_p50,
-            clusters=[self._view(entry, with_jobs) for entry in learner.fleet.entries()],
+            clusters=[
+                self._view(entry, with_jobs, standings.get(entry.cluster, "")) for entry in learner.fleet.entries()
+            ],
             latest_version=learner.upkeep.newest_version,
             disk_bytes=await learner.disk_use(),
             log_limit_bytes=learner.upkeep.max_log_bytes,
@@ -113,7 +116,9 @@ class AdminService(VersionAdmin, fleet_pb2_grpc.AdminServicer):
         actor = self._identity.administrator(context.auth_context())
         return fleet_pb2.ReleaseClusterReply(released=await self._learner.operator.release(request.cluster, actor))
 
-    def _view(self, entry: ClusterEntry[fleet_pb2.ClusterStatus], with_jobs: bool) -> fleet_pb2.ClusterView:
+    def _view(
+        self, entry: ClusterEntry[fleet_pb2.ClusterStatus], with_jobs: bool, identity: str
+    ) -> fleet_pb2.ClusterView:
         record = self._learner.head.ledger.clusters.get(entry.cluster)
         told = self._learner.beliefs.told(entry.cluster)
         view = fleet_pb2.ClusterView(
@@ -128,6 +133,7 @@ class AdminService(VersionAdmin, fleet_pb2_grpc.AdminServicer):
             status=entry.status,
             held=entry.held,
             quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
+            identity=identity,
             speed_statistics=told.statistics,
             speed_observations=told.observations,
         )

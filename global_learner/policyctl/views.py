@@ -38,6 +38,7 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
         "seconds_since_heard": view.seconds_since_heard if view.seconds_since_heard >= 0.0 else None,
         "assigned_version": view.assigned_version,
         "held": view.held,
+        "identity": view.identity or None,
         "acting_version": status.acting_version,
         "learning_step": status.learning_step,
         "updates_accepted": view.updates_accepted,
@@ -81,10 +82,10 @@ def fleet_table(fleet: Facts) -> Table:
         collapse_padding=True,
     )
     for view in fleet["clusters"]:
-        heard, until = view["seconds_since_heard"], view["quarantined_until_unix_seconds"]
+        until = view["quarantined_until_unix_seconds"]
         table.add_row(
             view["cluster"],
-            "finished" if view["finished"] else "never" if heard is None else f"{heard:.0f} s ago",
+            _heard(view),
             f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}",
             f"{view['avg_jct_seconds'] / _HOUR_SECONDS:.1f} h",
             f"v{view['acting_version']}" if view["acting_version"] else "–",
@@ -95,6 +96,16 @@ def fleet_table(fleet: Facts) -> Table:
             str(view["speed_statistics"]),
         )
     return table
+
+
+def _heard(view: Facts) -> str:
+    """When a cluster was heard, or why nobody waits to hear it."""
+    if view["identity"] == "revoked":
+        return "revoked"
+    if view["finished"]:
+        return "finished"
+    heard = view["seconds_since_heard"]
+    return "never" if heard is None else f"{heard:.0f} s ago"
 
 
 def _disk_line(fleet: Facts) -> str:

@@ -30,6 +30,18 @@ def test_counts_of_jobs_are_never_cut(width: int) -> None:
     assert "9.3 h" in text
 
 
+def test_a_cluster_that_was_turned_out_is_shown_as_such() -> None:
+    views = [
+        pb.ClusterView(cluster="north", identity="enrolled", seconds_since_heard=3.0),
+        pb.ClusterView(cluster="south", identity="revoked", seconds_since_heard=3.0),
+    ]
+    fleet = fleet_facts(pb.GetFleetReply(clusters=views))
+    assert [entry["identity"] for entry in fleet["clusters"]] == ["enrolled", "revoked"]
+    text = printed(fleet_table(fleet), 80)
+    assert text.count("revoked") == 1
+    assert text.count("3 s ago") == 1
+
+
 def test_names_steps_and_days_of_versions_are_never_cut() -> None:
     contributions = {"fourth": 2, "north": 3, "south": 3, "west": 2}
     card = pb.VersionCard(version=119, parent=118, head_step=1180, updates=10, kept=True, contributions=contributions)

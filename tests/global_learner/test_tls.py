@@ -1,5 +1,6 @@
 """Mutual TLS through the real server: a cluster is who its certificate says."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -120,5 +121,9 @@ def test_a_name_of_somebody_elses_authority_can_be_turned_out_too(
         assert status_of(fleet.FetchPolicy, pb.FetchPolicyRequest(version=1)) is grpc.StatusCode.PERMISSION_DENIED
     with channel(learner, certificates, "north") as wire:
         rpc.FleetStub(wire).Register(pb.RegisterRequest(cluster="north"), timeout=CALL_SECONDS)
+    capsys.readouterr()
+    assert asked("fleet", "-o", "json") == 0
+    standings = {entry["cluster"]: entry["identity"] for entry in json.loads(capsys.readouterr().out)["clusters"]}
+    assert standings == {"north": None, "south": "revoked"}
     assert asked("cluster", "enroll", "east") == 1
     assert "this learner signs no certificates" in capsys.readouterr().err

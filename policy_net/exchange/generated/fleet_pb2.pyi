@@ -487,7 +487,7 @@ class ShowVersionReply(_message.Message):
     def __init__(self, card: _Optional[_Union[VersionCard, _Mapping]] = ..., spec_json: _Optional[str] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "held", "quarantined_until_unix_seconds", "speed_statistics", "speed_observations")
+    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "held", "quarantined_until_unix_seconds", "identity", "speed_statistics", "speed_observations")
     class UpdatesRejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -506,6 +506,7 @@ class ClusterView(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_UNTIL_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     SPEED_STATISTICS_FIELD_NUMBER: _ClassVar[int]
     SPEED_OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
@@ -519,9 +520,10 @@ class ClusterView(_message.Message):
     status: ClusterStatus
     held: bool
     quarantined_until_unix_seconds: float
+    identity: str
     speed_statistics: int
     speed_observations: int
-    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ...) -> None: ...
 
 class ReleaseClusterRequest(_message.Message):
     __slots__ = ("cluster",)
