@@ -12,6 +12,7 @@ from deploy.local.fleet import PublishedVersion
 from deploy.local.plan import ClusterPlan
 from policy_net.errors import PolicyNetError
 
+_FEWEST_RESIZES = 3
 READABLE_CHANGES = 25
 """Beyond so many resizes a job's picture is a comb."""
 
@@ -80,7 +81,7 @@ def compare(
         curve=curve,
         validation_jct_v1=_mean([mean(cluster, str(versions[0].file)) for cluster in plan]),
         validation_jct_final=_mean([mean(cluster, str(versions[-1].file)) for cluster in plan]),
-        job=_telling_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
+        job=telling_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
     )
 
 
@@ -92,15 +93,20 @@ def _check_complete(scores: dict[Task, Score]) -> None:
             )
 
 
-def _telling_job(scores: dict[str, Score]) -> JobTimeline:
-    """The job that was resized most often, of those whose resizes can still be told apart in a picture."""
+def telling_job(scores: dict[str, Score]) -> JobTimeline:
+    """The middle job by resizes, of those that were resized a few times and mostly had several workers.
 
-    def changes(pair: tuple[str, str]) -> int:
-        return len(scores[pair[0]].timeline[pair[1]])
+    Without such jobs it is the one that was resized most, as far as its resizes can still be told apart in a picture.
+    """
+    every = [_timeline(cluster, score, job_id) for cluster, score in scores.items() for job_id in score.timeline]
+    readable = [job for job in every if len(job.times_seconds) <= READABLE_CHANGES] or every
+    usual = [job for job in readable if job.resizes >= _FEWEST_RESIZES and job.mostly_several_workers]
+    if usual:
+        return sorted(usual, key=lambda job: job.resizes)[(len(usual) - 1) // 2]
+    return max(readable, key=lambda job: job.resizes)
 
-    every = [(cluster, job_id) for cluster, score in scores.items() for job_id in score.timeline]
-    cluster, job_id = max([pair for pair in every if changes(pair) <= READABLE_CHANGES] or every, key=changes)
-    score = scores[cluster]
+
+def _timeline(cluster: str, score: Score, job_id: str) -> JobTimeline:
     times, workers, ps = zip(*score.timeline[job_id], strict=True)
     return JobTimeline(job_id, score.job_types[job_id], cluster, score.submit_seconds[job_id], times, workers, ps)
 

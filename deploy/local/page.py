@@ -25,7 +25,8 @@ def page_content(report: fleet_pb2.GetReportReply, comparison: Comparison, stale
         curve=[CurvePoint(score.version, score.head_step, score.ratio_by_cluster) for score in comparison.curve],
         jobs=[_life(comparison.job)],
     )
-    return report_content(report, replays, {cluster: Counter(values) for cluster, values in staleness.items()})
+    every_update = {cluster: Counter(values) for cluster, values in staleness.items()}
+    return report_content(report, replays, every_update, ended=True)
 
 
 def _life(job: JobTimeline) -> dict[str, Any]:

@@ -26,19 +26,23 @@ Staleness = Mapping[str, Mapping[int, int]]
 
 
 def report_content(
-    report: fleet_pb2.GetReportReply, replays: Replays | None = None, every_update: Staleness | None = None
+    report: fleet_pb2.GetReportReply,
+    replays: Replays | None = None,
+    every_update: Staleness | None = None,
+    ended: bool = False,
 ) -> dict[str, Any]:
     """The page's content.
 
     Args:
         report: the learner's answer.
         replays: what was compared after the run, if anything was.
+        ended: the fleet is over, though its learner still told what clusters said; what waits now waits for nothing.
         every_update: staleness of all applied updates where it is known; else the latest ones of `report`.
     """
     fleet = report.fleet
     rows = cluster_rows(fleet.clusters, report.identities, report.made_unix_seconds, report.ended)
     scores = comparable_scores(report.versions)
-    versions, versions_left_out = version_rows(report.versions, fleet.clusters, scores)
+    versions, versions_left_out = version_rows(report.versions, fleet.clusters, scores, ended or report.ended)
     return {
         "made_unix_seconds": report.made_unix_seconds,
         "headline": (ENDED if report.ended else headline(fleet.clusters, replays)).to_json(),

@@ -13,9 +13,12 @@ MOST_VERSIONS = 50
 
 
 def version_rows(
-    cards: Sequence[fleet_pb2.VersionCard], views: Sequence[fleet_pb2.ClusterView], scores: Scores
+    cards: Sequence[fleet_pb2.VersionCard],
+    views: Sequence[fleet_pb2.ClusterView],
+    scores: Scores,
+    ended: bool = False,
 ) -> tuple[list[dict[str, Any]], int]:
-    """The cards to show, newest first, and how many were left out."""
+    """The cards to show, newest first, and how many were left out; a learner that has `ended` scores no version."""
     assigned: dict[int, list[str]] = {}
     for view in views:
         if view.incarnation:
@@ -24,10 +27,12 @@ def version_rows(
     acting = {view.status.acting_version for view in views}
     wanted = {1, *assigned, *acting, *(card.version for card in ordered[:MOST_VERSIONS])}
     shown = [card for card in ordered if card.version in wanted]
-    return [_row(card, sorted(assigned.get(card.version, [])), scores) for card in shown], len(ordered) - len(shown)
+    return [_row(card, sorted(assigned.get(card.version, [])), scores, ended) for card in shown], len(ordered) - len(
+        shown
+    )
 
 
-def _row(card: fleet_pb2.VersionCard, assigned: list[str], scores: Scores) -> dict[str, Any]:
+def _row(card: fleet_pb2.VersionCard, assigned: list[str], scores: Scores, ended: bool) -> dict[str, Any]:
     return {
         "version": card.version,
         "head_step": card.head_step,
@@ -40,7 +45,7 @@ def _row(card: fleet_pb2.VersionCard, assigned: list[str], scores: Scores) -> di
         "digest": card.digest,
         "assigned": assigned,
         "score": scores.over.get(card.version),
-        "score_state": card.score.state,
+        "score_state": "not scored" if ended and card.score.state == "waiting" else card.score.state,
         "policy": card.details.policy,
         "origin": card.details.origin,
         "pinned": card.pinned,

@@ -1,11 +1,12 @@
 """The page in a real browser: it draws every fleet, at any width and light, and nothing that a cluster says runs."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from browser import chromium, complaints, look
-from report_makers import EVIL, fleets, report
+from report_makers import EVIL, fleets, report, view
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -13,6 +14,7 @@ from selenium.webdriver.support.ui import Select
 
 from global_learner.report.content import report_content
 from global_learner.report.page import static_page
+from policy_net.exchange.generated import fleet_pb2 as pb
 
 OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 OUTSIDE = """
@@ -98,6 +100,32 @@ def test_a_curve_of_one_version_is_a_sentence(browser: WebDriver, tmp_path: Path
     opened(browser, page.as_uri())
     assert "of the time of DRF; a curve needs another version’s score" in text(browser, "#learning")
     assert browser.find_element(By.CSS_SELECTOR, "#versions-rows td:nth-of-type(4)").text == "1.064"
+
+
+def test_finished_clusters_are_said_to_have_finished_and_not_to_be_in_touch(browser: WebDriver, tmp_path: Path) -> None:
+    draw = random.Random(4)
+    done = [view("done", draw, finished=True), view("over", draw, finished=True)]
+    for views, says in (([*done, view("here", draw)], "1 in touch, 2 finished"), (done, "2 finished")):
+        (page := tmp_path / "finished.html").write_text(static_page(report_content(report(views))))
+        assert text(opened(browser, page.as_uri()), "#tiles div").endswith(says)
+
+
+def job(number: int, resizes: int, workers: int, ps: int = 1) -> pb.JobTimeline:
+    held = [pb.JobTimeline.Held(seconds=60.0 * at, workers=workers + at % 2, ps=ps) for at in range(resizes + 1)]
+    return pb.JobTimeline(number=number, job_type="vgg-16", held=held, resizes=resizes, seconds=6000.0)
+
+
+def test_the_job_shown_first_is_a_usual_one_and_many_parameter_servers_are_explained(
+    browser: WebDriver, tmp_path: Path
+) -> None:
+    jobs = [job(1, 23, 0, ps=14), job(2, 1, 4), job(3, 12, 4), job(4, 5, 3), job(5, 4, 2)]
+    views = [view("north", random.Random(4), job_timelines=jobs)]
+    (page := tmp_path / "jobs.html").write_text(static_page(report_content(report(views))))
+    opened(browser, page.as_uri())
+    assert text(browser, "#job-part-finding").startswith("Job 4 ")
+    assert "outnumber" not in text(browser, "#job-part-note")
+    Select(browser.find_element(By.ID, "job-select")).select_by_value("north/job 1")
+    assert "Parameter servers may outnumber workers" in text(browser, "#job-part-note")
 
 
 @pytest.mark.heavy

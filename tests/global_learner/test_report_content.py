@@ -140,6 +140,17 @@ def test_scores_on_the_same_replays_make_the_curve_and_others_are_left_out() -> 
     assert (learning["reference"], learning["series"]) == ("DRF", ["calm", "rush"])
 
 
+def test_a_version_that_waited_when_its_learner_ended_is_not_scored() -> None:
+    found = report([view("north", DRAW)], versions=2)
+    found.versions[0].score.state = "waiting"
+    found.versions[1].score.CopyFrom(pb.ReplayScore(state="failed"))
+    running, over = report_content(found), report_content(found, ended=True)
+    found.ended = True
+    assert [row["score_state"] for row in running["versions"]] == ["failed", "waiting"]
+    for content in (over, report_content(found)):
+        assert [row["score_state"] for row in content["versions"]] == ["failed", "not scored"]
+
+
 def test_without_a_score_there_is_no_curve() -> None:
     content = report_content(report([view("north", DRAW)]))
     assert content["learning"] is None

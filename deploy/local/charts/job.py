@@ -30,6 +30,12 @@ class JobTimeline:
         held = list(zip(self.workers[:-1], self.ps[:-1], strict=True))
         return sum(before != after for before, after in pairwise(held))
 
+    @property
+    def mostly_several_workers(self) -> bool:
+        """Whether it had more than one worker in most of the spans in which it trained."""
+        trained = [workers for workers in self.workers[:-1] if workers > 0]
+        return 2 * sum(workers > 1 for workers in trained) > len(trained)
+
 
 def finding(timeline: JobTimeline) -> str:
     """What the chart says: how often the job was resized."""

@@ -23,10 +23,12 @@ function drawAttention(sentences) {
 }
 
 function drawTiles({ clusters, learner, interventions }) {
-  const connected = clusters.filter(({ state }) => ["connected", "finished"].includes(state.word)).length;
+  const connected = clusters.filter(({ state }) => state.word === "connected").length;
+  const finished = clusters.filter(({ state }) => state.word === "finished").length;
+  const present = [(connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`];
   const done = clusters.reduce((sum, row) => sum + row.jobs_done, 0);
   const tiles = [
-    ["Clusters", whole(clusters.length), clusters.length ? `${whole(connected)} in touch` : ""],
+    ["Clusters", whole(clusters.length), clusters.length ? present.filter(Boolean).join(", ") : ""],
     ["Jobs completed", whole(done), `${whole(clusters.reduce((sum, row) => sum + row.jobs_running, 0))} running`],
     ["Updates applied", whole(learner.updates_accepted), `${whole(learner.updates_rejected)} rejected`],
     ["Newest version", learner.latest_version ? `v${learner.latest_version}` : "–", `head at step ${whole(learner.head_step)}`],

@@ -1,6 +1,9 @@
 // One job's workers and parameter servers over its time in the system, with what the guard did meanwhile.
 
+const FEWEST_RESIZES = 3;
 const READABLE_RESIZES = 25;
+const MORE_PS = "Parameter servers may outnumber workers: of a large model, sharing the parameters among more of them can"
+  + " gain more than another worker does. ";
 let chosenJob = null;
 
 function drawJob({ jobs }) {
@@ -21,10 +24,19 @@ function drawJob({ jobs }) {
   drawLife(jobs.find(({ id }) => id === chosenJob));
 }
 
-// The job that was resized most, of those whose resizes can still be told apart.
+// A job like others: the middle one by resizes, of those that were resized a few times and mostly had several workers;
+// without such jobs the one that was resized most, as far as its resizes can still be told apart.
 function telling(jobs) {
   const readable = jobs.filter(({ resizes }) => resizes <= READABLE_RESIZES);
+  const usual = readable.filter((job) => job.resizes >= FEWEST_RESIZES && mostlySeveralWorkers(job))
+    .sort((one, other) => one.resizes - other.resizes);
+  if (usual.length) return usual[(usual.length - 1) >> 1];
   return (readable.length ? readable : jobs).reduce((best, job) => (job.resizes > best.resizes ? job : best));
+}
+
+function mostlySeveralWorkers({ held }) {
+  const trains = held.filter(([, workers]) => workers > 0);
+  return 2 * trains.filter(([, workers]) => workers > 1).length > trains.length;
 }
 
 const caption = (job) => `${job.name} · ${job.job_type} · ${job.completed ? duration(job.seconds) : "running"}`;
@@ -37,7 +49,8 @@ function drawLife(job) {
   legend("job-part", [["workers", "c0"], ["parameter servers", "line c1"], ["waiting", "waits"],
     ...(job.interventions.length ? [["guard intervention", "guard"]] : [])]);
   const cut = job.held.length && job.held[0][0] > 0;
-  put("job-part-note", cut ? "Of a job that is resized very often the latest changes are shown." : "");
+  const morePs = job.held.some(([, workers, ps]) => workers && ps > workers);
+  put("job-part-note", morePs ? MORE_PS : "", cut ? "Of a job that is resized very often the latest changes are shown." : "");
   put("job-part-figures", figures(["From", "Workers", "PS", "Guard"], [
     ...job.held.map(([at, workers, ps], index) => {
       const until = job.held[index + 1]?.[0] ?? Infinity;
