@@ -68,7 +68,6 @@ class FleetLink:
         self._bad_versions: dict[int, int] = {}
         self._incarnation = 0
         self._reachable = True
-        self._refused = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet-link", daemon=True)
 
@@ -155,9 +154,7 @@ class FleetLink:
             self._reachable = False
             return self._backoff.next_seconds()
         except LearnerRefused as error:
-            if str(error) != self._refused:  # the same words again and again would bury everything else
-                _log.error("learner-refused", error=str(error))
-            self._refused = str(error)
+            self._session.refusals.refused("heartbeat", error)
             return self._backoff.next_seconds()
         except Exception:
             # A fault of ours must not end the heartbeats for good, nor pass unseen.
@@ -165,6 +162,7 @@ class FleetLink:
             return self._backoff.next_seconds()
         if not self._reachable:
             _log.info("learner-back")
-        self._reachable, self._refused = True, ""
+        self._reachable = True
+        self._session.refusals.answered("heartbeat")
         self._backoff.reset()
         return self._heartbeat_seconds

@@ -67,9 +67,11 @@ class RoundLink:
             return _LOOK_UP_SECONDS
         task = self._learner.poll(registration)
         if task is None:
+            self._session.refusals.answered("round")
             return 0.0
         answer = self._answer(task, registration.spec)
         taken = self._learner.reply(registration, answer)
+        self._session.refusals.answered("round")
         outcome = "unanswered" if answer.error else "taken" if taken else "late"
         self._telemetry.rounds.labels(outcome).inc()
         _log.debug("round-task", task=task.task, kind=task.kind, outcome=outcome, samples=answer.samples)
@@ -85,7 +87,7 @@ class RoundLink:
         except LearnerUnreachable:
             return self._backoff.next_seconds()
         except LearnerRefused as error:
-            _log.warning("round-refused", error=str(error))
+            self._session.refusals.refused("round", error)
             if self._session.current is not None:
                 self._session.forget(self._session.current.incarnation)
             return self._backoff.next_seconds()

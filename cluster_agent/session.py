@@ -7,11 +7,13 @@ registration gets one, not two.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from cluster_agent.learner import Learner, Registration
+from cluster_agent.refusals import Refusals
 
 _log = structlog.get_logger()
 
@@ -19,7 +21,14 @@ _log = structlog.get_logger()
 class Session:
     """Registers on demand; safe to use from several threads."""
 
-    def __init__(self, learner: Learner, spec_digest: str, job_types: Sequence[str]) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        spec_digest: str,
+        job_types: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.refusals = Refusals(clock)
         self._learner = learner
         self._spec_digest = spec_digest
         self._job_types = job_types

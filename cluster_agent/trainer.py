@@ -177,7 +177,7 @@ class Trainer:
             except LearnerUnreachable:
                 self._abort.wait(self._backoff.next_seconds())
             except LearnerRefused as error:
-                _log.error("update-refused", error=str(error))
+                self._session.refusals.refused("update", error)
                 self._count("refused")
                 self._rejections["refused"] += 1
                 self._head = None
@@ -231,6 +231,7 @@ class Trainer:
                 self._abort.wait(self._backoff.next_seconds())
                 continue
             self._backoff.reset()
+            self._session.refusals.answered("update")
             self._take(answer, update, registration)
             return answer
         return None
@@ -289,8 +290,7 @@ class Trainer:
         settings = self._settings
         if self._computer is None or self._computer[0] != spec.digest:
             # Here, in the trainer's thread: what it imports takes a second for some kinds.
-            computer = gradients_for(spec, settings.actor_critic, settings.residual, settings.seed)
-            self._computer = (spec.digest, computer)
+            self._computer = (spec.digest, gradients_for(spec, settings.actor_critic, settings.residual, settings.seed))
         try:
             return self._computer[1].gradient(head.weights, segments)
         except NotEnoughSamples:
