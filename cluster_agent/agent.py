@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -278,10 +279,16 @@ class Agent:
         self._lock.close()
 
 
-def run_agent(settings: AgentSettings, stop: threading.Event) -> None:
+def run_agent(settings: AgentSettings, stop: threading.Event, on_built: Callable[[], None] = lambda: None) -> None:
     """Build an agent and run it to its end.
+
+    Args:
+        stop: looked at once the agent is built.
+        on_built: is called then.
 
     Raises:
         BadConfig, BadInput, StateDamaged, NoPolicy: as `Agent`.
     """
-    Agent(settings, stop).run()
+    agent = Agent(settings, stop)
+    on_built()
+    agent.run()

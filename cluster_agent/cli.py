@@ -1,13 +1,11 @@
-"""`cluster-agent`: the only place of the agent that knows signals and exit codes."""
+"""`cluster-agent`: the only place of the agent that knows exit codes."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -16,6 +14,7 @@ from cluster_agent.agent import run_agent
 from cluster_agent.errors import AgentError, BadConfig, NoPolicy, PolicyNotKept, StateDamaged
 from cluster_agent.replay_log_command import replay_log
 from cluster_agent.settings_file import read_settings
+from cluster_agent.stop_signals import StoppedEarly, StopSignals
 from cluster_agent.telemetry import configure_logging
 from policy_net import cli_errors
 
@@ -40,17 +39,13 @@ def run(
     debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by cli_errors)
 ) -> None:
     """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
-    settings = read_settings(config)
-    configure_logging(settings.telemetry.log_level)
-    stop = threading.Event()
-
-    def stop_soon(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        stop.set()
-
-    signal.signal(signal.SIGTERM, stop_soon)
-    signal.signal(signal.SIGINT, stop_soon)
-    run_agent(settings, stop)
+    signals = StopSignals()
+    try:
+        settings = read_settings(config)
+        configure_logging(settings.telemetry.log_level)
+        run_agent(settings, signals.stop, signals.started)
+    except StoppedEarly:
+        print("cluster-agent: stopped before it had started; nothing was scheduled", file=sys.stderr)
 
 
 app.command("replay-log")(replay_log)

@@ -1,0 +1,53 @@
+"""SIGTERM and SIGINT, whenever they come."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster_agent import agent, cli
+from cluster_agent.stop_signals import SIGNALS, StopSignals
+from policy_net import cli_errors
+
+
+@pytest.fixture(autouse=True)
+def _handlers_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_agent_that_is_still_reading_its_episodes_stops_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    read = []
+
+    def many_episodes(settings: object) -> None:
+        try:
+            os.kill(os.getpid(), number)
+            read.append("the first")
+        except Exception:  # a loader that takes every fault for a bad row must not go on either
+            read.append("all the same")
+        read.append("the rest")
+
+    monkeypatch.setattr(agent, "load_episodes", many_episodes)
+    config = tmp_path / "agent.yaml"
+    backend = {"workloads": [{"source": "dl2:jobs=3"}], "environment": {"nodes": 4}}
+    content = {"cluster": "north", "state_dir": "state", "backend": backend, "policy": {"initial": "drf"}}
+    config.write_text(yaml.safe_dump(content))
+    assert cli_errors.run(cli.app, "cluster-agent", ["run", "--config", str(config)]) == 0
+    assert read == []
+    assert capsys.readouterr().err == "cluster-agent: stopped before it had started; nothing was scheduled\n"
+
+
+def test_an_agent_that_has_started_is_asked_to_stop() -> None:
+    signals = StopSignals()
+    signals.started()
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert signals.stop.is_set()
