@@ -4,6 +4,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# What somebody has set to look after a learner of theirs is no business of a test, nor of the programs that it starts.
+for _name in ("FEDL2_LEARNER", "FEDL2_CERT"):
+    os.environ.pop(_name, None)
+
 # A test never asserts a time, and on a busy machine any example may take long.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
