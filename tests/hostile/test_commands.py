@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,10 @@ def _somewhere_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         raise DemoFailed("the demo was started")
 
     monkeypatch.setattr(deploy.local.demo, "Processes", started)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     structlog.reset_defaults()
 
 

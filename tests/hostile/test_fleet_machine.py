@@ -208,4 +208,4 @@ class FleetMachine(RuleBasedStateMachine):
 
 
 TestFleet = FleetMachine.TestCase
-TestFleet.settings = settings(max_examples=25, stateful_step_count=20, deadline=None, derandomize=True)
+TestFleet.settings = settings(max_examples=15, stateful_step_count=20, deadline=None, derandomize=True)
