@@ -117,7 +117,11 @@ def test_a_cluster_is_enrolled_learns_is_turned_out_while_it_runs_and_comes_back
     wait_until(lambda: enrolled.updates("beta") >= going_on + 3, "beta goes on")
     assert enrolled.updates("alpha") == stopped_at
     assert enrolled.state("alpha") == "revoked"
-    assert agents["alpha"].output.read_text().count("refuse") == 1, "two threads are refused, and it is said once"
+    output = agents["alpha"].output
+    wait_until(lambda: "learner-refused" in output.read_text(), "alpha says that it is refused")
+    said = output.read_text()
+    assert "update-refused" not in said
+    assert said.count("learner-refused") == 1, "two threads are refused, and it is said once"
 
     enrolled.enroll("alpha")
     wait_until(lambda: enrolled.state("alpha") == "enrolled", "the running agent takes up the new file")
