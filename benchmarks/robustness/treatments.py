@@ -7,7 +7,7 @@ from types import MappingProxyType
 from benchmarks.robustness.fleet import Learning, Treatment
 
 NORM_LIMIT = 10.0
-"""Honest gradients here have a norm of 0.1 to 3."""
+"""Honest gradients here have a norm of 0.13 to 1.1."""
 
 _COHORT = {"mode": "buffered", "buffer": 5}
 _MEDIAN = {**_COHORT, "strategy": "FedMedian"}
