@@ -125,7 +125,8 @@ class Guard:
         if isinstance(proposal.error, FloatingPointError):
             return Intervention.NOT_FINITE, str(proposal.error)
         if isinstance(proposal.error, TimeoutError) or proposal.seconds > self._deadline_seconds:
-            return Intervention.DEADLINE, f"{proposal.seconds:.3f} s, allowed are {self._deadline_seconds:.3f} s"
+            late = f"{proposal.seconds:.3f} s, allowed are {self._deadline_seconds:.3f} s"
+            return Intervention.DEADLINE, late if proposal.asked else f"not asked: {proposal.error}"
         if proposal.error is not None:
             return Intervention.EXCEPTION, f"{type(proposal.error).__name__}: {proposal.error}"
         samples = proposal.samples

@@ -81,6 +81,14 @@ def test_what_the_cluster_lacks_is_taken_from_the_latest_jobs_by_pairs() -> None
     assert guard.counts == {"over-capacity": 1}
 
 
+def test_a_policy_that_is_still_busy_is_said_to_be_not_asked_rather_than_to_have_taken_no_time() -> None:
+    guard = Guard(FixedPolicy(Decision({"job-0": Allocation(1, 1)})), deadline_seconds=1.0)
+    busy = Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"), asked=False)
+    guarded = guard.decide(lambda state, trigger: busy, make_state(), Trigger.SLOT)
+    assert guarded.detail == "not asked: still at an earlier decision"
+    assert guard.counts == {"deadline": 1}
+
+
 def test_if_the_fallback_fails_too_the_jobs_keep_what_they_hold() -> None:
     state = replace(make_state(), jobs=(make_job(0, current=Allocation(1, 1)), make_job(1)))
     guard = Guard(FixedPolicy(RuntimeError("broken too")), deadline_seconds=1.0)
