@@ -37,6 +37,7 @@ def attention(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _row(view: fleet_pb2.ClusterView, standing: str | None, now: float, ended: bool) -> dict[str, Any]:
+    told = None if ended else view.status  # what clusters said of themselves is in no file
     status = view.status
     registered = view.incarnation > 0
     heard = registered and view.seconds_since_heard >= 0.0
@@ -48,20 +49,20 @@ def _row(view: fleet_pb2.ClusterView, standing: str | None, now: float, ended: b
         "seconds_since_heard": view.seconds_since_heard if heard else None,
         "assigned_version": view.assigned_version,
         "held": view.held,
-        "acting_version": status.acting_version,
-        "learning_step": status.learning_step,
-        "jobs_waiting": status.jobs_waiting,
-        "jobs_running": status.jobs_running,
-        "jobs_done": status.jobs_done,
-        "jobs_total": status.jobs_total,
-        "decisions": status.decisions,
+        "acting_version": told and told.acting_version,
+        "learning_step": told and told.learning_step,
+        "jobs_waiting": told and told.jobs_waiting,
+        "jobs_running": told and told.jobs_running,
+        "jobs_done": told and told.jobs_done,
+        "jobs_total": told and told.jobs_total,
+        "decisions": told and told.decisions,
         "avg_jct_seconds": status.avg_jct_seconds if status.jobs_done else None,
         "baseline_jct_seconds": status.baseline_jct_seconds or None,
         "updates_accepted": view.updates_accepted,
         "updates_duplicate": view.updates_duplicate,
         "updates_rejected": dict(sorted(view.updates_rejected.items())),
         "last_staleness": view.last_staleness,
-        "interventions": sum(status.guard_interventions.values()),
+        "interventions": told and sum(told.guard_interventions.values()),
     }
 
 

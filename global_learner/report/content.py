@@ -56,6 +56,7 @@ def report_content(
             "disk_bytes": dict(sorted(fleet.disk_bytes.items())),
         },
         "enrolls": report.enrolls,
+        "told": not report.ended,  # whether anything is known that only clusters can tell
         "clusters": rows,
         "completion": completion_times(fleet.clusters, replays),
         "learning": _learning(replays, scores),

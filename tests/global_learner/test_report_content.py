@@ -151,6 +151,18 @@ def test_a_version_that_waited_when_its_learner_ended_is_not_scored() -> None:
         assert [row["score_state"] for row in content["versions"]] == ["failed", "not scored"]
 
 
+def test_of_a_learner_that_has_ended_nothing_is_zero_that_is_not_known() -> None:
+    found = report([view("north", DRAW)])
+    assert report_content(found)["told"]
+    found.ended = True
+    content = report_content(found)
+    assert not content["told"]
+    row = content["clusters"][0]
+    unknown = ("acting_version", "jobs_done", "jobs_running", "jobs_waiting", "decisions", "interventions")
+    assert [row[key] for key in unknown] == [None] * len(unknown)
+    assert row["updates_accepted"] == found.fleet.clusters[0].updates_accepted
+
+
 def test_without_a_score_there_is_no_curve() -> None:
     content = report_content(report([view("north", DRAW)]))
     assert content["learning"] is None

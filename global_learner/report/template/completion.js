@@ -2,9 +2,9 @@
 
 const MOST_BARS = 16;
 
-function drawCompletion({ completion, clusters }) {
+function drawCompletion({ completion, clusters, told }) {
   if (!completion) {
-    byId("completion-part").replaceChildren(empty(clusters.length ? "No job is completed yet." : "There are no jobs yet."));
+    byId("completion-part").replaceChildren(empty(!told ? NOT_TOLD : clusters.length ? "No job is completed yet." : "There are no jobs yet."));
     return;
   }
   chartParts("completion-part");

@@ -23,7 +23,7 @@ function drawFleet(data) {
 
 function fleetRow(row, enrolls, baselines) {
   const known = row.registered;
-  const number = (value) => cell(known ? whole(value) : "–");
+  const number = (value) => cell(known && value !== null ? whole(value) : "–");
   const rejected = Object.values(row.updates_rejected).reduce((sum, count) => sum + count, 0);
   const ratio = row.baseline_jct_seconds && row.avg_jct_seconds ? row.avg_jct_seconds / row.baseline_jct_seconds : null;
   return el("tr", {},
@@ -43,7 +43,7 @@ function fleetRow(row, enrolls, baselines) {
 
 // "v12"; "v12, v13 assigned" while a version is under way.
 function acting(row, known) {
-  if (!known) return cell("–");
+  if (!known || row.acting_version === null) return cell(row.assigned_version ? `v${row.assigned_version} assigned` : "–");
   const acts = row.acting_version ? `v${row.acting_version}` : "own policy";
   const waits = row.assigned_version && row.assigned_version !== row.acting_version;
   return el("td", {}, acts, waits && el("small", {}, `v${row.assigned_version} assigned`),

@@ -1,9 +1,9 @@
 // How often the guard stepped in, and why.
 
-function drawGuard({ interventions }) {
+function drawGuard({ interventions, told }) {
   const { reasons, total, decisions } = interventions;
   if (!reasons.length) {
-    byId("guard-part").replaceChildren(empty(decisions
+    byId("guard-part").replaceChildren(empty(!told ? NOT_TOLD : decisions
       ? `None: all ${counted(decisions, "decision")} so far were the policy’s own.` : "No cluster has decided anything yet."));
     return;
   }

@@ -22,18 +22,20 @@ function drawAttention(sentences) {
       shown.length < sentences.length && el("li", {}, `and ${sentences.length - shown.length} more`))) : []);
 }
 
-function drawTiles({ clusters, learner, interventions }) {
+function drawTiles({ clusters, learner, interventions, told }) {
   const connected = clusters.filter(({ state }) => state.word === "connected").length;
   const finished = clusters.filter(({ state }) => state.word === "finished").length;
   const present = [(connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`];
   const done = clusters.reduce((sum, row) => sum + row.jobs_done, 0);
   const tiles = [
     ["Clusters", whole(clusters.length), clusters.length ? present.filter(Boolean).join(", ") : ""],
-    ["Jobs completed", whole(done), `${whole(clusters.reduce((sum, row) => sum + row.jobs_running, 0))} running`],
+    told ? ["Jobs completed", whole(done), `${whole(clusters.reduce((sum, row) => sum + row.jobs_running, 0))} running`]
+      : ["Jobs completed", "–", "not known any more"],
     ["Updates applied", whole(learner.updates_accepted), `${whole(learner.updates_rejected)} rejected`],
     ["Newest version", learner.latest_version ? `v${learner.latest_version}` : "–", `head at step ${whole(learner.head_step)}`],
     ["Staleness", counted(learner.staleness_p50, "step"), "median, lately"],
-    ["Guard interventions", whole(interventions.total), `in ${counted(interventions.decisions, "decision")}`],
+    told ? ["Guard interventions", whole(interventions.total), `in ${counted(interventions.decisions, "decision")}`]
+      : ["Guard interventions", "–", "not known any more"],
   ];
   put("tiles", tiles.map(([name, value, below]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("b", {}, value), el("span", {}, below)))));
 }

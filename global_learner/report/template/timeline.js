@@ -6,10 +6,10 @@ const MORE_PS = "Parameter servers may outnumber workers: of a large model, shar
   + " gain more than another worker does. ";
 let chosenJob = null;
 
-function drawJob({ jobs }) {
+function drawJob({ jobs, told }) {
   show("job-choice", jobs.length > 0);
   if (!jobs.length) {
-    byId("job-part").replaceChildren(empty("No cluster tells the timelines of its jobs.",
+    byId("job-part").replaceChildren(!told ? empty(NOT_TOLD) : empty("No cluster tells the timelines of its jobs.",
       el("p", {}, "They stay in the cluster unless its operator sets ", el("code", {}, "learner.job_timelines"), ".")));
     return;
   }

@@ -3,6 +3,8 @@
 // Numbers that no sound fleet has are written short.
 const whole = (value) => (Math.abs(value) < 1e12 ? Math.round(value).toLocaleString("en-US") : value.toExponential(1).replace("+", ""));
 
+const NOT_TOLD = "Not known: what clusters told went with the learner.";
+
 const UNITS = [["d", 86400, 3], ["h", 3600, 2], ["min", 60, 2], ["s", 1, 0]];
 
 // The unit in which a duration is best read: 3 days, but 40 h; 3 h, but 100 min.
