@@ -120,6 +120,8 @@ def write_agent_config(
             "policy": {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},
             "learning": {"seed": world.seed},
             "sharing": {"every_seconds": settings.sharing_seconds},
+            # Versions come by the second; whoever looks at the logs afterwards wants every one of them.
+            "decision_log": {"keep_policies": 1000},
             "telemetry": {"log_level": "warning"},
         },
     )
