@@ -8,10 +8,12 @@ Source: flwr 1.41 `flwr.serverapp.strategy`.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -159,7 +161,7 @@ def aggregate(
         for node, (vector, samples) in enumerate(replies, start=1)
     ]
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _older_objects_left_alone():
             arrays, _ = strategy.aggregate_train(number, messages)
     except AppExitException:
         return None
@@ -167,6 +169,19 @@ def aggregate(
         return None
     result = flat_weights(arrays, spec)
     return result if np.isfinite(result).all() else None
+
+
+@contextmanager
+def _older_objects_left_alone() -> Iterator[None]:
+    """Flower collects garbage once a reply; in a process with many objects that takes longer than the strategy.
+
+    What was there before is set aside meanwhile, which takes no time, so that only the replies are looked through.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def strategy_arrays(strategy: Any) -> dict[str, NDArray[np.generic]]:
