@@ -1,7 +1,9 @@
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 # What somebody has set to look after a learner of theirs is no business of a test, nor of the programs that it starts.
@@ -11,6 +13,13 @@ for _name in ("FEDL2_LEARNER", "FEDL2_CERT"):
 # A test never asserts a time, and on a busy machine any example may take long.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_one_test_only() -> Iterator[None]:
+    """A program that runs inside a test sets up its logging; the next test is to see the logs that it asks for."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
