@@ -12,13 +12,13 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.processes import process_pool
 from policy_net.domain import CapacityMode
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.set_spec import SetSpec
@@ -130,7 +130,7 @@ def main() -> int:
         done = generation
         print(f"generation {generation}: log JCT {loss:.4f}", file=sys.stderr)
 
-    with ProcessPoolExecutor(options.processes) as pool:
+    with process_pool(options.processes) as pool:
 
         def losses(trials: Sequence[Trial]) -> list[float]:
             pairs = [trials[start : start + 2] for start in range(0, len(trials), 2)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from scipy import stats
 
 import policy_net.baselines  # noqa: F401  (registers drf)
 from benchmarks.learning.worlds import environment
+from benchmarks.processes import process_pool
 from policy_net.domain import PolicyContext
 from policy_net.learned import load_policy
 from policy_net.simulation.replay import replay
@@ -25,7 +25,7 @@ PROCESSES = 2
 def average_jcts(policies: Sequence[str | Path], workloads: Sequence[Workload]) -> NDArray[np.float64]:
     """Average JCT in seconds, shape (policies, workloads); a policy is a name or a file, and acts greedily."""
     tasks = [(str(policy), workload) for policy in policies for workload in workloads]
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with process_pool(PROCESSES) as pool:
         figures = list(pool.map(_average_jct, tasks, chunksize=4))
     return np.array(figures).reshape(len(policies), len(workloads))
 

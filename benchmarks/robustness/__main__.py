@@ -13,50 +13,24 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from concurrent.futures import Executor, as_completed
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.processes import process_pool
 from benchmarks.robustness.attacks import ATTACKS
-from benchmarks.robustness.fleet import Learning, run_fleet
-from benchmarks.robustness.score import Figures, learned_jcts, mean_ratio, named_jcts
+from benchmarks.robustness.fleet import Learning
+from benchmarks.robustness.runs import Ended, Task, train_and_judge
+from benchmarks.robustness.score import learned_jcts, mean_ratio, named_jcts
 from benchmarks.robustness.teaching import TEACHER, beginning
-from benchmarks.robustness.treatments import NAMES, treatments
-from benchmarks.robustness.worlds import BAD, MIXES, SPEC, held_out
-from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.spec import Weights
+from benchmarks.robustness.treatments import NAMES
+from benchmarks.robustness.worlds import MIXES, held_out
 from policy_net.learned import ActingMode
 
 ROUNDS = 1000
 CLEAN = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One training run."""
-
-    start: Weights
-    learning: Learning
-    treatment: str
-    attack: str
-    seed: int
-    rounds: int
-    workloads: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What one run came to."""
-
-    sampled: Figures
-    greedy: Figures
-    updates: int
-    rejected_of_bad: int
-    rejected_of_honest: int
-    cpu_seconds: float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,15 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if min(options.rounds, options.seeds, options.workloads, options.processes) < 1:
         parser.error("--rounds, --seeds, --workloads and --processes take 1 or more")
-    result = measure(
-        Learning(options.learning),
-        options.aggregation or NAMES,
-        [CLEAN, *(options.attack or [name for name in ATTACKS if name != CLEAN])],
-        options.rounds,
-        options.seeds,
-        options.workloads,
-        options.processes,
-    )
+    with process_pool(options.processes) as pool:
+        result = measure(
+            Learning(options.learning),
+            options.aggregation or NAMES,
+            [CLEAN, *(options.attack or [name for name in ATTACKS if name != CLEAN])],
+            options.rounds,
+            options.seeds,
+            options.workloads,
+            pool,
+        )
     print(json.dumps(result) if options.output == "json" else _table(result))
     return 0
 
@@ -93,7 +68,7 @@ def measure(
     rounds: int,
     seeds: int,
     workloads: int,
-    processes: int,
+    pool: Executor,
 ) -> dict[str, Any]:
     """Train every combination, judge all; `attacks` begins with `none`."""
     began = time.monotonic()
@@ -103,7 +78,7 @@ def measure(
     keys = [(name, attack, seed) for name in names for attack in attacks for seed in range(seeds)]
     ended: dict[tuple[str, str, int], Ended] = {}
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress, ProcessPoolExecutor(processes) as pool:
+    with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("runs", total=len(keys))
         futures = {
             pool.submit(train_and_judge, Task(start.weights, learning, name, attack, seed, rounds, workloads)): key
@@ -141,24 +116,6 @@ def measure(
         "cpu_seconds": round(sum(run.cpu_seconds for run in ended.values()), 1),
         "wall_seconds": round(time.monotonic() - began, 1),
     }
-
-
-def train_and_judge(task: Task) -> Ended:
-    """One run, in a process of its own."""
-    began = time.process_time()
-    treatment = treatments(task.learning, task.rounds)[task.treatment]
-    start = PolicyFile(SPEC, task.start)
-    result = run_fleet(start, task.learning, treatment, ATTACKS[task.attack], task.seed, task.rounds)
-    final = PolicyFile(SPEC, result.weights)
-    judged = list(held_out(task.workloads))
-    return Ended(
-        learned_jcts(final, judged, ActingMode.SAMPLE),
-        learned_jcts(final, judged, ActingMode.GREEDY),
-        result.updates,
-        result.rejected[BAD],
-        sum(count for name, count in result.rejected.items() if name != BAD),
-        time.process_time() - began,
-    )
 
 
 def _table(result: dict[str, Any]) -> str:
