@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PROTO := policy_net/exchange
 GENERATED := $(PROTO)/generated
+JOB_PROTO := elastic_runtime/proto
+JOB_GENERATED := elastic_runtime/generated
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format proto reference bench clean
@@ -55,10 +57,12 @@ format: $(STAMP) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-proto: $(STAMP) ## regenerate the committed stubs from fleet.proto; leaves no diff
+proto: $(STAMP) ## regenerate the committed stubs from the .proto files; leaves no diff
 	$(BIN)/python -m grpc_tools.protoc -I $(PROTO) --python_out=$(GENERATED) --pyi_out=$(GENERATED) --grpc_python_out=$(GENERATED) fleet.proto
-	@# protoc writes a top-level import; ours is a package.
+	$(BIN)/python -m grpc_tools.protoc -I $(JOB_PROTO) --python_out=$(JOB_GENERATED) --pyi_out=$(JOB_GENERATED) --grpc_python_out=$(JOB_GENERATED) elastic.proto
+	@# protoc writes top-level imports; ours are packages.
 	sed -i 's/^import fleet_pb2 as/from policy_net.exchange.generated import fleet_pb2 as/' $(GENERATED)/fleet_pb2_grpc.py
+	sed -i 's/^import elastic_pb2 as/from elastic_runtime.generated import elastic_pb2 as/' $(JOB_GENERATED)/elastic_pb2_grpc.py
 
 reference: $(STAMP) ## rewrite the guide's pages of commands, metrics and settings
 	@$(BIN)/python -m deploy.reference

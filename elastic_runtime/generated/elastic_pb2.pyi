@@ -1,0 +1,459 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROLE_UNSPECIFIED: _ClassVar[Role]
+    ROLE_WORKER: _ClassVar[Role]
+    ROLE_SERVER: _ClassVar[Role]
+
+class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PHASE_UNSPECIFIED: _ClassVar[Phase]
+    PHASE_STARTING: _ClassVar[Phase]
+    PHASE_RUNNING: _ClassVar[Phase]
+    PHASE_RESIZING: _ClassVar[Phase]
+    PHASE_SUSPENDING: _ClassVar[Phase]
+    PHASE_SUSPENDED: _ClassVar[Phase]
+    PHASE_RECOVERING: _ClassVar[Phase]
+    PHASE_FINISHED: _ClassVar[Phase]
+    PHASE_FAILED: _ClassVar[Phase]
+
+class ResizeMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RESIZE_MODE_UNSPECIFIED: _ClassVar[ResizeMode]
+    RESIZE_MODE_ROLLING: _ClassVar[ResizeMode]
+    RESIZE_MODE_STOP_THE_WORLD: _ClassVar[ResizeMode]
+    RESIZE_MODE_CHECKPOINT_RESTART: _ClassVar[ResizeMode]
+ROLE_UNSPECIFIED: Role
+ROLE_WORKER: Role
+ROLE_SERVER: Role
+PHASE_UNSPECIFIED: Phase
+PHASE_STARTING: Phase
+PHASE_RUNNING: Phase
+PHASE_RESIZING: Phase
+PHASE_SUSPENDING: Phase
+PHASE_SUSPENDED: Phase
+PHASE_RECOVERING: Phase
+PHASE_FINISHED: Phase
+PHASE_FAILED: Phase
+RESIZE_MODE_UNSPECIFIED: ResizeMode
+RESIZE_MODE_ROLLING: ResizeMode
+RESIZE_MODE_STOP_THE_WORLD: ResizeMode
+RESIZE_MODE_CHECKPOINT_RESTART: ResizeMode
+
+class Size(_message.Message):
+    __slots__ = ("servers", "workers")
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    servers: int
+    workers: int
+    def __init__(self, servers: _Optional[int] = ..., workers: _Optional[int] = ...) -> None: ...
+
+class ResizeRequest(_message.Message):
+    __slots__ = ("request_id", "target", "victims", "mode")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    VICTIMS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    target: Size
+    victims: _containers.RepeatedScalarFieldContainer[str]
+    mode: ResizeMode
+    def __init__(self, request_id: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., victims: _Optional[_Iterable[str]] = ..., mode: _Optional[_Union[ResizeMode, str]] = ...) -> None: ...
+
+class SuspendRequest(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class ResumeRequest(_message.Message):
+    __slots__ = ("request_id", "target")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    target: Size
+    def __init__(self, request_id: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ...) -> None: ...
+
+class RequestReply(_message.Message):
+    __slots__ = ("state", "detail")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    detail: str
+    def __init__(self, state: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RequestState(_message.Message):
+    __slots__ = ("request_id", "kind", "state", "detail", "target", "mode", "began_unix_seconds", "ended_unix_seconds", "moved_bytes", "minimum_bytes", "stall_seconds", "clock")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MOVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    kind: str
+    state: str
+    detail: str
+    target: Size
+    mode: ResizeMode
+    began_unix_seconds: float
+    ended_unix_seconds: float
+    moved_bytes: int
+    minimum_bytes: int
+    stall_seconds: float
+    clock: int
+    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., mode: _Optional[_Union[ResizeMode, str]] = ..., began_unix_seconds: _Optional[float] = ..., ended_unix_seconds: _Optional[float] = ..., moved_bytes: _Optional[int] = ..., minimum_bytes: _Optional[int] = ..., stall_seconds: _Optional[float] = ..., clock: _Optional[int] = ...) -> None: ...
+
+class TaskStatus(_message.Message):
+    __slots__ = ("task", "role", "state", "step", "samples_per_second", "report_age_seconds", "bytes_sent", "bytes_received", "owned_bytes", "stall_seconds")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    REPORT_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    OWNED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    role: Role
+    state: str
+    step: int
+    samples_per_second: float
+    report_age_seconds: float
+    bytes_sent: int
+    bytes_received: int
+    owned_bytes: int
+    stall_seconds: float
+    def __init__(self, task: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., step: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., report_age_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., stall_seconds: _Optional[float] = ...) -> None: ...
+
+class JobStatus(_message.Message):
+    __slots__ = ("job", "phase", "generation", "step", "total_steps", "epoch", "total_epochs", "durable_step", "size", "target", "tasks", "requests", "loss", "has_loss", "samples_per_second", "step_seconds", "stall_seconds", "failure", "samples", "wanted", "leaving", "staleness", "mode")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_STEP_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    HAS_LOSS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    phase: Phase
+    generation: int
+    step: int
+    total_steps: int
+    epoch: float
+    total_epochs: float
+    durable_step: int
+    size: Size
+    target: Size
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
+    requests: _containers.RepeatedCompositeFieldContainer[RequestState]
+    loss: float
+    has_loss: bool
+    samples_per_second: float
+    step_seconds: float
+    stall_seconds: float
+    failure: str
+    samples: int
+    wanted: _containers.RepeatedScalarFieldContainer[str]
+    leaving: _containers.RepeatedScalarFieldContainer[str]
+    staleness: int
+    mode: str
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[float] = ..., total_epochs: _Optional[float] = ..., durable_step: _Optional[int] = ..., size: _Optional[_Union[Size, _Mapping]] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[RequestState, _Mapping]]] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., failure: _Optional[str] = ..., samples: _Optional[int] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., mode: _Optional[str] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("task", "role", "incarnation", "address_json", "layout_json", "training_json")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_JSON_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_JSON_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_JSON_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    role: Role
+    incarnation: int
+    address_json: str
+    layout_json: bytes
+    training_json: bytes
+    def __init__(self, task: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., address_json: _Optional[str] = ..., layout_json: _Optional[bytes] = ..., training_json: _Optional[bytes] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("refusal", "layout_json", "training_json", "report_every_seconds")
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_JSON_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_JSON_FIELD_NUMBER: _ClassVar[int]
+    REPORT_EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    refusal: str
+    layout_json: bytes
+    training_json: bytes
+    report_every_seconds: float
+    def __init__(self, refusal: _Optional[str] = ..., layout_json: _Optional[bytes] = ..., training_json: _Optional[bytes] = ..., report_every_seconds: _Optional[float] = ...) -> None: ...
+
+class FollowRequest(_message.Message):
+    __slots__ = ("task", "incarnation")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    incarnation: int
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("task", "role", "incarnation", "address_json")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_JSON_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    role: Role
+    incarnation: int
+    address_json: str
+    def __init__(self, task: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., address_json: _Optional[str] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("block", "server")
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    block: int
+    server: int
+    def __init__(self, block: _Optional[int] = ..., server: _Optional[int] = ...) -> None: ...
+
+class Stage(_message.Message):
+    __slots__ = ("moves", "has_workers", "workers")
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    HAS_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    has_workers: bool
+    workers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., has_workers: _Optional[bool] = ..., workers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("number", "clock", "stages", "servers", "checkpoint", "halt", "barrier")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    HALT_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    clock: int
+    stages: _containers.RepeatedCompositeFieldContainer[Stage]
+    servers: _containers.RepeatedScalarFieldContainer[str]
+    checkpoint: bool
+    halt: bool
+    barrier: bool
+    def __init__(self, number: _Optional[int] = ..., clock: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., servers: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[bool] = ..., halt: _Optional[bool] = ..., barrier: _Optional[bool] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("workers", "servers", "owners")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedScalarFieldContainer[str]
+    servers: _containers.RepeatedScalarFieldContainer[str]
+    owners: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, workers: _Optional[_Iterable[str]] = ..., servers: _Optional[_Iterable[str]] = ..., owners: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Substitute(_message.Message):
+    __slots__ = ("worker", "by")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    by: str
+    def __init__(self, worker: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
+
+class View(_message.Message):
+    __slots__ = ("number", "generation", "phase", "start_step", "start_checkpoint", "start_plan", "changes", "proposal", "members", "committed", "substitutes", "initialiser", "wanted", "leaving", "failure")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    START_STEP_FIELD_NUMBER: _ClassVar[int]
+    START_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    START_PLAN_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    SUBSTITUTES_FIELD_NUMBER: _ClassVar[int]
+    INITIALISER_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    generation: int
+    phase: Phase
+    start_step: int
+    start_checkpoint: str
+    start_plan: Plan
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    proposal: Change
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    committed: int
+    substitutes: _containers.RepeatedCompositeFieldContainer[Substitute]
+    initialiser: str
+    wanted: _containers.RepeatedScalarFieldContainer[str]
+    leaving: _containers.RepeatedScalarFieldContainer[str]
+    failure: str
+    def __init__(self, number: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., start_step: _Optional[int] = ..., start_checkpoint: _Optional[str] = ..., start_plan: _Optional[_Union[Plan, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., proposal: _Optional[_Union[Change, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., committed: _Optional[int] = ..., substitutes: _Optional[_Iterable[_Union[Substitute, _Mapping]]] = ..., initialiser: _Optional[str] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class Shard(_message.Message):
+    __slots__ = ("name", "step", "size_bytes", "sha256")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    step: int
+    size_bytes: int
+    sha256: str
+    def __init__(self, name: _Optional[str] = ..., step: _Optional[int] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("task", "incarnation", "view", "generation", "step", "accepted", "refused", "ready", "arrived", "shards", "initialised", "finished", "failure", "loss", "has_loss", "samples", "samples_per_second", "step_seconds", "stall_seconds", "last_stall_seconds", "bytes_sent", "bytes_received", "owned_bytes", "moved_bytes", "suspects", "staleness", "left")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    ARRIVED_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    INITIALISED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    HAS_LOSS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LAST_STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    OWNED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MOVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    incarnation: int
+    view: int
+    generation: int
+    step: int
+    accepted: int
+    refused: int
+    ready: bool
+    arrived: int
+    shards: _containers.RepeatedCompositeFieldContainer[Shard]
+    initialised: bool
+    finished: bool
+    failure: str
+    loss: float
+    has_loss: bool
+    samples: int
+    samples_per_second: float
+    step_seconds: float
+    stall_seconds: float
+    last_stall_seconds: float
+    bytes_sent: int
+    bytes_received: int
+    owned_bytes: int
+    moved_bytes: int
+    suspects: _containers.RepeatedScalarFieldContainer[str]
+    staleness: int
+    left: bool
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., view: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ready: _Optional[bool] = ..., arrived: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., initialised: _Optional[bool] = ..., finished: _Optional[bool] = ..., failure: _Optional[str] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., last_stall_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., moved_bytes: _Optional[int] = ..., suspects: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., left: _Optional[bool] = ...) -> None: ...
+
+class ReportReply(_message.Message):
+    __slots__ = ("view", "expelled")
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    EXPELLED_FIELD_NUMBER: _ClassVar[int]
+    view: int
+    expelled: bool
+    def __init__(self, view: _Optional[int] = ..., expelled: _Optional[bool] = ...) -> None: ...
+
+class LeaseRequest(_message.Message):
+    __slots__ = ("task", "incarnation", "generation", "done", "batches")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    incarnation: int
+    generation: int
+    done: _containers.RepeatedScalarFieldContainer[int]
+    batches: int
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., generation: _Optional[int] = ..., done: _Optional[_Iterable[int]] = ..., batches: _Optional[int] = ...) -> None: ...
+
+class LeasedRange(_message.Message):
+    __slots__ = ("id", "epoch", "start", "stop")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    epoch: int
+    start: int
+    stop: int
+    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., stop: _Optional[int] = ...) -> None: ...
+
+class LeaseReply(_message.Message):
+    __slots__ = ("leases", "finished")
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[LeasedRange]
+    finished: bool
+    def __init__(self, leases: _Optional[_Iterable[_Union[LeasedRange, _Mapping]]] = ..., finished: _Optional[bool] = ...) -> None: ...
+
+class TaskEndedRequest(_message.Message):
+    __slots__ = ("task", "exit_code", "last_line")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    LAST_LINE_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    exit_code: int
+    last_line: str
+    def __init__(self, task: _Optional[str] = ..., exit_code: _Optional[int] = ..., last_line: _Optional[str] = ...) -> None: ...
+
+class TaskEndedReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

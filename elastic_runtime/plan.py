@@ -1,0 +1,206 @@
+"""What a job's coordinator publishes and everybody acts on: who computes, who owns what, from which step on.
+
+A `View` is the whole of it; a newer one replaces an older one. A `Timeline` answers the one question that workers
+and parameter servers ask of it: what holds at step t?
+
+A *change* takes effect at a *clock*, a number of a step, the same for all; its stages follow at the steps after it
+(rolling migration: some blocks flip owner at each). A *generation* begins at a checkpoint; whatever was sent in an
+older one is dropped.
+
+Source: DL2 §5 (scaling clock). Deviation: blocks move in stages at successive clocks while training goes on, where the
+paper suspends all workers at one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a task does in the job."""
+
+    WORKER = "worker"
+    SERVER = "server"
+
+
+class Phase(StrEnum):
+    """Where a job is."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESIZING = "resizing"
+    SUSPENDING = "suspending"
+    SUSPENDED = "suspended"
+    RECOVERING = "recovering"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A registered task: its incarnation tells a restarted process from the one before."""
+
+    task: str
+    role: Role
+    incarnation: int
+    address_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What happens at one step of a change: blocks get new owners; the list of workers may be replaced."""
+
+    moves: Mapping[int, str] = field(default_factory=dict)
+    workers: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Stage i takes effect at step `clock + i`.
+
+    Attributes:
+        number: counts a job's changes; never used twice.
+        clock: the first step that the change holds for.
+        stages: what happens, step by step.
+        checkpoint: every PS writes its blocks as they are at version `clock`.
+        halt: nobody begins step `clock`; members end once their checkpoint is written.
+        barrier: workers wait at the clock until the change is committed (stop-the-world).
+    """
+
+    number: int
+    clock: int
+    stages: tuple[Stage, ...] = ()
+    checkpoint: bool = False
+    halt: bool = False
+    barrier: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who computes and who owns at one step: slice k of the batch is `workers[k]`'s, block b is `owners[b]`'s.
+
+    `after` is the number of the newest change that the plan contains (0: none).
+    """
+
+    workers: tuple[str, ...]
+    owners: tuple[str, ...]
+    after: int = 0
+
+    def slices_of(self, worker: str) -> tuple[int, ...]:
+        """The slices that a worker computes; empty if it is not in the plan."""
+        return tuple(index for index, name in enumerate(self.workers) if name == worker)
+
+    def blocks_of(self, server: str) -> tuple[int, ...]:
+        """The blocks that a PS owns."""
+        return tuple(block for block, owner in enumerate(self.owners) if owner == server)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything that members have to know; see the module's head."""
+
+    number: int
+    generation: int
+    phase: Phase
+    start_step: int
+    start_checkpoint: str
+    start_plan: Plan
+    changes: tuple[Change, ...] = ()
+    proposal: Change | None = None
+    members: tuple[Member, ...] = ()
+    committed: int = 0
+    substitutes: Mapping[str, str] = field(default_factory=dict)
+    initialiser: str = ""
+    wanted: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
+    failure: str = ""
+
+    def member(self, task: str) -> Member | None:
+        """The task's registration, if it has one."""
+        return next((member for member in self.members if member.task == task), None)
+
+
+class Timeline:
+    """The plans of one generation, step by step.
+
+    Args:
+        view: any view of the generation.
+
+    Raises:
+        ValueError: changes out of order, or overlapping: stages of one may not reach into the next.
+    """
+
+    def __init__(self, view: View) -> None:
+        self.generation = view.generation
+        self.start_step = view.start_step
+        self.changes = view.changes
+        self._substitutes = dict(view.substitutes)
+        self._steps = [view.start_step]
+        self._plans = [self._substituted(view.start_plan)]
+        plan = view.start_plan
+        for change in view.changes:
+            if change.clock < self._steps[-1]:
+                raise ValueError(f"change {change.number} at step {change.clock} begins before step {self._steps[-1]}")
+            for offset, stage in enumerate(change.stages or (Stage(),)):
+                plan = _after(plan, change.number, stage)
+                self._steps.append(change.clock + offset)
+                self._plans.append(self._substituted(plan))
+
+    def at(self, step: int) -> Plan:
+        """The plan that holds at `step`.
+
+        Raises:
+            ValueError: the step lies before the generation's first.
+        """
+        if step < self.start_step:
+            raise ValueError(f"step {step} lies before step {self.start_step}, where this generation began")
+        return self._plans[bisect_right(self._steps, step) - 1]
+
+    def halts_at(self) -> int | None:
+        """The step that nobody begins, if there is one."""
+        return next((change.clock for change in self.changes if change.halt), None)
+
+    def change(self, number: int) -> Change | None:
+        """A confirmed change by its number."""
+        return next((change for change in self.changes if change.number == number), None)
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest confirmed change; 0 without one."""
+        return self.changes[-1].number if self.changes else 0
+
+    def _substituted(self, plan: Plan) -> Plan:
+        if not self._substitutes:
+            return plan
+        return Plan(tuple(self._standing_in(name) for name in plan.workers), plan.owners, plan.after)
+
+    def _standing_in(self, name: str) -> str:
+        seen = {name}
+        while name in self._substitutes and self._substitutes[name] not in seen:
+            name = self._substitutes[name]
+            seen.add(name)
+        return name
+
+
+def moved_blocks(change: Change, before: Plan) -> dict[int, tuple[str, str, int]]:
+    """What a change moves: block → (old owner, new owner, first step of the new one)."""
+    moved: dict[int, tuple[str, str, int]] = {}
+    owners = list(before.owners)
+    for offset, stage in enumerate(change.stages):
+        for block, server in stage.moves.items():
+            if owners[block] != server:
+                moved[block] = (owners[block], server, change.clock + offset)
+                owners[block] = server
+    return moved
+
+
+def _after(plan: Plan, number: int, stage: Stage) -> Plan:
+    owners: Sequence[str] = plan.owners
+    if stage.moves:
+        owners = list(owners)
+        for block, server in stage.moves.items():
+            owners[block] = server
+    return Plan(plan.workers if stage.workers is None else stage.workers, tuple(owners), number)
