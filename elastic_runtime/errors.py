@@ -1,0 +1,49 @@
+"""What can go wrong in an elastic job; every message says what was wrong, where, with the value, and what to do.
+
+`ElasticError` is the root. `BadInput` (exit code 2) is for the user to mend: a setting, a script, a model, a file;
+`ModelMismatch` is the case in which two sides of a job, or a job and its checkpoint, speak of different models.
+`ResizeFailed` says that the job goes on as it was before. `CheckpointError` says that a checkpoint is damaged or could
+not be written; the job's last durable one stands. `ProtocolError` says that the other side of a socket broke the
+protocol: its message is dropped, and its connection too. `CoordinatorUnreachable` (exit code 3) is for those who ask a
+job that does not answer. Errors of gRPC, ZeroMQ, PyTorch and the system are translated where they are caught, and
+chained. A caller that breaks a function's stated contract gets a ValueError: that is a fault of ours, not the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+
+class ElasticError(Exception):
+    """Root of all errors raised by `elastic_runtime`."""
+
+
+class BadInput(ElasticError):
+    """A setting, a script, a model, a request or a file cannot be used. Exit code 2."""
+
+
+class ModelMismatch(BadInput):
+    """Two models that have to be the same are not: a worker's and its job's, or a job's and a checkpoint's."""
+
+
+class ResizeFailed(ElasticError):
+    """A resize was refused or given up; the job goes on with the workers and PSs that it had. Exit code 1."""
+
+
+class CheckpointError(ElasticError):
+    """A checkpoint is damaged, or cannot be written; none that was complete is lost. Exit code 1."""
+
+
+class ProtocolError(ElasticError):
+    """A message breaks the protocol: too large, cut short, out of order, or from somebody who may not send it."""
+
+
+class CoordinatorUnreachable(ElasticError):
+    """No coordinator answers at this address in time. Exit code 3."""
+
+
+EXIT_CODES: Mapping[type[BaseException], int] = MappingProxyType(
+    {BadInput: 2, CoordinatorUnreachable: 3, ElasticError: 1}
+)
+"""What the command lines end with, asked in this order."""
