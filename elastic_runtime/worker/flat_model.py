@@ -1,0 +1,222 @@
+"""A model whose tensors lie in flat memory, block beside block, so that they are sent and received without copies.
+
+Each segment of trained tensors has three banks of memory, which the caller allocates (shared memory, if parameter
+servers run on the same host): `active`, what the model computes with; `staging`, where the next step's values arrive
+while the model still computes; and `gradients`. `swap` makes the staging bank the active one: it moves pointers, not
+values. Buffers such as running statistics have one bank, into and out of which they are copied: a module may replace
+its buffers at any time, and they are small.
+
+A parameter keeps its identity, only its `data` is moved: optimizers, hooks and tied layers see no difference. Modules
+that keep pointers of their own to a parameter's memory must not: `flatten_parameters` of an RNN moves its weights away
+again, and is to be called before the model is handed over, if at all. A model on an accelerator computes with copies
+there, which cost a transfer each way a step.
+
+Source: none; DL2 §5 leaves it to MXNet how tensors lie in a worker.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from elastic_runtime.errors import BadInput, ModelMismatch
+from elastic_runtime.layout import Layout, Segment, Slot
+from elastic_runtime.tensors import Kind
+from elastic_runtime.worker.flat_banks import Allocate, Bank, flat_tensor, make_bank
+
+
+@dataclass(slots=True)
+class _Trained:
+    """One segment of trained tensors; its slots and its parameters are in the same order."""
+
+    segment: Segment
+    parameters: list[nn.Parameter]
+    active: Bank
+    staging: Bank
+    gradients: Bank
+
+    def rows(self, bank: Bank) -> Iterator[tuple[Slot, nn.Parameter, torch.Tensor]]:
+        """Each tensor with its place, and its view of the bank."""
+        return zip(self.segment.slots, self.parameters, bank.views, strict=True)
+
+
+class FlatModel:
+    """Moves a model's trained tensors into flat memory and keeps them there until `release`.
+
+    Args:
+        model: its trained tensors and buffers are those of `layout`.
+        layout: how it is cut.
+        allocate: where the memory comes from; asked for `active-S`, `staging-S` and `gradients-S` for each segment S of
+            trained tensors, and for `buffers-S` for each segment of buffers.
+        on_gradient: told of each tensor whose gradient lies in its bank, during the backward pass: the index of the
+            segment and the slot. It must not wait. On an accelerator it is told of all in `finish_backward`.
+
+    Raises:
+        ModelMismatch: the model is not the layout's.
+        BadInput: trained tensors on several devices, or two that share memory without being one parameter.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layout: Layout,
+        allocate: Allocate,
+        on_gradient: Callable[[int, Slot], None] | None = None,
+    ) -> None:
+        self._model = model
+        self._layout = layout
+        self._on_gradient = on_gradient
+        self._arrived: set[str] = set()
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._trained: dict[int, _Trained] = {}
+        self._merged: dict[int, torch.Tensor] = {}
+        parameters = _parameters(model, layout)
+        device = _device(parameters)
+        for segment in layout.segments:
+            if segment.kind == Kind.BUFFER:
+                self._merged[segment.index] = flat_tensor(allocate, "buffers", segment)
+                continue
+            banks = (make_bank(allocate, name, segment, device) for name in ("active", "staging", "gradients"))
+            trained = _Trained(segment, [parameters[slot.tensor.name] for slot in segment.slots], *banks)
+            self._trained[segment.index] = trained
+            self._adopt(trained)
+        self.collect_buffers()
+
+    def active(self, segment: int) -> torch.Tensor:
+        """The flat values (elements of the segment,) that the model computes with; see `reload`."""
+        return self._trained[segment].active.host
+
+    def staging(self, segment: int) -> torch.Tensor:
+        """The flat values (elements of the segment,) that become active with the next `swap`."""
+        return self._trained[segment].staging.host
+
+    def gradients(self, segment: int) -> torch.Tensor:
+        """The flat gradients (elements of the segment,), complete after `finish_backward`."""
+        return self._trained[segment].gradients.host
+
+    def buffers(self, segment: int) -> torch.Tensor:
+        """The flat buffers (elements of the segment,) as of the last `collect_buffers`."""
+        return self._merged[segment]
+
+    def begin_step(self) -> None:
+        """Before the forward pass of one slice: nothing has arrived, and no gradient is left over."""
+        self._arrived.clear()
+        for trained in self._trained.values():
+            for parameter in trained.parameters:
+                parameter.grad = None
+
+    def finish_backward(self) -> None:
+        """After the backward pass of one slice: a tensor that got no gradient has one of zero."""
+        for index, trained in self._trained.items():
+            absent = [row for row in trained.rows(trained.gradients) if row[0].tensor.name not in self._arrived]
+            for _, _, gradient in absent:
+                gradient.zero_()
+            trained.gradients.to_host()
+            if self._on_gradient is not None:
+                for slot in [row[0] for row in absent] if trained.gradients.on_host else trained.segment.slots:
+                    self._on_gradient(index, slot)
+
+    def swap(self) -> None:
+        """Let the model compute with what lies in the staging banks; what was active is the next staging bank."""
+        for trained in self._trained.values():
+            trained.active, trained.staging = trained.staging, trained.active
+            trained.active.to_device()
+            for parameter, view in zip(trained.parameters, trained.active.views, strict=True):
+                parameter.data = view
+
+    def reload(self) -> None:
+        """After the active banks were written to: a model on an accelerator gets the new values."""
+        for trained in self._trained.values():
+            trained.active.to_device()
+
+    def collect_buffers(self) -> None:
+        """Copy the model's buffers into their banks."""
+        for flat, buffer in self._pairs():
+            flat.copy_(buffer.detach().reshape(-1))
+
+    def load_buffers(self) -> None:
+        """Copy the banks of buffers into the model."""
+        with torch.no_grad():
+            for flat, buffer in self._pairs():
+                buffer.copy_(flat.view(buffer.shape))
+
+    def moved_away(self) -> str | None:
+        """The name of a trained tensor that no longer lies in its active bank, if there is one."""
+        for trained in self._trained.values():
+            for slot, parameter, view in trained.rows(trained.active):
+                if parameter.data_ptr() != view.data_ptr() or parameter.shape != view.shape:
+                    return slot.tensor.name
+        return None
+
+    def release(self) -> None:
+        """Give the model memory of its own again, so that the banks' memory can be freed; nothing else works then."""
+        for hook in self._hooks:
+            hook.remove()
+        for trained in self._trained.values():
+            for parameter in trained.parameters:
+                parameter.data = parameter.data.clone()
+                parameter.grad = None
+        self._trained.clear()
+        self._merged.clear()
+
+    def _adopt(self, trained: _Trained) -> None:
+        for _, parameter, view in trained.rows(trained.active):
+            view.copy_(parameter.data)
+            parameter.data = view
+        trained.active.to_host()
+        for slot, parameter, gradient in trained.rows(trained.gradients):
+            hook = functools.partial(self._take_gradient, trained, slot, gradient)
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))  # type: ignore[no-untyped-call]  # torch's
+
+    def _take_gradient(self, trained: _Trained, slot: Slot, bank: torch.Tensor, parameter: torch.Tensor) -> None:
+        """Called by autograd for each tensor, once in a backward pass."""
+        gradient = parameter.grad
+        if gradient is None:
+            return
+        bank.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+        parameter.grad = None
+        self._arrived.add(slot.tensor.name)
+        if self._on_gradient is not None and trained.gradients.on_host:
+            self._on_gradient(trained.segment.index, slot)
+
+    def _pairs(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Each buffer's place in its bank, and the buffer as the model has it now."""
+        named = dict(self._model.named_buffers())
+        for index, flat in self._merged.items():
+            for slot in self._layout.segments[index].slots:
+                buffer = named.get(slot.tensor.name)
+                if buffer is None or tuple(buffer.shape) != slot.tensor.shape:
+                    raise ModelMismatch(f"the model's buffer {slot.tensor} is gone or has another shape; keep it as is")
+                yield flat[slot.start : slot.start + slot.size], buffer
+
+
+def _parameters(model: nn.Module, layout: Layout) -> dict[str, nn.Parameter]:
+    """The model's parameters that the layout names."""
+    named = dict(model.named_parameters())
+    found: dict[str, nn.Parameter] = {}
+    for tensor in layout.tensors(Kind.PARAMETER):
+        parameter = named.get(tensor.name)
+        dtype = "" if parameter is None else str(parameter.dtype).removeprefix("torch.")
+        if parameter is None or tuple(parameter.shape) != tensor.shape or dtype != tensor.dtype:
+            raise ModelMismatch(f"this model has no parameter {tensor}, which the job's model has")
+        found[tensor.name] = parameter
+    return found
+
+
+def _device(parameters: dict[str, nn.Parameter]) -> torch.device:
+    """Where the model computes; refuses what could not be moved without changing the model."""
+    owners: dict[int, str] = {}
+    for name, parameter in parameters.items():
+        pointer = parameter.untyped_storage().data_ptr()
+        if parameter.numel() and owners.setdefault(pointer, name) != name:
+            raise BadInput(
+                f"parameters {owners[pointer]!r} and {name!r} share memory; to tie them, let both be the same Parameter"
+            )
+    devices = {parameter.device for parameter in parameters.values()}
+    if len(devices) > 1:
+        raise BadInput(f"the model's parameters are on {', '.join(sorted(map(str, devices)))}; put them on one device")
+    return next(iter(devices), torch.device("cpu"))
