@@ -39,10 +39,10 @@ def test_after_every_kill_the_head_is_what_all_acknowledged_updates_make_of_it(t
         for pusher in pushers:
             pusher.thread.start()
         for life in range(1, KILLS + 1):
-            wait_for_updates(pushers, life * UPDATES_PER_LIFE + rng.randrange(20))
+            live_on(pushers, life * UPDATES_PER_LIFE + rng.randrange(20))
             learner.kill()
             learner.start()
-        wait_for_updates(pushers, (KILLS + 1) * UPDATES_PER_LIFE)
+        live_on(pushers, (KILLS + 1) * UPDATES_PER_LIFE)
         stop.set()
         for pusher in pushers:
             pusher.thread.join(DEADLINE_SECONDS)
@@ -70,7 +70,8 @@ def test_after_every_kill_the_head_is_what_all_acknowledged_updates_make_of_it(t
         moves += kind is Kind.CLOSING
         aggregator.apply(state, AppliedUpdate(one.step, one.learning_rate, 1, 0.0, update, kind))
     assert head.tobytes() == state.weights.tobytes()
-    assert moves > len(receipts) / 10
+    # How many updates share a cohort is a matter of speed; that every life closes one is not (see `live_on`).
+    assert moves > KILLS
 
 
 @pytest.mark.heavy
@@ -98,3 +99,15 @@ def test_other_settings_after_a_kill_replay_the_log_under_the_old_ones(tmp_path:
     finally:
         stop.set()
         learner.close()
+
+
+def live_on(pushers: list[Pusher], count: int) -> None:
+    """Wait for so many updates, and for two from every cluster.
+
+    The first of the two may have been logged before the last kill; the second one is of this life. One from each of
+    four clusters closes a cohort of three, whatever order they come in.
+    """
+    before = [len(pusher.acknowledged) for pusher in pushers]
+    wait_for_updates(pushers, count)
+    for pusher, acknowledged in zip(pushers, before, strict=True):
+        wait_for_updates([pusher], acknowledged + 2)
