@@ -2,9 +2,11 @@
 #
 # TORCH_INDEX  address of PyTorch's CPU wheel index, for machines whose default index would bring the CUDA build
 #              (see docs/guide/install.md); empty: the default index.
+# TEST_PROCESSES  how many processes share the tests, a file each at a time; each takes some 700 MB.
 # WORKLOADS, FLEET, SEED, JOBS, POLICY  see docs/guide/demo.md.
 
 PYTHON ?= python3
+TEST_PROCESSES ?= 2
 TORCH_INDEX ?=
 TORCH_VERSION := 2.13.0
 VENV := .venv
@@ -44,7 +46,7 @@ demo: $(STAMP) ## a learner and three clusters on this machine; ends by itself w
 	  $(if $(SEED),--seed "$(SEED)") $(if $(JOBS),--jobs "$(JOBS)") $(if $(POLICY),--policy "$(POLICY)")
 
 test: $(STAMP) ## the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 check: $(STAMP) ## ruff, mypy, import-linter, docs tests
 	$(BIN)/ruff check .

@@ -1,4 +1,8 @@
 import os
+
+# Before anything computes: tests share the cores by processes (`make test`), not by threads within them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Iterator
 from pathlib import Path
 

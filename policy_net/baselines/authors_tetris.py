@@ -36,19 +36,24 @@ class TetrisAuthorsPolicy:
         ).reshape(-1, 2)
         work = demands.sum(axis=1) * np.array([share_left(job) for job in state.jobs])
         most = [most_bundles(job) for job in state.jobs]
-        growing = [index for index in range(len(state.jobs)) if most[index]]
+        growing = np.array([count > 0 for count in most], dtype=bool)
+        if not growing.any() or not work.any():
+            return nodes.decision()
+        mean_work = work.mean()
         for position in range(len(state.nodes)):
-            while growing:
+            while True:
                 alignment = demands @ np.array(nodes.free_units(position))
-                if not alignment.any() or not work.any():
+                if not alignment.any():
                     break
                 # Capped jobs count in the two means, as there.
-                scores = alignment + alignment.mean() / work.mean() * work
-                best = max(growing, key=lambda index: (scores[index], -index))
+                scores = alignment + alignment.mean() / mean_work * work
+                best = int(np.where(growing, scores, -np.inf).argmax())  # the first of several
                 if not nodes.grant_on(position, best, bundles[best]):
                     break
                 if nodes.held[best].workers >= most[best]:
-                    growing.remove(best)
+                    growing[best] = False
+                    if not growing.any():
+                        return nodes.decision()
         return nodes.decision()
 
     def observe(self, progress: Sequence[Progress]) -> None:
