@@ -1,0 +1,1 @@
+"""The parameter server: holds blocks, applies steps to them, hands them over."""

@@ -1,0 +1,279 @@
+"""What a parameter server remembers: its blocks' parameters, the optimizer's state, and their versions.
+
+The numbers that come out do not depend on who owns which block: gradients are summed in the order of the slices, each
+block is stepped by itself, and its version is all that the step knows of time. So a resize changes no bit.
+
+Source: DL2 §5 (version counters). Deviation: a version for each block in place of one for each server, so that blocks
+can change owners one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elastic_runtime.block_state import BlockState
+from elastic_runtime.layout import Kind, Layout
+from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.server import kernels
+from elastic_runtime.server.memory import FlatMemory
+from elastic_runtime.server.received import as_tensor
+from elastic_runtime.server.sums import Sums
+
+_PARAMETERS = "parameters"
+_SUM = "sum of gradients"
+
+
+@dataclass(slots=True, eq=False)
+class _Owned:
+    """One block of this server: views of the flat memory, made once."""
+
+    segment: int
+    parameters: Tensor
+    state: dict[str, Tensor]
+    version: int
+    sum: Tensor | None = None
+
+
+class BlockStore:
+    """The blocks that a server owns. One thread uses it; copies that it hands out are anybody's."""
+
+    def __init__(self, layout: Layout, optimizer: Optimizer, memory: Mapping[int, Any] | None = None) -> None:
+        """Own nothing yet.
+
+        Args:
+            layout: of the job's model.
+            optimizer: of the job.
+            memory: writable buffers for the parameters of some segments, by their index, each of the whole segment:
+                shared memory that other processes read. Other segments get private memory.
+
+        Raises:
+            ValueError: a buffer that does not fit its segment.
+        """
+        self.layout = layout
+        self.optimizer = optimizer
+        self._outside = dict(memory or {})
+        self._dtypes = [getattr(torch, segment.dtype) for segment in layout.segments]
+        self._memory: dict[tuple[int, str], FlatMemory] = {}
+        self._owned: dict[int, _Owned] = {}
+        self._sums = Sums()
+        for index in self._outside:
+            self._flat(index, _PARAMETERS)
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """The blocks that are held, those included that wait to be released."""
+        return frozenset(self._owned)
+
+    def version(self, block: int) -> int:
+        """How many steps were applied to this block.
+
+        Raises:
+            ValueError: it is not held here.
+        """
+        return self._get(block).version
+
+    def state_names(self, block: int) -> tuple[str, ...]:
+        """The optimizer's tensors that belong to this block, held or not; none for buffers."""
+        return self.optimizer.state_names if self._trained(self.layout.blocks[block].segment) else ()
+
+    def adopt(self, block: int, parameters: Any, state: Mapping[str, Any] | None = None, version: int = 0) -> None:
+        """Take a block over; its numbers are copied.
+
+        Args:
+            block: its index, not held yet.
+            parameters: its numbers, as a tensor, an array or raw bytes.
+            state: the optimizer's tensors by name, all of them; may be left out at version 0.
+            version: how many steps were applied to it.
+
+        Raises:
+            ValueError: held already, sizes that are not the block's, or other state than the optimizer has.
+        """
+        names, given = set(self.state_names(block)), dict(state or {})
+        if block in self._owned:
+            raise ValueError(f"block {block} is held already, at version {self.version(block)}")
+        if given.keys() != names and (given or version):
+            raise ValueError(f"block {block} comes with state {sorted(given)}, where {sorted(names)} is due")
+        place = self.layout.blocks[block]
+        dtype, elements = self._dtypes[place.segment], place.stop - place.start
+        arrived = as_tensor(parameters, dtype, elements)
+        arrived_state = {name: as_tensor(numbers, dtype, elements) for name, numbers in given.items()}
+        owned = _Owned(
+            place.segment,
+            self._flat(place.segment, _PARAMETERS).tensor[place.start : place.stop],
+            {name: self._flat(place.segment, name).tensor[place.start : place.stop] for name in sorted(names)},
+            version,
+        )
+        owned.parameters.copy_(arrived)
+        for name, tensor in owned.state.items():
+            if name in arrived_state:
+                tensor.copy_(arrived_state[name])
+            else:
+                tensor.zero_()
+        self._owned[block] = owned
+
+    def view(self, block: int) -> BlockState:
+        """The block as it is, without a copy: it changes with the next step; not to be written.
+
+        Raises:
+            ValueError: it is not held here.
+        """
+        owned = self._get(block)
+        return BlockState(block, owned.version, owned.parameters, MappingProxyType(owned.state))
+
+    def snapshot(self, block: int) -> BlockState:
+        """A copy of the block at its present version.
+
+        Raises:
+            ValueError: it is not held here.
+        """
+        owned = self._get(block)
+        state = {name: tensor.clone() for name, tensor in owned.state.items()}
+        return BlockState(block, owned.version, owned.parameters.clone(), state)
+
+    def release(self, block: int) -> None:
+        """Forget a block; its memory goes back to the system.
+
+        Raises:
+            ValueError: it is not held here.
+        """
+        self._get(block)
+        del self._owned[block]
+        place = self.layout.blocks[block]
+        for (segment, _), memory in self._memory.items():
+            if segment == place.segment:
+                memory.give_back(place.start, place.stop)
+
+    def apply(self, blocks: Sequence[int], gradients: Sequence[Sequence[Any]], step: int) -> None:
+        """Apply one step to some blocks: sum what came, step the optimizer, count the version up.
+
+        Buffers are replaced: by the sum where they are real numbers (workers scale them by their weight), by the
+        largest where they are whole.
+
+        Args:
+            blocks: different ones, all held.
+            gradients: for each block its slices in order, at least one, each 1-D of the block's length and dtype: as a
+                tensor, an array or raw bytes. They are only read, and no longer than the call lasts.
+            step: the number of the step, which the learning rate goes by; the first is 0.
+
+        Raises:
+            ValueError: a block that is not held or given twice, or a slice that does not fit. Nothing was changed.
+        """
+        arrived = self._arrived(blocks, gradients)
+        lr = self.optimizer.lr_for(step)
+        for (segment, version), members in self._alike(blocks):
+            if self._trained(segment):
+                for some, sums in self._sums.of((self._owned[block], arrived[block]) for block in members):
+                    self._step(lr, version, some, sums)
+            else:
+                for block in members:
+                    self._replace(segment, self._owned[block].parameters, arrived[block])
+        self.pass_over(blocks)
+
+    def reduce(self, blocks: Sequence[int], gradients: Sequence[Sequence[Any]]) -> None:
+        """Clipping, phase one: keep each block's sum until `apply_reduced`; arguments and errors as `apply`'s."""
+        arrived = self._arrived(blocks, gradients)
+        for block in blocks:
+            owned, place = self._owned[block], self.layout.blocks[block]
+            target = self._flat(owned.segment, _SUM).tensor[place.start : place.stop]
+            self._replace(owned.segment, target, arrived[block])
+            owned.sum = target
+
+    def squared_norms(self) -> dict[int, float]:
+        """The squared norm, in float64, of each reduced gradient; buffers have none."""
+        return {
+            block: kernels.squared_norm(owned.sum)
+            for block, owned in sorted(self._owned.items())
+            if owned.sum is not None and self._trained(owned.segment)
+        }
+
+    def apply_reduced(self, blocks: Sequence[int], scale: float, step: int) -> None:
+        """Clipping, phase two: scale the kept sums and apply them; `scale` is `kernels.clip_scale`'s.
+
+        Raises:
+            ValueError: a block that is not held or given twice, or has no sum. Nothing was changed.
+        """
+        self._check(blocks)
+        lacking = [block for block in blocks if self._owned[block].sum is None]
+        if lacking:
+            raise ValueError(f"blocks {lacking[:8]} have no reduced gradient to apply")
+        sums = {block: owned_sum for block in blocks if (owned_sum := self._owned[block].sum) is not None}
+        lr = self.optimizer.lr_for(step)
+        for (segment, version), members in self._alike(blocks):
+            if self._trained(segment):
+                gradients = [sums[block] for block in members]
+                if scale != 1.0:
+                    torch._foreach_mul_(gradients, scale)
+                self._step(lr, version, [self._owned[block] for block in members], gradients)
+            else:
+                for block in members:
+                    self._owned[block].parameters.copy_(sums[block])
+        for block in blocks:
+            self._owned[block].sum = None
+        self.pass_over(blocks)
+
+    def pass_over(self, blocks: Iterable[int]) -> None:
+        """Count the version up and change nothing: buffers at a step that does not merge them.
+
+        Raises:
+            ValueError: a block that is not held.
+        """
+        for block in blocks:
+            self._get(block).version += 1
+
+    def _step(self, lr: float, version: int, owned: list[_Owned], gradients: list[Tensor]) -> None:
+        parameters = [one.parameters for one in owned]
+        state = {name: [one.state[name] for one in owned] for name in self.optimizer.state_names}
+        kernels.step_(self.optimizer, lr, version, parameters, gradients, state)
+
+    def _replace(self, segment: int, target: Tensor, slices: Sequence[Tensor]) -> None:
+        if self._dtypes[segment].is_floating_point:
+            kernels.sum_(target, slices)
+        else:
+            kernels.maximum_(target, slices)
+
+    def _arrived(self, blocks: Sequence[int], gradients: Sequence[Sequence[Any]]) -> dict[int, list[Tensor]]:
+        """The slices of each block as tensors; whatever is wrong is found before anything is changed."""
+        self._check(blocks)
+        if len(gradients) != len(blocks) or not all(gradients):
+            raise ValueError(f"{len(gradients)} gradients for {len(blocks)} blocks; each block needs a slice at least")
+        arrived = {}
+        for block, slices in zip(blocks, gradients, strict=True):
+            owned = self._owned[block]
+            dtype, elements = self._dtypes[owned.segment], len(owned.parameters)
+            arrived[block] = [as_tensor(part, dtype, elements) for part in slices]
+        return arrived
+
+    def _check(self, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            self._get(block)
+        if len(set(blocks)) != len(blocks):
+            raise ValueError("a block is given twice in one step")
+
+    def _alike(self, blocks: Sequence[int]) -> Iterator[tuple[tuple[int, int], list[int]]]:
+        """Blocks that one call of a kernel can take: of one segment and version."""
+        alike: dict[tuple[int, int], list[int]] = {}
+        for block in blocks:
+            owned = self._owned[block]
+            alike.setdefault((owned.segment, owned.version), []).append(block)
+        yield from alike.items()
+
+    def _trained(self, segment: int) -> bool:
+        return self.layout.segments[segment].kind == Kind.PARAMETER
+
+    def _flat(self, segment: int, name: str) -> FlatMemory:
+        key = (segment, name)
+        if key not in self._memory:
+            outside = self._outside.get(segment) if name == _PARAMETERS else None
+            self._memory[key] = FlatMemory(self.layout.segments[segment].elements, self._dtypes[segment], outside)
+        return self._memory[key]
+
+    def _get(self, block: int) -> _Owned:
+        if block not in self._owned:
+            raise ValueError(f"block {block} is not held here")
+        return self._owned[block]
