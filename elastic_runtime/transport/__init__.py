@@ -1,0 +1,40 @@
+"""Data plane between workers and parameter servers: knows bytes, regions of memory and peers, nothing of training."""
+
+from elastic_runtime.transport.counters import Counters, PeerCounters, Refusal, WayCounters
+from elastic_runtime.transport.endpoint import Endpoint
+from elastic_runtime.transport.errors import (
+    BadAddress,
+    BadMessage,
+    Busy,
+    PeerUnreachable,
+    TransportError,
+    UnknownPeer,
+)
+from elastic_runtime.transport.identity import CurveKeys
+from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
+from elastic_runtime.transport.regions import Part, Region
+from elastic_runtime.transport.settings import TransportSettings
+
+__all__ = [
+    "Endpoint",
+    "TransportSettings",
+    "CurveKeys",
+    "Region",
+    "Part",
+    "Event",
+    "Message",
+    "PeerUp",
+    "PeerLost",
+    "Way",
+    "Place",
+    "Counters",
+    "PeerCounters",
+    "WayCounters",
+    "Refusal",
+    "TransportError",
+    "Busy",
+    "PeerUnreachable",
+    "UnknownPeer",
+    "BadMessage",
+    "BadAddress",
+]

@@ -1,0 +1,126 @@
+"""Puts one message together from its frames, with as few copies as its parts allow.
+
+A part of one frame is the frame's own memory. A part of several is copied, frame by frame, to where it belongs: a frame
+that has just come is in the cache, and its memory serves for the next. A part in shared memory is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import zmq
+
+from elastic_runtime.transport.errors import BadMessage
+from elastic_runtime.transport.memory_pool import MemoryPool
+from elastic_runtime.transport.message import Message, Place
+from elastic_runtime.transport.own import Socket
+from elastic_runtime.transport.wire import FrameCut, Malformed, MessageHead, Reference, cut
+
+View = Callable[[Reference], memoryview]
+"""Bytes of a mapped region. Raises Malformed (or a kind of it) for what the peer did not hand over."""
+
+
+class Assembly:
+    """One message under way."""
+
+    def __init__(
+        self, peer: str, head: MessageHead, view: View, place: Place | None, pool: MemoryPool, *, wanted: bool
+    ) -> None:
+        """Prepare for the frames that follow `head`.
+
+        Args:
+            peer: who sends it.
+            head: its first frame.
+            view: finds parts in shared memory.
+            place: asked where it should land, if given.
+            pool: memory for large parts.
+            wanted: False for a message that was received before: its frames are taken and dropped.
+
+        Raises:
+            Malformed: a reference that leads nowhere.
+            BadMessage: `place` gave memory of another size, or read-only.
+        """
+        self.head = head
+        self.wanted = wanted
+        sizes = [reference.size_bytes for reference in head.references]
+        framed = [0 if reference.region else reference.size_bytes for reference in head.references]
+        self._peer = peer
+        self._frames = cut(framed, head.frame_bytes)
+        self._next = 0
+        self._shared = any(reference.region for reference in head.references)
+        self._payload = [memoryview(b"")] * len(sizes)
+        self._targets: list[memoryview | None] = [None] * len(sizes)
+        if not wanted:
+            return
+        places = place(peer, head.header, tuple(sizes)) if place is not None and sizes else None
+        if places is not None:
+            self._targets = [_checked(target, size) for target, size in zip(places, sizes, strict=True)]
+        for number, reference in enumerate(head.references):
+            target = self._targets[number]
+            if reference.region:
+                view_of_part = view(reference)
+                self._payload[number] = view_of_part if target is None else _copied(view_of_part, target)
+            elif target is None and reference.size_bytes > head.frame_bytes:
+                self._targets[number] = target = pool.take(reference.size_bytes)
+            if target is not None:
+                self._payload[number] = target.toreadonly()
+        self._shared = self._shared and places is None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all frames have come."""
+        return self._next == len(self._frames)
+
+    def take_frame(self, socket: Socket) -> None:
+        """Receive the next frame, which is there.
+
+        Raises:
+            Malformed: it has another size than it should.
+        """
+        frame = self._frames[self._next]
+        self._next += 1
+        if not self.wanted:
+            size_bytes = socket.recv_into(bytearray(), flags=zmq.NOBLOCK)
+        elif frame.joined:
+            size_bytes = self._split(frame, socket.recv(zmq.NOBLOCK))
+        else:
+            (piece,) = frame.pieces
+            target = self._targets[piece.part]
+            if target is None:
+                received = socket.recv(zmq.NOBLOCK, copy=False).buffer
+                self._payload[piece.part] = received.toreadonly()
+                size_bytes = len(received)
+            else:
+                into = target[piece.start_byte : piece.start_byte + piece.size_bytes]
+                size_bytes = socket.recv_into(into, flags=zmq.NOBLOCK)
+        if size_bytes != frame.size_bytes:
+            raise Malformed(f"a frame of {size_bytes} bytes where {frame.size_bytes} were announced")
+
+    def message(self) -> Message:
+        """The message, complete."""
+        return Message(self._peer, self.head.header, tuple(self._payload), self.head.sequence, self._shared)
+
+    def _split(self, frame: FrameCut, data: bytes) -> int:
+        view = memoryview(data)
+        if len(view) == frame.size_bytes:
+            for piece in frame.pieces:
+                target = self._targets[piece.part]
+                small = view[piece.offset_bytes : piece.offset_bytes + piece.size_bytes]
+                if target is None:
+                    self._payload[piece.part] = small
+                else:
+                    target[:] = small
+        return len(view)
+
+
+def _checked(target: memoryview, size_bytes: int) -> memoryview | None:
+    if target.readonly or target.nbytes != size_bytes:
+        raise BadMessage(f"`place` gave {target.nbytes} bytes, or read-only ones, for a part of {size_bytes} bytes")
+    return target.cast("B") if size_bytes else None
+
+
+def _copied(source: memoryview, target: memoryview) -> memoryview:
+    """Copies with numpy, which lets other threads run meanwhile."""
+    np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
+    return target

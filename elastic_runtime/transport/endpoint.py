@@ -1,0 +1,366 @@
+"""The data plane of one process: bytes to and from peers, by the shortest way that there is.
+
+On the same host messages go over a Unix socket, and parts that lie in shared memory are read in place; otherwise over
+TCP. Which way is taken is found out by trying, for each connection, and the caller sees no difference.
+
+It delivers each message at most once and in order, and never sends one twice. What became of a message is known by its
+acknowledgement; what was lost with a connection is told, and what to do about it is the caller's own, idempotent rule.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import zmq
+
+from elastic_runtime.transport.address import Address, host_identity
+from elastic_runtime.transport.counters import Counters, PeerCounters, Refusal
+from elastic_runtime.transport.errors import BadMessage, Busy, PeerUnreachable, UnknownPeer
+from elastic_runtime.transport.identity import DOMAIN, MOST_NAME_BYTES, CurveKeys, Doorkeeper
+from elastic_runtime.transport.inbound import Inbound
+from elastic_runtime.transport.message import Event, Place
+from elastic_runtime.transport.outbound import Link, LinkState
+from elastic_runtime.transport.own import Clock, Context, Own, Socket
+from elastic_runtime.transport.regions import Allocate, Part, Region, allocate_pages
+from elastic_runtime.transport.settings import TransportSettings
+from elastic_runtime.transport.shared_regions import SharedRegions
+from elastic_runtime.transport.wire import MOST_FRAME_BYTES, SMALL_PART_BYTES
+
+_PUMP_EVERY_MESSAGES = 16
+"""News of connections are looked at so often while messages come without a pause."""
+
+
+class Endpoint:
+    """Sends to and receives from peers. One thread uses it, except for `wake`, `allow` and `forbid`."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        bind: str,
+        job_token: str,
+        curve: CurveKeys | None = None,
+        advertise: str | None = None,
+        shared_memory: bool = True,
+        place: Place | None = None,
+        settings: TransportSettings | None = None,
+        clock: Clock = time.monotonic,
+        allocate: Allocate = allocate_pages,
+    ) -> None:
+        """Listen.
+
+        Args:
+            name: ours, unique in the job, at most 128 bytes of UTF-8.
+            bind: such as `tcp://127.0.0.1:0`; port 0 takes a free one.
+            job_token: the secret of the job, the same for all its members; never logged, never sent.
+            curve: our keys; then all members need them, and whoever connects must be allowed with its key.
+            advertise: host name or address that peers use, where it is not the one in `bind`.
+            shared_memory: False makes parts travel as frames on the same host too.
+            place: tells where messages should land, see `Place`.
+            settings: bounds and times.
+            clock: seconds, for deadlines and waits between attempts.
+            allocate: allocates the pages of shared memory.
+
+        Raises:
+            BadMessage: the name is empty or too long, or the settings cut frames that nobody takes.
+            zmq.ZMQError: the address cannot be bound.
+        """
+        settings = settings or TransportSettings()
+        _check_name(name)
+        if not SMALL_PART_BYTES <= settings.frame_bytes <= MOST_FRAME_BYTES:
+            raise BadMessage(f"frames of {settings.frame_bytes} bytes; {SMALL_PART_BYTES} to {MOST_FRAME_BYTES} work")
+        self.name = name
+        self.counters = Counters()
+        self._clock = clock
+        self._settings = settings
+        self._allocate = allocate
+        incarnation = secrets.token_bytes(16)
+        shared_memory = shared_memory and settings.local_sockets
+        self._own = Own(name, incarnation, job_token, curve, host_identity(), shared_memory, settings, clock)
+        self._context: Context = zmq.Context(io_threads=settings.io_threads)
+        self._doorkeeper = Doorkeeper(self._context, name, job_token, curve=curve is not None)
+        self._links: dict[str, Link] = {}
+        self._events: deque[Event] = deque()
+        self._since_pump = 0
+        self._next_region = 0
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closed = False
+        socket = self._context.socket(zmq.ROUTER)
+        regions = SharedRegions(self._own, self.counters) if settings.local_sockets else None
+        self._inbound = Inbound(socket, self._own, self._doorkeeper, self.counters, regions, place)
+        try:
+            self.address = self._listen(socket, bind, advertise, regions)
+        except zmq.ZMQError:
+            self.close()
+            raise
+
+    @property
+    def incarnation(self) -> str:
+        """Ours, as peers see it in `PeerUp`."""
+        return self._own.incarnation.hex()
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """To whom `connect` was called, connected or not."""
+        return tuple(self._links)
+
+    @property
+    def refusals(self) -> dict[Refusal, int]:
+        """What was not let in, by reason."""
+        return self.counters.refusals
+
+    def region(self, name: str, size_bytes: int) -> Region:
+        """New memory of our own, zero at first; shared with peers on this host where that is possible.
+
+        Raises:
+            BadMessage: a size below 1.
+            OSError: the machine has no memory left.
+        """
+        if size_bytes < 1:
+            raise BadMessage(f"region {name!r} of {size_bytes} bytes")
+        self._next_region += 1
+        return Region(self._next_region, name, size_bytes, shared=self._own.shared_memory, allocate=self._allocate)
+
+    def release(self, region: Region) -> None:
+        """Let peers unmap `region`, which is not sent any more; the memory goes with the last view on it."""
+        for link in self._links.values():
+            link.forget(region)
+        region.forget_descriptor()
+
+    def allow(self, peer: str, public_key: str | None = None) -> None:
+        """Let `peer` connect to us; with CURVE, with this key only. From any thread."""
+        _check_name(peer)
+        self._doorkeeper.allow(peer, public_key)
+
+    def forbid(self, peer: str) -> None:
+        """Take nothing from `peer` any more. From any thread."""
+        self._doorkeeper.forbid(peer)
+
+    def connect(self, peer: str, address: str) -> None:
+        """Keep a way to `peer` open, at what its endpoint gave as `address`; returns at once.
+
+        Connecting again to the same address does nothing; to another one drops the connection to the old one.
+
+        Raises:
+            BadAddress: it is none, or has no key where we use CURVE.
+        """
+        _check_name(peer)
+        parsed = Address.parse(address)
+        if self._own.curve is not None and not parsed.public_key:
+            raise PeerUnreachable(f"{peer} has no CURVE key; all members of a job use CURVE, or none")
+        link = self._links.get(peer)
+        if link is not None and link.address == parsed:
+            return
+        self.disconnect(peer)
+        self._links[peer] = Link(peer, parsed, self._own, self._context, self.counters.peer(peer).out, self._events)
+
+    def disconnect(self, peer: str) -> None:
+        """Give up the way to `peer`, and what is still under way on it; nothing if there is none."""
+        link = self._links.pop(peer, None)
+        if link is not None:
+            link.close()
+
+    def is_up(self, peer: str) -> bool:
+        """Whether the way to `peer` stands."""
+        return self._link(peer).state is LinkState.UP
+
+    def shares_memory(self, peer: str) -> bool:
+        """Whether `peer` reads our shared regions in place."""
+        return self._link(peer).shares_memory
+
+    def unacknowledged(self, peer: str) -> range:
+        """Numbers of the messages on this connection that the peer's application did not receive yet."""
+        link = self._link(peer)
+        link.pump()
+        return link.unacknowledged
+
+    def losses(self, peer: str) -> tuple[int, int]:
+        """Messages lost so far: (of ours, unacknowledged when a connection ended; of the peer's, never received)."""
+        counters = self.counters.peer(peer)
+        return counters.out.lost_messages, counters.into.lost_messages
+
+    def traffic(self, peer: str) -> PeerCounters:
+        """What went to and came from `peer`, for metrics."""
+        return self.counters.peer(peer)
+
+    def send(
+        self, peer: str, header: bytes, parts: Sequence[Part] = (), *, timeout_seconds: float | None = None
+    ) -> int:
+        """Hand one message over; the memory of its parts must stay unchanged until the protocol says otherwise.
+
+        Waits only for a connection, or for a peer that has too much in front of it.
+
+        Args:
+            peer: to whom `connect` was called.
+            header: at most `max_header_bytes`.
+            parts: of regions of this endpoint; nothing is copied (small parts are).
+            timeout_seconds: instead of `send_timeout_seconds`; 0 does not wait.
+
+        Returns:
+            The number of the message; it counts what was sent to this peer from 1.
+
+        Raises:
+            UnknownPeer: there is no way to it.
+            BadMessage: header or parts are larger, or more, than the settings allow.
+            Busy: it did not receive enough of what was sent before, in time; nothing was sent.
+            PeerUnreachable: it is not connected, in time; nothing was sent.
+        """
+        link = self._link(peer)
+        self._check(header, parts)
+        started = self._clock()
+        timeout = self._settings.send_timeout_seconds if timeout_seconds is None else timeout_seconds
+        while True:
+            link.pump()
+            up = link.state is LinkState.UP
+            if up and link.room_for(parts):
+                break
+            left = started + timeout - self._clock()
+            if left <= 0.0:
+                if up:
+                    raise Busy(f"{peer} has {len(link.unacknowledged)} messages that it did not receive yet")
+                raise PeerUnreachable(f"no connection to {peer}: {link.trouble}")
+            _poll(link.pollables(), min(left, link.seconds_to_next_step()))
+        self.counters.peer(peer).out.wait_seconds += self._clock() - started
+        try:
+            return link.send(header, parts)
+        except zmq.ZMQError as error:
+            link.fail(f"the socket does not take a message: {error}")
+            raise PeerUnreachable(f"no connection to {peer}: {link.trouble}") from error
+
+    def receive(self, timeout_seconds: float) -> Event | None:
+        """The next message, or news of a peer; None after the time, or after `wake`.
+
+        Taking the next message acknowledges the one before it.
+        """
+        started = self._clock()
+        while True:
+            self._since_pump += 1
+            if self._since_pump >= _PUMP_EVERY_MESSAGES:
+                self._pump()
+            event = self._events.popleft() if self._events else self._inbound.take()
+            if event is not None:
+                return event
+            self._pump()
+            if self._events or (event := self._inbound.take()) is not None:
+                if event is not None:
+                    return event
+                continue
+            if self._woken():
+                return None
+            left = started + timeout_seconds - self._clock()
+            if left <= 0.0:
+                return None
+            before = self._clock()
+            steps = [link.seconds_to_next_step() for link in self._links.values()]
+            pollables = [pollable for link in self._links.values() for pollable in link.pollables()]
+            _poll([*self._inbound.pollables(), *pollables, self._wake], min([left, *steps]))
+            self.counters.receive_wait_seconds += self._clock() - before
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Wait until the peers have received everything that was sent; whether they did."""
+        deadline = self._clock() + timeout_seconds
+        while True:
+            for link in self._links.values():
+                link.pump()
+            waiting = [link for link in self._links.values() if link.unacknowledged]
+            left = deadline - self._clock()
+            if not waiting or left <= 0.0:
+                return not waiting
+            _poll([pollable for link in waiting for pollable in link.pollables()], left)
+
+    def wake(self) -> None:
+        """Make `receive` return None soon, once; from any thread."""
+        os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        """Drop all connections; what is under way is lost, see `flush`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._inbound.acknowledge()
+        for peer in self.peers:
+            self.disconnect(peer)
+        self._inbound.close()
+        self._doorkeeper.close()
+        self._context.term()
+        os.close(self._wake)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _listen(self, socket: Socket, bind: str, advertise: str | None, regions: SharedRegions | None) -> str:
+        own = self._own
+        own.set_options(socket, MOST_FRAME_BYTES)
+        socket.router_mandatory = True
+        socket.zap_domain = DOMAIN
+        if own.curve is not None:
+            socket.curve_server = True
+            socket.curve_secretkey = own.curve.secret.encode()
+        else:
+            socket.plain_server = True
+        socket.bind(bind)
+        bound = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        ipc = ""
+        if regions is not None:
+            ipc = f"ipc://@fedl2-data-{secrets.token_hex(16)}"
+            socket.bind(ipc)
+        if advertise is not None:
+            bound = f"tcp://{advertise}:{urlsplit(bound).port}"
+        key = own.curve.public if own.curve is not None else ""
+        share = regions.address if regions is not None else ""
+        return Address(bound, ipc, share, own.host, key).text()
+
+    def _pump(self) -> None:
+        self._since_pump = 0
+        self._inbound.acknowledge()
+        self._inbound.pump()
+        for link in self._links.values():
+            link.pump()
+
+    def _woken(self) -> bool:
+        try:
+            return os.eventfd_read(self._wake) > 0
+        except BlockingIOError:
+            return False
+
+    def _link(self, peer: str) -> Link:
+        try:
+            return self._links[peer]
+        except KeyError:
+            raise UnknownPeer(f"{self.name} has no way to {peer!r}; call connect first") from None
+
+    def _check(self, header: bytes, parts: Sequence[Part]) -> None:
+        settings = self._settings
+        total = sum(part.size_bytes for part in parts)
+        if len(header) > settings.max_header_bytes:
+            raise BadMessage(f"header of {len(header)} bytes; at most {settings.max_header_bytes}")
+        if len(parts) > settings.max_parts or total > settings.max_message_bytes:
+            raise BadMessage(
+                f"{len(parts)} parts of {total} bytes; at most {settings.max_parts} of {settings.max_message_bytes}"
+            )
+        for part in parts:
+            part.memory()
+
+
+def _poll(pollables: Sequence[Socket | int], seconds: float) -> None:
+    poller = zmq.Poller()
+    for pollable in pollables:
+        poller.register(pollable, zmq.POLLIN)
+    poller.poll(max(1, round(1000.0 * seconds)))
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
+        raise BadMessage(f"the name of an endpoint has 1 to {MOST_NAME_BYTES} bytes: {name[:200]!r}")

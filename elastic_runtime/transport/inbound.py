@@ -1,0 +1,279 @@
+"""What comes in: one socket for all peers, one `Connection` for each of their links.
+
+Nothing of a connection reaches the caller before its hello, and its hello only counts if ZeroMQ authenticated the same
+name. After a frame that is not what its place asks for, nothing that follows can be understood: the connection is
+rejected, which its sender notices, and connects again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import structlog
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from elastic_runtime.transport.assembly import Assembly
+from elastic_runtime.transport.counters import Counters, Refusal
+from elastic_runtime.transport.identity import Doorkeeper
+from elastic_runtime.transport.memory_pool import MemoryPool
+from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
+from elastic_runtime.transport.own import Own, Socket
+from elastic_runtime.transport.shared_regions import SharedRegions
+from elastic_runtime.transport.wire import (
+    Hello,
+    Malformed,
+    Reference,
+    pack_acknowledgement,
+    pack_rejection,
+    unpack_hello,
+    unpack_message,
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class OutOfRange(Malformed):
+    """A reference to memory that the peer did not hand over."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """One peer's link to us."""
+
+    identity: bytes
+    hello: Hello
+    descriptor: int
+    """Of its socket, by which ZeroMQ tells that it ended."""
+    assembly: Assembly | None = None
+    due: int = 0
+    """Number of the newest message that the caller has and that is not acknowledged."""
+    rejected: bool = False
+
+
+@dataclass(slots=True)
+class Stream:
+    """Numbers of a peer's messages, over its connections."""
+
+    incarnation: bytes
+    last: int = 0
+
+
+class Inbound:
+    """All peers' messages."""
+
+    def __init__(
+        self,
+        socket: Socket,
+        own: Own,
+        doorkeeper: Doorkeeper,
+        counters: Counters,
+        regions: SharedRegions | None,
+        place: Place | None,
+    ) -> None:
+        self._socket = socket
+        self._monitor = socket.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        )
+        self._own = own
+        self._doorkeeper = doorkeeper
+        self._counters = counters
+        self._regions = regions
+        self._place = place
+        self._pool = MemoryPool()
+        self._connections: dict[bytes, Connection] = {}
+        self._by_peer: dict[str, Connection] = {}
+        self._streams: dict[str, Stream] = {}
+        self._due: dict[bytes, Connection] = {}
+        self._events: deque[Event] = deque()
+
+    def pollables(self) -> list[Socket | int]:
+        """What has news when it is readable."""
+        return [self._socket, self._monitor, *(self._regions.pollables() if self._regions is not None else [])]
+
+    def peers(self) -> set[str]:
+        """Who is connected to us."""
+        return set(self._by_peer)
+
+    def take(self) -> Event | None:
+        """The next message or news that is there; never waits."""
+        while not self._events:
+            try:
+                identity = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            connection = self._connections.get(identity)
+            if connection is None:
+                self._greet(identity)
+            elif connection.rejected:
+                self._skip()
+            elif self._doorkeeper.is_forbidden(connection.hello.name):
+                self._skip()
+                self._reject(connection, Refusal.FORBIDDEN, "not allowed any more")
+            else:
+                message = self._take_frame(connection)
+                if message is not None:
+                    return message
+        return self._events.popleft()
+
+    def pump(self) -> None:
+        """Notice connections that ended, and regions that were handed over; never waits."""
+        if self._regions is not None:
+            self._regions.pump()
+        for reason, number in self._doorkeeper.take_refused().items():
+            self._counters.refusals[reason] += number
+        while True:
+            try:
+                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            if event["event"] != zmq.EVENT_DISCONNECTED:
+                self._counters.refuse(Refusal.HANDSHAKE)
+                continue
+            for connection in list(self._connections.values()):
+                if connection.descriptor == event["value"]:
+                    self._end(connection, "the connection ended")
+
+    def acknowledge(self) -> None:
+        """Tell the senders what the caller has by now."""
+        for connection in self._due.values():
+            self._answer(connection, pack_acknowledgement(connection.due))
+        self._due.clear()
+
+    def close(self) -> None:
+        """Take nothing any more."""
+        self._socket.disable_monitor()
+        self._monitor.close()
+        self._socket.close()
+        if self._regions is not None:
+            self._regions.close()
+
+    def _greet(self, identity: bytes) -> None:
+        frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+        descriptor, user = int(frame.get(zmq.SRCFD)), str(frame.get("User-Id"))
+        try:
+            self._expect_last()
+            hello = unpack_hello(frame.bytes[:1024])
+        except Malformed:
+            self._counters.refuse(Refusal.UNKNOWN)
+            return
+        if hello.name != user or self._doorkeeper.is_forbidden(user):
+            reason = Refusal.BAD_NAME if hello.name != user else Refusal.FORBIDDEN
+            self._counters.refuse(reason)
+            _log.warning("data connection refused", endpoint=self._own.name, reason=reason.value, proved_name=user)
+            return
+        self.pump()  # an earlier connection's end may bear the same descriptor
+        before = self._by_peer.get(user)
+        if before is not None:
+            self._end(before, "another connection took its place")
+        connection = Connection(identity, hello, descriptor)
+        self._connections[identity] = self._by_peer[user] = connection
+        stream = self._streams.get(user)
+        if stream is None or stream.incarnation != hello.incarnation:
+            self._streams[user] = Stream(hello.incarnation)
+        self._counters.peer(user).into.connections += 1
+        self._events.append(PeerUp(user, Way.IN, hello.incarnation.hex()))
+
+    def _take_frame(self, connection: Connection) -> Message | None:
+        try:
+            if connection.assembly is None:
+                connection.assembly = self._begin(connection, self._socket.recv(zmq.NOBLOCK))
+            else:
+                connection.assembly.take_frame(self._socket)
+            self._expect_last()
+        except OutOfRange as error:
+            self._reject(connection, Refusal.OUT_OF_RANGE, str(error))
+            return None
+        except Malformed as error:
+            self._skip_rest()
+            self._reject(connection, Refusal.MALFORMED, str(error))
+            return None
+        if not connection.assembly.complete:
+            return None
+        assembly, connection.assembly = connection.assembly, None
+        return self._finish(connection, assembly)
+
+    def _begin(self, connection: Connection, frame: bytes) -> Assembly:
+        settings, peer = self._own.settings, connection.hello.name
+        head = unpack_message(
+            frame,
+            max_header_bytes=settings.max_header_bytes,
+            max_parts=settings.max_parts,
+            max_message_bytes=settings.max_message_bytes,
+        )
+        stream = self._streams[peer]
+        wanted = head.sequence > stream.last
+        if wanted:
+            self._counters.peer(peer).into.lost_messages += head.sequence - stream.last - 1
+            stream.last = head.sequence
+        else:
+            self._counters.refuse(Refusal.DUPLICATE)
+
+        def view(reference: Reference) -> memoryview:
+            found = None
+            if self._regions is not None:
+                found = self._regions.view(peer, connection.hello.link, *reference)
+            if found is None:
+                raise OutOfRange(f"part {reference.start_byte}:{reference.stop_byte} of region {reference.region}")
+            return found
+
+        return Assembly(peer, head, view, self._place, self._pool, wanted=wanted)
+
+    def _finish(self, connection: Connection, assembly: Assembly) -> Message | None:
+        head = assembly.head
+        connection.due = max(connection.due, head.sequence)
+        self._due[connection.identity] = connection
+        if not assembly.wanted:
+            return None
+        counters = self._counters.peer(connection.hello.name).into
+        counters.messages += 1
+        for reference in head.references:
+            if reference.region:
+                counters.shared_bytes += reference.size_bytes
+            else:
+                counters.frame_bytes += reference.size_bytes
+        return assembly.message()
+
+    def _reject(self, connection: Connection, refusal: Refusal, reason: str) -> None:
+        self._counters.refuse(refusal)
+        _log.warning(
+            "data connection rejected",
+            endpoint=self._own.name,
+            peer=connection.hello.name,
+            reason=refusal.value,
+            detail=reason,
+        )
+        self._answer(connection, pack_rejection(f"{refusal.value}: {reason}"))
+        connection.rejected = True
+        connection.assembly = None
+
+    def _end(self, connection: Connection, reason: str) -> None:
+        peer = connection.hello.name
+        self._connections.pop(connection.identity, None)
+        self._due.pop(connection.identity, None)
+        if self._regions is not None:
+            self._regions.end(connection.hello.link)
+        if self._by_peer.get(peer) is connection:
+            del self._by_peer[peer]
+            self._events.append(PeerLost(peer, Way.IN, reason))
+
+    def _answer(self, connection: Connection, frame: bytes) -> None:
+        try:
+            self._socket.send_multipart([connection.identity, frame], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            # Gone, which its end tells; or it does not read its answers, and a later one covers this one.
+            _log.debug("no acknowledgement", endpoint=self._own.name, peer=connection.hello.name)
+
+    def _expect_last(self) -> None:
+        if self._socket.rcvmore:
+            self._skip_rest()
+            raise Malformed("a message of several frames")
+
+    def _skip(self) -> None:
+        self._socket.recv_into(bytearray(), flags=zmq.NOBLOCK)
+        self._skip_rest()
+
+    def _skip_rest(self) -> None:
+        while self._socket.rcvmore:
+            self._socket.recv_into(bytearray(), flags=zmq.NOBLOCK)

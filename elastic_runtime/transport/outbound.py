@@ -1,0 +1,309 @@
+"""The way to one peer: a connection that carries our messages there and their acknowledgements back.
+
+ZeroMQ would connect again by itself and send what is still queued to whoever answers. Here each connection is a socket
+of its own, so that no message outlives the connection that it was sent on, and what is lost with it is known.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from enum import StrEnum
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from elastic_runtime.transport.address import Address
+from elastic_runtime.transport.counters import WayCounters
+from elastic_runtime.transport.identity import prove
+from elastic_runtime.transport.message import Event, PeerLost, PeerUp, Way
+from elastic_runtime.transport.own import Context, Own, Socket
+from elastic_runtime.transport.regions import Part, Region
+from elastic_runtime.transport.sharing import RegionSender
+from elastic_runtime.transport.wire import (
+    Hello,
+    Kind,
+    Malformed,
+    MessageHead,
+    Reference,
+    cut,
+    kind_of,
+    pack_hello,
+    pack_message,
+    unpack_reason,
+    unpack_sequence,
+)
+
+_MOST_ANSWER_BYTES = 1024
+_FAILURES = {
+    zmq.EVENT_DISCONNECTED: "the connection ended",
+    zmq.EVENT_CLOSED: "nobody answers at its address",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it refused us: wrong token or key, or our name is not allowed there",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it speaks another protocol, or its key is not the one in its address",
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it closed the connection before it was made",
+}
+
+
+class LinkState(StrEnum):
+    """Of the connection."""
+
+    WAITING = "waiting"
+    """Until the next attempt."""
+    CONNECTING = "connecting"
+    UP = "up"
+
+
+class Link:
+    """To one peer; remade until it is closed."""
+
+    def __init__(
+        self, peer: str, address: Address, own: Own, context: Context, counters: WayCounters, events: deque[Event]
+    ) -> None:
+        self.peer = peer
+        self.address = address
+        self.state = LinkState.WAITING
+        self.trouble = "not connected yet"
+        """Why it is not up."""
+        self._own = own
+        self._context = context
+        self._counters = counters
+        self._events = events
+        self._socket: Socket | None = None
+        self._monitor: Socket | None = None
+        self._regions: RegionSender | None = None
+        self._failures = 0
+        self._next_seconds = own.clock()
+        self._sent = 0
+        self._in_flight: deque[tuple[int, int]] = deque()
+        self._in_flight_bytes = 0
+        self.pump()
+
+    @property
+    def unacknowledged(self) -> range:
+        """Numbers of the messages on this connection that the peer's application has not received yet."""
+        return range(self._in_flight[0][0], self._sent + 1) if self._in_flight else range(0)
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the peer reads our regions in place."""
+        return self._regions is not None and self._regions.proven
+
+    def pollables(self) -> list[Socket | int]:
+        """What has news when it is readable."""
+        sockets = [socket for socket in (self._socket, self._monitor) if socket is not None]
+        return [*sockets, *([self._regions.fileno()] if self._regions is not None else [])]
+
+    def seconds_to_next_step(self) -> float:
+        """After which `pump` has something to do even without news."""
+        return max(0.0, self._next_seconds - self._own.clock()) if self.state is not LinkState.UP else 3600.0
+
+    def room_for(self, parts: Sequence[Part]) -> bool:
+        """Whether the peer has received enough of what was sent before."""
+        if not self._in_flight:
+            return True
+        settings = self._own.settings
+        return (
+            len(self._in_flight) < settings.max_in_flight_messages
+            and self._in_flight_bytes + self._framed_bytes(parts) <= settings.max_in_flight_bytes
+        )
+
+    def send(self, header: bytes, parts: Sequence[Part]) -> int:
+        """Hand one message to the socket; the connection is up and there is room.
+
+        Raises:
+            zmq.ZMQError: it does not take it; the connection has to be given up.
+        """
+        references, framed = self._refer(parts)
+        sizes = [len(memory) for memory in framed]
+        self._sent += 1
+        frame_bytes = self._own.settings.frame_bytes
+        self._put(pack_message(MessageHead(self._sent, frame_bytes, tuple(references), header)))
+        for frame in cut(sizes, frame_bytes):
+            if frame.joined:
+                joined = bytearray(frame.size_bytes)
+                for piece in frame.pieces:
+                    joined[piece.offset_bytes : piece.offset_bytes + piece.size_bytes] = framed[piece.part]
+                self._put(joined)
+            else:
+                (piece,) = frame.pieces
+                self._put(framed[piece.part][piece.start_byte : piece.start_byte + piece.size_bytes])
+        total = sum(sizes)
+        self._in_flight.append((self._sent, total))
+        self._in_flight_bytes += total
+        self._counters.messages += 1
+        self._counters.frame_bytes += total
+        self._counters.shared_bytes += sum(reference.size_bytes for reference in references if reference.region)
+        return self._sent
+
+    def forget(self, region: Region) -> None:
+        """The peer need not keep `region` mapped."""
+        if self._regions is not None:
+            try:
+                self._regions.forget(region)
+            except OSError:
+                self._stop_sharing()
+
+    def pump(self) -> None:
+        """Take in what happened, and connect when it is time; never waits."""
+        if self.state is LinkState.WAITING:
+            if self._own.clock() >= self._next_seconds:
+                self._open()
+            return
+        self._read_answers()
+        self._read_monitor()
+        if self._regions is not None and not self._regions.proven:
+            try:
+                self._regions.take_answer()
+            except OSError:
+                self._stop_sharing()
+        if self.state is LinkState.CONNECTING and self._own.clock() >= self._next_seconds:
+            self.fail("no answer in time")
+
+    def fail(self, reason: str) -> None:
+        """Give this connection up; another one is tried later."""
+        was_up = self.state is LinkState.UP
+        lost = self.unacknowledged
+        self.close()
+        settings = self._own.settings
+        wait = min(settings.reconnect_most_seconds, settings.reconnect_first_seconds * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        self._next_seconds = self._own.clock() + wait
+        self.trouble = reason
+        if was_up:
+            self._counters.lost_messages += len(lost)
+            self._events.append(PeerLost(self.peer, Way.OUT, reason, lost))
+
+    def close(self) -> None:
+        """End the connection; what was not sent by now never is."""
+        self._stop_sharing()
+        if self._socket is not None:
+            self._socket.disable_monitor()
+            self._socket.close()
+        if self._monitor is not None:
+            self._monitor.close()
+        self._socket = self._monitor = None
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        self.state = LinkState.WAITING
+
+    def _open(self) -> None:
+        own = self._own
+        settings = own.settings
+        link = secrets.token_bytes(16)
+        endpoint = self._choose(link)
+        socket = self._context.socket(zmq.DEALER)
+        own.set_options(socket, _MOST_ANSWER_BYTES)
+        socket.routing_id = b"L" + link
+        socket.reconnect_ivl = -1
+        if own.curve is not None:
+            socket.curve_publickey = own.curve.public.encode()
+            socket.curve_secretkey = own.curve.secret.encode()
+            socket.curve_serverkey = self.address.public_key.encode()
+        else:
+            socket.plain_username = own.name.encode()
+            socket.plain_password = prove(own.token, own.name, self.peer).encode()
+        self._socket = socket
+        self._monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | sum(_FAILURES))
+        self.state = LinkState.CONNECTING
+        self._next_seconds = own.clock() + 2 * settings.handshake_seconds
+        try:
+            socket.connect(endpoint)
+            self._put(pack_hello(Hello(own.incarnation, link, own.name)))
+        except zmq.ZMQError as error:
+            self.fail(f"{endpoint}: {error}")
+
+    def _choose(self, link: bytes) -> str:
+        """The way to the peer; on this host a Unix socket, if somebody answers at the other one."""
+        address, own = self.address, self._own
+        if not own.settings.local_sockets or not address.ipc or not own.host or address.host != own.host:
+            return address.tcp
+        try:
+            regions = RegionSender(address.share)
+        except OSError:
+            return address.tcp
+        if not own.shared_memory:
+            regions.close()
+            return address.ipc
+        self._regions = regions
+        try:
+            regions.introduce(own.token, own.name, self.peer, link)
+        except OSError:
+            self._stop_sharing()
+        return address.ipc
+
+    def _read_answers(self) -> None:
+        while self._socket is not None:
+            try:
+                frame = self._socket.recv(zmq.NOBLOCK)
+                kind = kind_of(frame)
+                if kind is Kind.REJECTION:
+                    self.fail(f"it rejected a message: {unpack_reason(frame)}")
+                elif kind is Kind.ACKNOWLEDGEMENT:
+                    self._acknowledge(unpack_sequence(frame))
+                else:
+                    self.fail("it answers what no endpoint would")
+            except zmq.Again:
+                return
+            except Malformed:
+                self.fail("it answers what no endpoint would")
+
+    def _acknowledge(self, sequence: int) -> None:
+        while self._in_flight and self._in_flight[0][0] <= sequence:
+            _, size_bytes = self._in_flight.popleft()
+            self._in_flight_bytes -= size_bytes
+
+    def _read_monitor(self) -> None:
+        while self._monitor is not None:
+            try:
+                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            failure = _FAILURES.get(zmq.Event(event["event"]))
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self.state = LinkState.UP
+                self.trouble = ""
+                self._failures = 0
+                self._counters.connections += 1
+                self._events.append(PeerUp(self.peer, Way.OUT))
+            elif failure is not None:
+                self._read_answers()  # what came before the end
+                self.fail(failure)
+
+    def _refer(self, parts: Sequence[Part]) -> tuple[list[Reference], list[memoryview]]:
+        """The table of parts, and their memory as far as it has to be sent (empty where it is shared)."""
+        references, framed = [], []
+        for part in parts:
+            memory = part.memory()
+            if self._share(part.region):
+                references.append(Reference(part.region.number, part.start_byte, part.stop_byte))
+                framed.append(memory[:0])
+            else:
+                references.append(Reference(0, 0, len(memory)))
+                framed.append(memory)
+        return references, framed
+
+    def _share(self, region: Region) -> bool:
+        if self._regions is None or not self._regions.proven or not region.shared:
+            return False
+        try:
+            self._regions.give(region)
+        except OSError:
+            self._stop_sharing()
+            return False
+        return True
+
+    def _stop_sharing(self) -> None:
+        if self._regions is not None:
+            self._regions.close()
+            self._regions = None
+
+    def _framed_bytes(self, parts: Sequence[Part]) -> int:
+        shares = self.shares_memory
+        return sum(part.size_bytes for part in parts if not (shares and part.region.shared))
+
+    def _put(self, frame: bytes | bytearray | memoryview) -> None:
+        if self._socket is None:
+            raise zmq.ZMQError(errno.ENOTCONN)
+        self._socket.send(frame, zmq.NOBLOCK, copy=False, track=False)

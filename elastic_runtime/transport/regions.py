@@ -1,0 +1,117 @@
+"""Memory that a process owns and its peers on the same host can read without a copy.
+
+A region is an anonymous file in memory (`memfd`). It has no name in any file system, so nothing is left behind when its
+owner is killed: the system frees it with the last mapping. It does not count against the size of `/dev/shm`, which is
+64 MB in most containers. Its pages are allocated before it is used, so that a full machine is an error here and not a
+SIGBUS later. Then it is sealed: nobody can shrink it under a reader, and nobody else can map it for writing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+from elastic_runtime.transport.errors import BadMessage
+
+_F_SEAL_FUTURE_WRITE = 0x10
+"""Linux 5.1; Python's `fcntl` does not name it. The owner's own mapping, made before, stays writable."""
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
+"""What a reader insists on before it maps a peer's region."""
+
+_log = structlog.get_logger(__name__)
+
+Allocate = Callable[[int, int], None]
+"""Given a file descriptor and a size in bytes, makes sure that the pages exist. Raises OSError."""
+
+
+def allocate_pages(descriptor: int, size_bytes: int) -> None:
+    """The real `Allocate`."""
+    os.posix_fallocate(descriptor, 0, size_bytes)
+
+
+class Region:
+    """A flat, page-aligned piece of memory, writable by this process only.
+
+    `np.frombuffer(region.memory, …)` and `torch.frombuffer` build arrays on it. Made by `Endpoint.region`.
+    """
+
+    def __init__(self, number: int, name: str, size_bytes: int, *, shared: bool, allocate: Allocate) -> None:
+        self.number = number
+        self.name = name
+        self.size_bytes = size_bytes
+        self.descriptor: int | None = None
+        """Of the memory file; None in private memory, whose parts travel as frames."""
+        if shared:
+            try:
+                mapping = self._map_shared(allocate)
+            except OSError as error:
+                _log.warning(
+                    "no shared memory for a region; its parts are copied instead",
+                    region=name,
+                    size_bytes=size_bytes,
+                    error=str(error),
+                )
+                mapping = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        else:
+            mapping = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.memory = memoryview(mapping)
+        """Writable, `size_bytes` of unsigned bytes, zero at first."""
+
+    def _map_shared(self, allocate: Allocate) -> mmap.mmap:
+        descriptor = os.memfd_create(f"fedl2-{self.name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(descriptor, self.size_bytes)
+            allocate(descriptor, self.size_bytes)
+            mapping = mmap.mmap(descriptor, self.size_bytes, flags=mmap.MAP_SHARED)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self.descriptor = descriptor
+        return mapping
+
+    @property
+    def shared(self) -> bool:
+        """Whether peers on this host read it in place."""
+        return self.descriptor is not None
+
+    def part(self, start_byte: int = 0, stop_byte: int | None = None) -> Part:
+        """The bytes from `start_byte` up to `stop_byte`, the end unless given."""
+        return Part(self, start_byte, self.size_bytes if stop_byte is None else stop_byte)
+
+    def forget_descriptor(self) -> None:
+        """No new peer can map it from now on; its memory lives as long as somebody has it mapped."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+class Part(NamedTuple):
+    """Bytes of a region, to be sent."""
+
+    region: Region
+    start_byte: int
+    stop_byte: int
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes."""
+        return self.stop_byte - self.start_byte
+
+    def memory(self) -> memoryview:
+        """The bytes, in place.
+
+        Raises:
+            BadMessage: they are not within the region.
+        """
+        if not 0 <= self.start_byte <= self.stop_byte <= self.region.size_bytes:
+            raise BadMessage(
+                f"part {self.start_byte}:{self.stop_byte} is not within region {self.region.name!r} "
+                f"of {self.region.size_bytes} bytes"
+            )
+        return self.region.memory[self.start_byte : self.stop_byte]

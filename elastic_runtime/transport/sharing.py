@@ -1,0 +1,230 @@
+"""Hands regions from one process to another on the same host, over a Unix socket.
+
+A region has no name that could be opened; its descriptor is passed (SCM_RIGHTS). The socket lies in the abstract
+namespace, so that it leaves no file behind either. Who asks for it is on the same host, in the same network namespace;
+that memory can really be shared is tried with a probe before any message relies on it: the sender hands over one page
+with a random number, and the reader says what it read. Both sides belong to one user and prove the job's token.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+from elastic_runtime.transport.identity import prove, proved
+from elastic_runtime.transport.regions import SEALS, Region, allocate_pages
+
+_CREDENTIALS = struct.Struct("3i")
+_MOST_LETTER_BYTES = 4096
+_PROBE_BYTES = mmap.PAGESIZE
+_NONCE_BYTES = 32
+
+
+class SharingRefused(Exception):
+    """The other side is not who it should be, or handed over something else than a sealed region."""
+
+
+class RegionSender:
+    """One connection's regions, on the side that owns them."""
+
+    def __init__(self, share_address: str) -> None:
+        """Connect, which only works on the same host; does not wait.
+
+        Raises:
+            OSError: there is nobody.
+        """
+        self._given: set[int] = set()
+        self._nonce = secrets.token_hex(_NONCE_BYTES // 2).encode()
+        self.proven = False
+        """Whether the reader has read the probe."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            self._socket.connect("\0" + share_address)
+            if _user_of(self._socket) != os.geteuid():
+                raise ConnectionRefusedError("another user's socket")
+        except OSError:
+            self._socket.close()
+            raise
+
+    def introduce(self, token: str, sender: str, receiver: str, link: bytes) -> None:
+        """Say who we are and send the probe; `take_answer` tells what became of it.
+
+        Raises:
+            OSError: this host cannot share memory.
+        """
+        probe = Region(0, "probe", _PROBE_BYTES, shared=True, allocate=allocate_pages)
+        if probe.descriptor is None:
+            raise OSError("no shared memory here")
+        probe.memory[:_NONCE_BYTES] = self._nonce
+        hello = {"hello": sender, "link": link.hex(), "proof": prove(token, sender, receiver)}
+        self._give(hello, probe.descriptor)
+        probe.forget_descriptor()
+
+    def fileno(self) -> int:
+        """For a poller."""
+        return self._socket.fileno()
+
+    def take_answer(self) -> None:
+        """Read the answer to the probe if it has come.
+
+        Raises:
+            OSError: the reader refused, or is gone.
+        """
+        try:
+            answer = self._socket.recv(_MOST_LETTER_BYTES)
+        except BlockingIOError:
+            return
+        if answer != self._nonce:
+            raise ConnectionResetError("the reader does not share memory with us")
+        self.proven = True
+
+    def give(self, region: Region) -> None:
+        """Make sure that the reader can map `region`; it has it before any message that is sent later.
+
+        Raises:
+            OSError: the reader is gone, or does not take it.
+        """
+        if region.number not in self._given and region.descriptor is not None:
+            self._give({"region": region.number, "size_bytes": region.size_bytes}, region.descriptor)
+            self._given.add(region.number)
+
+    def forget(self, region: Region) -> None:
+        """The reader need not keep `region`."""
+        if region.number in self._given:
+            self._given.discard(region.number)
+            self._socket.send(json.dumps({"forget": region.number}).encode())
+
+    def close(self) -> None:
+        """The reader unmaps what is not in use."""
+        self._socket.close()
+
+    def _give(self, letter: dict[str, Any], descriptor: int) -> None:
+        socket.send_fds(self._socket, [json.dumps(letter).encode()], [descriptor])
+
+
+class RegionReader:
+    """One connection's regions, on the side that reads them."""
+
+    def __init__(self, connection: socket.socket, *, max_region_bytes: int, max_regions: int) -> None:
+        self._socket = connection
+        self._max_region_bytes = max_region_bytes
+        self._max_regions = max_regions
+        self._mapped: dict[int, memoryview] = {}
+        self.sender = ""
+        """Known with the hello."""
+        self.link = b""
+
+    def fileno(self) -> int:
+        """For a poller."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Regions stay mapped for as long as somebody holds a view on them."""
+        self._mapped.clear()
+        self._socket.close()
+
+    def view(self, number: int, start_byte: int, stop_byte: int) -> memoryview | None:
+        """Bytes of a region, read-only; None if it was not handed over or is smaller."""
+        region = self._mapped.get(number)
+        if region is None or not 0 <= start_byte <= stop_byte <= len(region):
+            return None
+        return region[start_byte:stop_byte]
+
+    def read_letters(self, token: str, receiver: str) -> bool:
+        """Take what was handed over; False when the sender is gone.
+
+        Raises:
+            SharingRefused: the sender has to be cut off.
+        """
+        while True:
+            try:
+                data, descriptors, flags, _ = socket.recv_fds(self._socket, _MOST_LETTER_BYTES, 4)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            try:
+                if not data:
+                    return False
+                if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
+                    raise SharingRefused("a letter too long")
+                self._read_letter(data, descriptors, token, receiver)
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                raise SharingRefused(f"a letter that cannot be read: {error}") from error
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def _read_letter(self, data: bytes, descriptors: Iterable[int], token: str, receiver: str) -> None:
+        letter = json.loads(data)
+        if not self.link:
+            (probe,) = descriptors
+            if not proved(token, str(letter["hello"]), receiver, str(letter["proof"])):
+                raise SharingRefused("wrong token")
+            with _map_sealed(probe, _PROBE_BYTES) as mapped:
+                self._socket.send(mapped[:_NONCE_BYTES])
+            self.sender = str(letter["hello"])
+            self.link = bytes.fromhex(letter["link"])
+        elif "region" in letter:
+            (descriptor,) = descriptors
+            number, size_bytes = int(letter["region"]), int(letter["size_bytes"])
+            if not 0 < size_bytes <= self._max_region_bytes or len(self._mapped) >= self._max_regions:
+                raise SharingRefused(f"region of {size_bytes} bytes, beside {len(self._mapped)} others")
+            self._mapped[number] = memoryview(_map_sealed(descriptor, size_bytes))
+        else:
+            self._mapped.pop(int(letter["forget"]), None)
+
+
+class ShareDoor:
+    """Where peers on this host hand over their regions."""
+
+    def __init__(self) -> None:
+        self.address = f"fedl2-share-{secrets.token_hex(16)}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        self._socket.bind("\0" + self.address)
+        self._socket.listen(128)
+
+    def fileno(self) -> int:
+        """For a poller."""
+        return self._socket.fileno()
+
+    def accept(self, *, max_region_bytes: int, max_regions: int) -> RegionReader | None:
+        """The next one who connected, None when there is nobody.
+
+        Raises:
+            SharingRefused: it is another user's process.
+        """
+        try:
+            connection, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        connection.setblocking(False)
+        if _user_of(connection) != os.geteuid():
+            connection.close()
+            raise SharingRefused("another user's process")
+        return RegionReader(connection, max_region_bytes=max_region_bytes, max_regions=max_regions)
+
+    def close(self) -> None:
+        """Nobody connects any more."""
+        self._socket.close()
+
+
+def _user_of(connection: socket.socket) -> int:
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(user)
+
+
+def _map_sealed(descriptor: int, size_bytes: int) -> mmap.mmap:
+    """Map for reading, once it is certain that nobody can shrink it."""
+    if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS != SEALS:
+        raise SharingRefused("memory that is not sealed")
+    if os.fstat(descriptor).st_size != size_bytes:
+        raise SharingRefused(f"region of {os.fstat(descriptor).st_size} bytes that was announced with {size_bytes}")
+    return mmap.mmap(descriptor, size_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
