@@ -1,1 +1,50 @@
-"""Elastic training for PyTorch; its rooms are built with the live resize."""
+"""Elastic training for PyTorch: a script joins a job, and workers and parameter servers come and go while it trains.
+
+The names below are loaded when they are first used: a coordinator, or an agent that asks one, works without PyTorch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch
+
+if TYPE_CHECKING:
+    from elastic_runtime.optimizers import SGD, Adam, AdamW
+    from elastic_runtime.schedules import CosineRate, PiecewiseRate
+    from elastic_runtime.worker.batches import Batch
+    from elastic_runtime.worker.job import Job, Progress
+    from elastic_runtime.worker.join import join
+
+__all__ = [
+    "join",
+    "Job",
+    "Batch",
+    "Progress",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CosineRate",
+    "PiecewiseRate",
+    "ElasticError",
+    "BadInput",
+    "ModelMismatch",
+]
+
+_PLACES = {
+    "join": "worker.join",
+    "Job": "worker.job",
+    "Batch": "worker.batches",
+    "Progress": "worker.job",
+    "SGD": "optimizers",
+    "Adam": "optimizers",
+    "AdamW": "optimizers",
+    "CosineRate": "schedules",
+    "PiecewiseRate": "schedules",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name that is not loaded yet."""
+    if name in _PLACES:
+        return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,118 @@
+"""Where a script joins its job; the environment says whether there is one, and of which kind."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from elastic_runtime.errors import BadInput
+from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.training import Training
+from elastic_runtime.worker.alone import AloneMode
+from elastic_runtime.worker.batches import Batches
+from elastic_runtime.worker.job import Job
+from elastic_runtime.worker.mode import Mode
+from elastic_runtime.worker.model_guard import ModelGuard
+from elastic_runtime.worker.samples import Collate, as_samples
+
+COORDINATOR_VARIABLE = "ELASTIC_COORDINATOR"
+WORLD_VARIABLE = "WORLD_SIZE"
+
+
+def join(
+    model: nn.Module,
+    optimizer: Optimizer,
+    data: Any,
+    *,
+    global_batch: int,
+    epochs: int,
+    seed: int = 0,
+    shuffle: bool = True,
+    drop_last: bool = False,
+    collate: Collate | None = None,
+    prefetch: bool = False,
+    min_worker_batch: int | None = None,
+    buffer_merge_steps: int = 20,
+    environment: Mapping[str, str] | None = None,
+) -> Job:
+    """Join the job that this process was started for, or train alone if it was started for none.
+
+    Args:
+        model: on the device that it is to compute on. Its values at the start count in one process only, that of the
+            others are overwritten.
+        optimizer: `SGD`, `Adam` or `AdamW` of this package.
+        data: a map-style torch data set, a tensor, a tuple or mapping of tensors or arrays whose first dimension counts
+            the samples, or anything with a length that gives a sample for a number. The same in every process.
+        global_batch: samples of one step over all workers, however many these are.
+        epochs: how often every sample is taken.
+        seed: of the order of the samples and of torch's random numbers.
+        shuffle: a new order in every epoch.
+        drop_last: leave out an epoch's last step where it would be short.
+        collate: makes a batch of a list of samples; None takes torch's `default_collate`.
+        prefetch: read the next batch in a thread while this one is computed.
+        min_worker_batch: fewest samples of a worker in a step; None: 2 if the model has batch-norm layers, else 1.
+        buffer_merge_steps: how often buffers, such as batch norm's running statistics, are merged over the workers.
+        environment: in place of the process's.
+
+    Returns:
+        The job: iterate over it for batches, and call its `step` for each.
+
+    Raises:
+        BadInput: arguments that cannot be, or a model that cannot be trained so.
+    """
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"the model is a {type(model).__name__}; give a torch.nn.Module")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise BadInput("the model has no parameter that is trained; set requires_grad before joining")
+    samples = as_samples(data, collate)
+    training = Training(
+        optimizer=optimizer,
+        samples=len(samples),
+        global_batch=global_batch,
+        epochs=epochs,
+        seed=seed,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        min_worker_batch=_least_batch(model) if min_worker_batch is None else min_worker_batch,
+        buffer_merge_steps=buffer_merge_steps,
+    )
+    batches = Batches(samples, training.order(), prefetch)
+    mode = _mode(model, training, batches, os.environ if environment is None else environment)
+    job = Job(mode, ModelGuard(model), batches.order)
+    _tell_of_the_end(job)
+    return job
+
+
+def _mode(model: nn.Module, training: Training, batches: Batches, environment: Mapping[str, str]) -> Mode:
+    """How this process trains."""
+    if environment.get(COORDINATOR_VARIABLE) or int(environment.get(WORLD_VARIABLE) or 1) > 1:
+        raise BadInput(
+            f"{COORDINATOR_VARIABLE} or {WORLD_VARIABLE} is set, and this version trains in one process only; unset it"
+        )
+    return AloneMode(model, training, batches)
+
+
+def _least_batch(model: nn.Module) -> int:
+    """Batch norm takes the variance over the batch: of one sample there is none."""
+    return 2 if any(isinstance(module, _BatchNorm) for module in model.modules()) else 1
+
+
+def _tell_of_the_end(job: Job) -> None:
+    """A script that raises takes its job along; one that just ends, or leaves the loop, leaves the job."""
+    before = sys.excepthook
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        try:
+            job.fail(error)
+        finally:
+            before(kind, error, trace)
+
+    sys.excepthook = tell
+    atexit.register(job.close)

@@ -1,0 +1,55 @@
+"""What a script's `Job` asks of the way in which its process trains: alone, by all-reduce, with parameter servers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from elastic_runtime.worker.batches import Batch
+
+
+class Mode(Protocol):
+    """One process's part in the training. `Job` calls it from the script's thread only."""
+
+    name: str
+    """`alone`, `all-reduce` or `parameter-server`."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one process of the job that reports, evaluates and saves."""
+        ...
+
+    @property
+    def global_step(self) -> int:
+        """How many global steps this process knows to be applied."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job's last step is applied, and this process has the final model, buffers merged."""
+        ...
+
+    @property
+    def stall_seconds(self) -> float:
+        """How long this process has waited because of resizes; 0 where there are none."""
+        ...
+
+    def next_batch(self) -> Batch | None:
+        """The next slice to compute; waits until it may be computed. None: this process has nothing more to do."""
+        ...
+
+    def step(self, batch: Batch, loss: torch.Tensor) -> None:
+        """Do the backward pass of `loss`, the mean over `batch`, and hand the gradient on.
+
+        `loss` has been found to be a finite scalar. A batch marked `warm_up` leaves no trace in the model.
+        """
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """The script ends by this error: tell the others, quickly. Called once, before `close`."""
+        ...
+
+    def close(self) -> None:
+        """Give back sockets, threads and memory; the model stays usable. May be called again."""
+        ...
