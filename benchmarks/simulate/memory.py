@@ -19,9 +19,9 @@ from policy_net.simulation.speed import default_speeds
 FEWER, MORE = 200, 2000
 
 
-def bytes_per_finished_job(nodes: int) -> float:
+def bytes_per_finished_job(nodes: int, fewer: int = FEWER, more: int = MORE) -> float:
     """What one more job leaves behind, run under drf."""
-    return (_bytes_at_the_end(MORE, nodes) - _bytes_at_the_end(FEWER, nodes)) / (MORE - FEWER)
+    return (_bytes_at_the_end(more, nodes) - _bytes_at_the_end(fewer, nodes)) / (more - fewer)
 
 
 def _bytes_at_the_end(jobs: int, nodes: int) -> int:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from policy_net.domain import JobKind
 from policy_net.errors import BadInput
@@ -80,5 +79,7 @@ def _fit(form: SpeedForm, points: Sequence[SpeedPoint]) -> NDArray[np.float64]:
     ps, workers, speeds = np.array([(point.ps, point.workers, point.samples_per_second) for point in points]).T
     # Scaled to the type's mean speed, so that the solver sees numbers around 1.
     unit = speeds.mean()
+    from scipy.optimize import nnls  # noqa: PLC0415  (a third of every program's start, and few of them fit)
+
     solution, _ = nnls(form.features(ps, workers) * (speeds / unit)[:, None], np.ones(len(speeds)))
     return np.asarray(solution / unit, dtype=np.float64)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from policy_net.domain import JobKind
 from policy_net.throughput.by_type import BeliefsByType
@@ -58,6 +57,8 @@ class TypeFit(TypeBelief):
         # Solved through the normal equations: the cost does not grow with the number of cells.
         lower = np.linalg.cholesky(rows.T @ weighted + pseudo_rows.T @ pseudo_rows)
         moment = weighted.sum(axis=0) + pseudo_rows.T @ pseudo_targets
+        from scipy.optimize import nnls  # noqa: PLC0415  (a third of every program's start, and few of them fit)
+
         solution, _ = nnls(lower.T, np.linalg.solve(lower, moment))
         self.coefficients = np.asarray(solution * unit, dtype=np.float64)
 

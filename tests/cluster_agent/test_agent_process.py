@@ -68,7 +68,7 @@ def test_an_agent_killed_in_mid_learning_registers_anew_and_nothing_is_applied_t
     agent = fleet.start_agent("alpha", slot_wall_seconds=SLOWLY_SECONDS, **fleet.learning())
     wait_until(lambda: len(fleet.decisions("alpha")) >= 30, "decisions")
     agent.kill()
-    agent = fleet.start_agent("alpha", slot_wall_seconds=SLOWLY_SECONDS, **fleet.learning())
+    agent = fleet.start_agent("alpha", **fleet.learning())  # nobody has to be in time for this life
     assert agent.ended() == 0
     assert learner.stop() == 0
     applied = audit(read_receipts(fleet.folder / "learner", SPEC.digest))

@@ -1,4 +1,4 @@
-"""Real agents, learner and `policyctl report`: the page holds the jobs that an operator lets be told, and no others."""
+"""`policyctl report` on real agents and a learner: jobs that may be told and no others; later, what is in files."""
 
 import json
 import os
@@ -35,10 +35,10 @@ def content_of(page: Path) -> dict[str, Any]:
     return content
 
 
-def test_the_report_holds_the_jobs_that_clusters_tell_and_no_others(tmp_path: Path) -> None:
+def test_the_report_holds_the_jobs_that_clusters_tell_and_later_what_is_in_files(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     try:
-        fleet.start_learner()
+        learner = fleet.start_learner()
         quiet = fleet.learning()
         open_ = {**quiet, "learner": {**quiet["learner"], "job_timelines": 4}}  # type: ignore[dict-item]
         agents = [fleet.start_agent("open", **open_), fleet.start_agent("quiet", **quiet)]
@@ -60,6 +60,28 @@ def test_the_report_holds_the_jobs_that_clusters_tell_and_no_others(tmp_path: Pa
         assert rows["open"]["avg_jct_seconds"] == fleet.summary("open")["avg_jct_seconds"]
         staleness = content["staleness"]
         assert staleness["total"] == sum(row["updates_accepted"] for row in rows.values())
+
+        state_dir = ("--state-dir", str(tmp_path / "learner"))
+        held = write(fleet, *state_dir)
+        assert (held.returncode, len(held.stderr.splitlines())) == (2, 1)
+        assert "leave --state-dir out" in held.stderr
+        assert learner.stop() == 0
+        done = write(fleet, *state_dir)
+        assert done.returncode == 0, done.stderr
+        content = content_of(page)
+        assert content["headline"]["text"] == "The learner of this fleet has ended"
+        assert content["attention"] == []
+        for row in content["clusters"]:
+            # What a cluster said of its jobs is in no file: not known, which is not the same as none.
+            assert (row["state"]["word"], row["jobs_done"]) == ("not known", None)
+            assert row["updates_accepted"] == fleet.summary(row["cluster"])["updates"]["acknowledged"] > 0
+        assert len(content["clusters"]) == 2
+        accepted = sum(row["updates_accepted"] for row in content["clusters"])
+        assert content["learner"]["head_step"] == accepted
+        assert content["staleness"]["total"] == min(accepted, 256)
+        nothing = write(fleet, "--state-dir", str(tmp_path))
+        assert (nothing.returncode, len(nothing.stderr.splitlines())) == (2, 1)
+        assert "no learner's state directory" in nothing.stderr
     finally:
         fleet.close()
 
@@ -75,34 +97,5 @@ def test_a_report_that_cannot_be_had_or_written_is_one_line(tmp_path: Path) -> N
         full = write(fleet, "--learner", f"127.0.0.1:{fleet.port}")
         assert (full.returncode, len(full.stderr.splitlines())) == (2, 1)
         assert "name another folder with --out" in full.stderr
-    finally:
-        fleet.close()
-
-
-def test_of_a_learner_that_has_ended_its_files_are_read(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path)
-    try:
-        learner = fleet.start_learner()
-        agent = fleet.start_agent("alpha", **fleet.learning())
-        assert agent.ended() == 0
-        state_dir = ("--state-dir", str(tmp_path / "learner"))
-        held = write(fleet, *state_dir)
-        assert (held.returncode, len(held.stderr.splitlines())) == (2, 1)
-        assert "leave --state-dir out" in held.stderr
-        assert learner.stop() == 0
-        done = write(fleet, *state_dir)
-        assert done.returncode == 0, done.stderr
-        content = content_of(tmp_path / "out/index.html")
-        assert content["headline"]["text"] == "The learner of this fleet has ended"
-        assert content["attention"] == []
-        (row,) = content["clusters"]
-        # What the cluster said of its jobs is in no file: not known, which is not the same as none.
-        assert (row["state"]["word"], row["jobs_done"]) == ("not known", None)
-        assert row["updates_accepted"] == fleet.summary("alpha")["updates"]["acknowledged"] > 0
-        assert content["learner"]["head_step"] == row["updates_accepted"]
-        assert content["staleness"]["total"] == min(row["updates_accepted"], 256)
-        nothing = write(fleet, "--state-dir", str(tmp_path))
-        assert (nothing.returncode, len(nothing.stderr.splitlines())) == (2, 1)
-        assert "no learner's state directory" in nothing.stderr
     finally:
         fleet.close()

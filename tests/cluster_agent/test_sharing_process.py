@@ -30,7 +30,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 def start(fleet: Fleet, cluster: str, **changes: object) -> Program:
     settings: dict[str, Any] = {**fleet.learning(), "sharing": {"every_seconds": 0.05}, **changes}
     settings["policy"] = {"initial": "drf", "acting": "local"}
-    return fleet.start_agent(cluster, slot_wall_seconds=SLOWLY_SECONDS, **settings)
+    return fleet.start_agent(cluster, **{"slot_wall_seconds": SLOWLY_SECONDS, **settings})
 
 
 def told(fleet: Fleet) -> dict[str, tuple[SpeedStatistic, ...]]:
@@ -57,6 +57,8 @@ def on_disk(fleet: Fleet, cluster: str) -> int:
 
 def test_whoever_is_killed_every_observation_is_told_once(fleet: Fleet) -> None:
     learner = fleet.start_learner()
+    undisturbed = start(fleet, "beta", slot_wall_seconds=0.0001)
+    assert undisturbed.ended() == 0
     agent = start(fleet, "alpha")
     wait_until(lambda: observations(fleet, "alpha") >= 20, "observations told")
     agent.kill()
@@ -67,8 +69,6 @@ def test_whoever_is_killed_every_observation_is_told_once(fleet: Fleet) -> None:
     assert observations(fleet, "alpha") >= kept + 5, "what was acknowledged is on disk"
     fleet.start_learner()
     assert agent.ended() == 0
-    undisturbed = start(fleet, "beta")
-    assert undisturbed.ended() == 0
     # None twice; and the kill cost at most the interval that was under way, of at most all jobs.
     everything = observations(fleet, "beta")
     assert everything - JOBS <= observations(fleet, "alpha") <= everything

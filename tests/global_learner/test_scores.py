@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,7 @@ def test_a_real_learner_scores_what_it_publishes_in_a_process_of_its_own(tmp_pat
                 cards = admin.ListVersions(pb.ListVersionsRequest(), timeout=10).versions
                 states = [card.score.state for card in cards]
                 assert fleet.Heartbeat(pb.HeartbeatRequest(cluster="north", incarnation=1), timeout=10).head_step == 1
+                time.sleep(0.02)  # the processor is the scorer's
         assert states == ["scored", "scored"]
         assert all(set(card.score.over) == set(BASELINES) and len(card.score.replays) == len(REPLAYS) for card in cards)
         assert {card.score.replay_set_digest for card in cards} == {set_digest()}

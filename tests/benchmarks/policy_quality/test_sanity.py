@@ -36,7 +36,9 @@ def test_with_requested_sizes_and_unlimited_gpus_every_duration_is_the_recorded_
     for recording in recordings:
         workload = workload_of(recording, WorkloadOptions(seed=2_000, limit_jobs=JOBS, job_kind=kind))
         unlimited = Environment(
-            nodes=16 * len(workload.jobs),
+            nodes=1,  # pooled anyway, and a thousand nodes would be added up at every decision
+            gpus_per_node=32 * len(workload.jobs),
+            cpus_per_node=128 * len(workload.jobs),
             decide_on=DecideOn.EVENT,
             debounce_seconds=0.0,
             capacity_mode=CapacityMode.POOLED,
