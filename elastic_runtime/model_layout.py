@@ -63,8 +63,8 @@ def _check(kind: Kind, name: str, tensor: torch.Tensor) -> None:
         raise BadInput(f"{kind} {name!r} is sparse ({tensor.layout}): make it dense")
     if tensor.is_quantized or _dtype(tensor) not in ELEMENT_BYTES[kind]:
         raise BadInput(f"{kind} {name!r} is of {_dtype(tensor)}: use one of {', '.join(ELEMENT_BYTES[kind])}")
-    if tensor.device.type != "cpu":
-        raise BadInput(f"{kind} {name!r} is on {tensor.device}: join with the model on the CPU")
+    if tensor.device.type == "meta":
+        raise BadInput(f"{kind} {name!r} has no values (device meta): give it some before joining")
     if not tensor.is_contiguous():
         raise BadInput(f"{kind} {name!r} is not contiguous (channels_last, a view?): call .contiguous() on it")
 

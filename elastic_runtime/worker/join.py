@@ -6,13 +6,17 @@ import atexit
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from elastic_runtime.errors import BadInput
+from elastic_runtime.layout import build_layout
+from elastic_runtime.model_layout import describe_model
 from elastic_runtime.optimizers import Optimizer
 from elastic_runtime.training import Training
 from elastic_runtime.worker.alone import AloneMode
@@ -69,8 +73,10 @@ def join(
     """
     if not isinstance(model, nn.Module):
         raise BadInput(f"the model is a {type(model).__name__}; give a torch.nn.Module")
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise BadInput("the model has no parameter that is trained; set requires_grad before joining")
+    if isinstance(model, DataParallel | DistributedDataParallel):
+        raise BadInput(
+            f"the model is wrapped in {type(model).__name__}; give the model itself: the job is what wraps it"
+        )
     samples = as_samples(data, collate)
     training = Training(
         optimizer=optimizer,
@@ -86,16 +92,28 @@ def join(
     batches = Batches(samples, training.order(), prefetch)
     mode = _mode(model, training, batches, os.environ if environment is None else environment)
     job = Job(mode, ModelGuard(model), batches.order)
-    _tell_of_the_end(job)
+    if not isinstance(mode, AloneMode):
+        tell_of_the_end(job)
     return job
 
 
 def _mode(model: nn.Module, training: Training, batches: Batches, environment: Mapping[str, str]) -> Mode:
-    """How this process trains."""
-    if environment.get(COORDINATOR_VARIABLE) or int(environment.get(WORLD_VARIABLE) or 1) > 1:
-        raise BadInput(
-            f"{COORDINATOR_VARIABLE} or {WORLD_VARIABLE} is set, and this version trains in one process only; unset it"
-        )
+    """How this process trains; code for the others is not even loaded, as the script may run where it cannot."""
+    layout = build_layout(*describe_model(model))
+    if environment.get(COORDINATOR_VARIABLE):
+        module = import_module("elastic_runtime.worker.synchronous")
+        mode: Mode = module.SynchronousMode(model, layout, training, batches, environment)
+        return mode
+    if environment.get(WORLD_VARIABLE):
+        from elastic_runtime.worker.allreduce import AllReduceMode  # noqa: PLC0415  # see above
+        from elastic_runtime.worker.process_group import ProcessGroup  # noqa: PLC0415
+
+        group = ProcessGroup(environment, next(model.parameters()).device)
+        try:
+            return AllReduceMode(model, layout, training, batches, group)
+        except BaseException:
+            group.close()
+            raise
     return AloneMode(model, training, batches)
 
 
@@ -104,8 +122,8 @@ def _least_batch(model: nn.Module) -> int:
     return 2 if any(isinstance(module, _BatchNorm) for module in model.modules()) else 1
 
 
-def _tell_of_the_end(job: Job) -> None:
-    """A script that raises takes its job along; one that just ends, or leaves the loop, leaves the job."""
+def tell_of_the_end(job: Job) -> None:
+    """A script that raises says so to the other processes; one that just ends, or leaves the loop, leaves them."""
     before = sys.excepthook
 
     def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

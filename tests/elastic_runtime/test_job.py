@@ -12,9 +12,11 @@ import torch
 from torch import nn
 
 import elastic_runtime as elastic
+from elastic_runtime.data_shards import SampleOrder
 from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.job import Job
+from elastic_runtime.worker.join import tell_of_the_end
 from elastic_runtime.worker.model_guard import ModelGuard
 from elastic_runtime.worker.samples import as_samples
 
@@ -124,7 +126,7 @@ def test_running_statistics_and_modes_may_change() -> None:
     ("changes", "message"),
     [
         ({"model": "a model"}, "the model is a str; give a torch.nn.Module"),
-        ({"model": nn.ReLU()}, "no parameter that is trained"),
+        ({"model": nn.ReLU()}, "nothing to train"),
         ({"model": nn.BatchNorm1d(2), "global_batch": 7}, "last batch has 1 of the 2 samples"),
         ({"global_batch": 0}, "global_batch is 0"),
         ({"optimizer": torch.optim.SGD([nn.Parameter(DATA)], lr=0.1)}, "optimizer is SGD .* give elastic_runtime's"),
@@ -164,10 +166,7 @@ class _Recorded:
 
 def test_warm_up_batches_do_not_count_and_a_removed_worker_ends() -> None:
     model = nn.Linear(2, 1)
-    batches = Batches(
-        as_samples(DATA, None),
-        elastic.join(model, elastic.SGD(lr=1), DATA, global_batch=4, epochs=4, environment={})._order,
-    )
+    batches = Batches(as_samples(DATA, None), SampleOrder(8, 4, 0, 4))
     mode = _Recorded([batches.batch(2, 0, 1, warm_up=True), batches.batch(2, 0, 2), batches.batch(2, 1, 2)])
     clock = itertools.count(10.0, 2.0)
     job = Job(mode, ModelGuard(model), batches.order, lambda: next(clock))
@@ -182,20 +181,19 @@ def test_warm_up_batches_do_not_count_and_a_removed_worker_ends() -> None:
     assert "fail late" not in mode.calls
 
 
-def test_a_script_that_raises_tells_its_mode_and_still_shows_its_error() -> None:
-    script = """
-import torch, elastic_runtime as elastic
-from elastic_runtime.worker import alone
-alone.AloneMode.fail = lambda self, error: print("told:", error)
-model = torch.nn.Linear(1, 1)
-job = elastic.join(model, elastic.SGD(lr=0.1), torch.ones(4, 1), global_batch=2, epochs=1)
-for batch in job:
-    raise RuntimeError("my mistake")
-"""
-    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert done.stdout == "told: my mistake\n"
-    assert done.stderr.rstrip().endswith("RuntimeError: my mistake")
+def test_a_script_that_raises_tells_its_mode_and_still_shows_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: shown.append(str(error)))
+    at_exit: list[Any] = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    model = nn.Linear(2, 1)
+    mode = _Recorded([])
+    job = Job(mode, ModelGuard(model), SampleOrder(8, 4, 0, 1))
+    tell_of_the_end(job)
+    sys.excepthook(RuntimeError, RuntimeError("my mistake"), None)
+    assert mode.calls == ["fail my mistake", "close"]
+    assert shown == ["my mistake"]
+    assert at_exit == [job.close]
 
 
 def test_a_coordinator_or_an_agent_works_without_loading_torch() -> None:

@@ -75,7 +75,7 @@ def module(tensor: torch.Tensor, buffer: bool = False) -> nn.Module:
         (module(torch.ones(2, dtype=torch.complex64)), "parameter 'odd' is of complex64: use one of float64"),
         (module(torch.ones(2, dtype=torch.complex64), buffer=True), "buffer 'odd' is of complex64"),
         (module(torch.ones(2, 2).to_sparse(), buffer=True), "buffer 'odd' is sparse"),
-        (module(torch.ones(2, device="meta")), "'odd' is on meta: join with the model on the CPU"),
+        (module(torch.ones(2, device="meta")), "'odd' has no values (device meta)"),
         (module(torch.ones(1, 2, 2, 2).to(memory_format=torch.channels_last)), "'odd' is not contiguous"),
         (nn.LazyLinear(3), "'weight' has no shape yet: run the model once"),
     ],

@@ -1,0 +1,119 @@
+"""The processes that torchrun started, as a group that sums, takes maxima and agrees.
+
+Nothing is pickled: only tensors travel. Every call has a deadline, and one that fails says that a process is gone.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+
+from elastic_runtime.errors import BadInput, ElasticError
+
+RANK_VARIABLE = "RANK"
+WORLD_VARIABLE = "WORLD_SIZE"
+_ADDRESS_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
+DEADLINE_SECONDS = 300.0
+"""A step of the slowest process, its data included, has to fit; what takes longer counts as hanging."""
+
+
+class ProcessGroup:
+    """torch.distributed's default group; joins it, and leaves it if it was not there before.
+
+    Args:
+        environment: with the variables that torchrun sets.
+        device: where the tensors are that will be sent.
+
+    Raises:
+        BadInput: variables are missing, or no numbers.
+        ElasticError: the others do not come in time.
+    """
+
+    def __init__(self, environment: Mapping[str, str], device: torch.device) -> None:
+        missing = [name for name in (RANK_VARIABLE, WORLD_VARIABLE, *_ADDRESS_VARIABLES) if not environment.get(name)]
+        if missing:
+            raise BadInput(f"{', '.join(missing)} is not set, and {WORLD_VARIABLE} is: start the script with torchrun")
+        self.device = device
+        self.rank, self.size = (_number(environment, name) for name in (RANK_VARIABLE, WORLD_VARIABLE))
+        self._owned = not dist.is_initialized()
+        if self._owned:
+            with _translated(self.rank):
+                dist.init_process_group(
+                    "nccl" if device.type == "cuda" else "gloo",
+                    timeout=datetime.timedelta(seconds=DEADLINE_SECONDS),
+                )
+
+    def begin_sum(self, tensor: torch.Tensor) -> Callable[[], None]:
+        """Begin to replace a tensor by its sum over all processes; the result is there after calling what comes back.
+
+        All processes must begin their sums in the same order.
+        """
+        with _translated(self.rank):
+            work = dist.all_reduce(tensor, async_op=True)
+
+        def wait() -> None:
+            with _translated(self.rank):
+                if work is not None:
+                    work.wait()
+
+        return wait
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Replace a tensor by its sum over all processes."""
+        self.begin_sum(tensor)()
+
+    def maximum(self, tensor: torch.Tensor) -> None:
+        """Replace each element by the largest of all processes."""
+        with _translated(self.rank):
+            dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+
+    def take_from_first(self, tensor: torch.Tensor) -> None:
+        """Replace a tensor by that of the first process."""
+        with _translated(self.rank):
+            dist.broadcast(tensor, src=0)
+
+    def bytes_of_first(self, mine: bytes) -> bytes:
+        """What the first process has given here."""
+        size = torch.tensor([len(mine)], device=self.device)
+        self.take_from_first(size)
+        first = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
+        if self.rank == 0:
+            first.copy_(torch.tensor(list(mine), dtype=torch.uint8))
+        self.take_from_first(first)
+        return bytes(first.cpu().numpy())
+
+    def all_true(self, mine: bool) -> bool:
+        """Whether it is true in every process."""
+        false = torch.tensor([0 if mine else 1], device=self.device)
+        self.maximum(false)
+        return int(false) == 0
+
+    def close(self) -> None:
+        """Leave; may be called again."""
+        if self._owned and dist.is_initialized():
+            dist.destroy_process_group()
+        self._owned = False
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    try:
+        return int(environment[name])
+    except ValueError as error:
+        raise BadInput(f"{name} is {environment[name][:80]!r}; torchrun sets it to a whole number") from error
+
+
+@contextmanager
+def _translated(rank: int) -> Iterator[None]:
+    """Torch's errors of a lost or late process, in one line."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        first_line = str(error).partition("\n")[0][:200]
+        raise ElasticError(
+            f"process {rank} lost the others, or they did not come in {DEADLINE_SECONDS:g} s: {first_line}; "
+            "see what the first of them to end has said"
+        ) from error
