@@ -1,0 +1,52 @@
+"""One call to a coordinator: its deadline, the job's token, and the errors of gRPC in our words."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import grpc
+
+from elastic_runtime.control.credentials import JOB_KEY, TOKEN_KEY, ClientCredentials
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError, ResizeFailed
+
+_GONE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+_OURS: dict[grpc.StatusCode, type[ElasticError]] = {
+    grpc.StatusCode.UNAUTHENTICATED: BadInput,
+    grpc.StatusCode.NOT_FOUND: BadInput,
+    grpc.StatusCode.FAILED_PRECONDITION: BadInput,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResizeFailed,
+}
+
+
+def metadata(job: str, credentials: ClientCredentials) -> tuple[tuple[str, str], ...]:
+    """What every call carries."""
+    return ((TOKEN_KEY, credentials.token), (JOB_KEY, job))
+
+
+def translate(error: grpc.RpcError, address: str) -> NoReturn:
+    """Raise what an error of gRPC means to us, chained to it.
+
+    Raises:
+        CoordinatorUnreachable: nobody answers at the address, or not in time.
+        BadInput: wrong token or job, or a request that the coordinator refuses.
+        ResizeFailed: the coordinator takes no requests now, such as with a full disk.
+        ProtocolError: it did not understand us, or failed.
+    """
+    code, details = error.code(), error.details() or ""
+    if code in _GONE:
+        raise CoordinatorUnreachable(f"no coordinator answers at {address} ({code.name.lower()})") from error
+    if code in _OURS:
+        raise _OURS[code](details) from error
+    raise ProtocolError(f"the coordinator at {address} answered {code.name.lower()}: {details}") from error
+
+
+def call(method: Any, request: Any, timeout_seconds: float, address: str, headers: tuple[tuple[str, str], ...]) -> Any:
+    """One unary call.
+
+    Raises:
+        ElasticError: see `translate`.
+    """
+    try:
+        return method(request, timeout=timeout_seconds, metadata=headers)
+    except grpc.RpcError as error:
+        translate(error, address)

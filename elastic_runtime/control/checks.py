@@ -1,0 +1,58 @@
+"""Limits that every control message is held to before anything is made of it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from elastic_runtime.errors import ProtocolError
+
+LONGEST_TEXT = 65536
+"""An address or a failure's line; names are shorter by their own rule."""
+_TASK = re.compile(r"[a-z][a-z0-9-]{0,62}")
+MOST_MESSAGE_BYTES = 64 * 1024 * 1024
+"""A layout of a hundred thousand tensors is a tenth of it."""
+
+
+def check_task(name: str) -> str:
+    """A task's name: lower-case letters, digits and dashes, at most 63.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    if not _TASK.fullmatch(name):
+        raise ProtocolError(f"{name[:80]!r} is no task's name, which is like worker-0 or ps-1")
+    return name
+
+
+def check_text(text: str, what: str, most: int = LONGEST_TEXT) -> str:
+    """A text of a bearable length.
+
+    Raises:
+        ProtocolError: it is too long.
+    """
+    if len(text) > most:
+        raise ProtocolError(f"{what} has {len(text)} characters; at most {most} are taken")
+    return text
+
+
+def check_count(count: int, most: int, what: str) -> int:
+    """A number of things that is not absurd.
+
+    Raises:
+        ProtocolError: there are more than `most`.
+    """
+    if count > most:
+        raise ProtocolError(f"{count} {what}; at most {most} are taken")
+    return count
+
+
+def check_figure(value: float, what: str) -> float:
+    """A measured figure: finite and not below zero.
+
+    Raises:
+        ProtocolError: it is not.
+    """
+    if not (math.isfinite(value) and value >= 0):
+        raise ProtocolError(f"{what} is {value}; it has to be a number from 0 on")
+    return value

@@ -1,0 +1,96 @@
+"""What those who schedule a job use: resize, suspend, resume, status; and the launcher's word on ended tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from elastic_runtime.control.calls import call, metadata
+from elastic_runtime.control.credentials import ClientCredentials, open_channel
+from elastic_runtime.control.member_link import MemberLink
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, ResizeMode, Size
+from elastic_runtime.control.report_conversions import (
+    mode_to_message,
+    outcome_from_message,
+    size_to_message,
+    status_from_message,
+)
+from elastic_runtime.generated import elastic_pb2 as pb
+from elastic_runtime.generated.elastic_pb2_grpc import JobControlStub, MembershipStub
+
+__all__ = ["ControlClient", "MemberLink"]
+
+
+class ControlClient:
+    """One job's coordinator, asked by tools. Every request with an id may be sent again.
+
+    Args:
+        address: `host:port` of the coordinator.
+        job: its name.
+        credentials: token and TLS.
+        timeout_seconds: of every call.
+
+    Raises:
+        BadInput: of every call: wrong token, wrong job, or a request that the coordinator refuses, in its words.
+        CoordinatorUnreachable: of every call: no answer in time.
+        ResizeFailed: of requests: none is taken now.
+    """
+
+    def __init__(self, address: str, job: str, credentials: ClientCredentials, timeout_seconds: float = 10.0) -> None:
+        self._address = address
+        self._timeout_seconds = timeout_seconds
+        self._headers = metadata(job, credentials)
+        self._channel = open_channel(address, credentials)
+        self._job = JobControlStub(self._channel)
+        self._members = MembershipStub(self._channel)
+
+    def __enter__(self) -> ControlClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def resize(
+        self,
+        request_id: str,
+        target: Size,
+        victims: Sequence[str] = (),
+        mode: ResizeMode = ResizeMode.ROLLING,
+    ) -> tuple[RequestOutcome, str]:
+        """Ask for another size; 0/0 suspends. The answer is the request's state and a line about it."""
+        message = pb.ResizeRequest(
+            request_id=request_id, target=size_to_message(target), victims=victims, mode=mode_to_message(mode)
+        )
+        return _outcome(self._call(self._job.Resize, message))
+
+    def suspend(self, request_id: str) -> tuple[RequestOutcome, str]:
+        """Ask for a checkpoint, after which all tasks end."""
+        return _outcome(self._call(self._job.Suspend, pb.SuspendRequest(request_id=request_id)))
+
+    def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
+        """Ask a suspended job to go on with so many tasks."""
+        message = pb.ResumeRequest(request_id=request_id, target=size_to_message(target))
+        return _outcome(self._call(self._job.Resume, message))
+
+    def status(self) -> JobStatus:
+        """How the job is doing."""
+        return status_from_message(self._call(self._job.Status, pb.StatusRequest()))
+
+    def task_ended(self, task: str, exit_code: int, last_line: str = "") -> None:
+        """Say how a task's process ended; negative exit codes are signals."""
+        message = pb.TaskEndedRequest(task=task, exit_code=exit_code, last_line=last_line[-1000:])
+        self._call(self._members.TaskEnded, message)
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def _call(self, method: Any, message: Any) -> Any:
+        return call(method, message, self._timeout_seconds, self._address, self._headers)
+
+
+def _outcome(reply: pb.RequestReply) -> tuple[RequestOutcome, str]:
+    return outcome_from_message(reply.state), reply.detail

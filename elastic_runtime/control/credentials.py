@@ -1,0 +1,151 @@
+"""Who may talk to a job's coordinator: whoever has the job's token, over TLS wherever others could listen.
+
+The token is a line in a file, made for one job, and travels in each call's metadata. Without TLS a coordinator serves
+on loopback only, and members connect to loopback only, unless that is allowed by name (a network that is closed).
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from elastic_runtime.control.checks import MOST_MESSAGE_BYTES
+from elastic_runtime.errors import BadInput
+
+TOKEN_KEY = "elastic-token"  # noqa: S105 - the name of the metadata, no secret
+JOB_KEY = "elastic-job"
+_SHORTEST_TOKEN = 16
+_LONGEST_TOKEN = 4096
+_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
+    # A cut network shows in no packet: both sides ask for a sign of life.
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+SERVER_OPTIONS: list[tuple[str, Any]] = [
+    *_OPTIONS,
+    ("grpc.so_reuseport", 0),  # a second coordinator on a port is an error, not a rival
+    ("grpc.http2.min_ping_interval_without_data_ms", 2000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 2000),
+]
+CHANNEL_OPTIONS: list[tuple[str, Any]] = [
+    *_OPTIONS,
+    ("grpc.use_local_subchannel_pool", 1),
+    # A coordinator that restarts is back within seconds; the default waits two minutes before it looks again.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # A job's control never goes through a proxy that the environment names for other traffic.
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """What a member or tool shows to the coordinator, and how it knows the coordinator.
+
+    Attributes:
+        token: of the job; never printed.
+        ca_pem: certificates (PEM) that the coordinator's has to be signed by; None: no TLS.
+        insecure_allowed: without TLS also to addresses that are not loopback.
+    """
+
+    token: str = field(repr=False)
+    ca_pem: bytes | None = None
+    insecure_allowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCredentials:
+    """What the coordinator asks for, and the certificate that it serves with (PEM); None: no TLS."""
+
+    token: str = field(repr=False)
+    certificate_pem: bytes | None = None
+    key_pem: bytes | None = field(default=None, repr=False)
+    insecure_allowed: bool = False
+
+
+def read_token(path: Path) -> str:
+    """The token in a file's first line.
+
+    Raises:
+        BadInput: the file cannot be read or holds none.
+    """
+    try:
+        token = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"the token file {path} cannot be read: {error}") from error
+    if not (_SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN and token.isprintable() and " " not in token):
+        raise BadInput(f"{path} holds no token: one line of {_SHORTEST_TOKEN} or more letters and digits")
+    return token
+
+
+def read_pem(path: Path, what: str) -> bytes:
+    """A file of certificates or a key.
+
+    Raises:
+        BadInput: it cannot be read or is not PEM.
+    """
+    try:
+        pem = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"the {what} {path} cannot be read: {error}") from error
+    if b"-----BEGIN " not in pem:
+        raise BadInput(f"the {what} {path} is not in PEM format")
+    return pem
+
+
+def same_token(given: str | bytes, expected: str) -> bool:
+    """Whether two tokens are equal, in a time that does not depend on where they differ."""
+    return hmac.compare_digest(given.encode() if isinstance(given, str) else given, expected.encode())
+
+
+def open_channel(address: str, credentials: ClientCredentials) -> grpc.Channel:
+    """A channel to a coordinator; nothing is sent yet.
+
+    Raises:
+        BadInput: TLS would be needed for this address.
+    """
+    if credentials.ca_pem is not None:
+        return grpc.secure_channel(address, grpc.ssl_channel_credentials(credentials.ca_pem), CHANNEL_OPTIONS)
+    if not (credentials.insecure_allowed or is_loopback(address)):
+        raise BadInput(f"{address} is not on this machine: give the coordinator's CA file, or allow insecure control")
+    return grpc.insecure_channel(address, CHANNEL_OPTIONS)
+
+
+def bind(server: grpc.Server, address: str, credentials: ServerCredentials) -> int:
+    """Bind a server and return its port.
+
+    Raises:
+        BadInput: the address is taken or cannot be bound, half of a TLS pair is missing, or TLS would be needed.
+    """
+    if (credentials.certificate_pem is None) != (credentials.key_pem is None):
+        raise BadInput("TLS needs both a certificate and its key")
+    try:
+        if credentials.certificate_pem is not None and credentials.key_pem is not None:
+            pair = [(credentials.key_pem, credentials.certificate_pem)]
+            return server.add_secure_port(address, grpc.ssl_server_credentials(pair))
+        if not (credentials.insecure_allowed or is_loopback(address)):
+            raise BadInput(f"{address} is not loopback: give a certificate and key, or allow insecure control")
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise BadInput(f"cannot serve on {address}: it is taken, or not an address of this machine") from error
+
+
+def is_loopback(address: str) -> bool:
+    """Whether `host:port` reaches this machine only."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,249 @@
+"""A member's line to its coordinator: registers, follows views, reports, and survives the coordinator's restarts.
+
+State goes both ways, so nothing is lost with a connection: a reconnected stream begins with the newest view, and each
+report is a member's whole state. Two threads: one reads views and calls `on_view`, one sends reports.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+import grpc
+import structlog
+
+from elastic_runtime.control.backoff import Backoff
+from elastic_runtime.control.calls import call, metadata, translate
+from elastic_runtime.control.conversions import role_to_message, view_from_message
+from elastic_runtime.control.credentials import ClientCredentials, open_channel
+from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
+from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
+from elastic_runtime.generated import elastic_pb2 as pb
+from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
+from elastic_runtime.plan import Role, View
+
+_log = structlog.get_logger()
+_CALL_SECONDS = 5.0
+_STREAM_SECONDS = 3600.0
+"""A stream is opened anew after an hour, so that even a half-dead one has an end."""
+
+
+class MemberLink:
+    """One worker's or parameter server's control plane; all its methods may be called from any thread.
+
+    Args:
+        address: `host:port` of the coordinator.
+        job: the job's name.
+        task: this task's, such as `worker-3`.
+        role: what it does.
+        incarnation: random, of this process.
+        credentials: token and TLS.
+        clock: seconds, monotonic.
+        wait: `wait(event, seconds)` waits for an event so long at most; tests put their own time here.
+
+    Attributes:
+        expelled: set once the coordinator said that this process is no longer part of the job; it is to end.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        job: str,
+        task: str,
+        role: Role,
+        incarnation: int,
+        credentials: ClientCredentials,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[threading.Event, float], object] = threading.Event.wait,
+    ) -> None:
+        self.expelled = threading.Event()
+        self.failure: ElasticError | None = None
+        self._address, self._task, self._role, self._incarnation = address, task, role, incarnation
+        self._headers = metadata(job, credentials)
+        self._channel = open_channel(address, credentials)
+        self._stub = MembershipStub(self._channel)
+        self._clock, self._wait = clock, wait
+        self._closed = threading.Event()
+        self._changed = threading.Condition()
+        self._state = MemberReport(task, incarnation)
+        self._version, self._sent_version = 0, -1
+        self._heard_seconds = clock()
+        self._report_every_seconds = 1.0
+        self._stream: Any = None
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def coordinator_silent_seconds(self) -> float:
+        """Seconds since the coordinator was last heard."""
+        return self._clock() - self._heard_seconds
+
+    def register(
+        self,
+        address_json: str,
+        layout_json: bytes = b"",
+        training_json: bytes = b"",
+        deadline_seconds: float = 60.0,
+    ) -> Registration:
+        """Register this task, trying again while nobody answers; servers wait for the first worker's layout.
+
+        Raises:
+            BadInput: the coordinator refuses the task, in its words; or the token is wrong.
+            CoordinatorUnreachable: no answer, or no layout, by the deadline.
+        """
+        request = pb.RegisterRequest(
+            task=self._task,
+            role=role_to_message(self._role),
+            incarnation=self._incarnation,
+            address_json=address_json,
+            layout_json=layout_json,
+            training_json=training_json,
+        )
+        deadline = self._clock() + deadline_seconds
+        backoff = Backoff(self._incarnation)
+        while True:
+            problem: CoordinatorUnreachable | None = None
+            try:
+                reply = call(self._stub.Register, request, _CALL_SECONDS, self._address, self._headers)
+            except CoordinatorUnreachable as error:
+                problem = error
+            else:
+                self._heard_seconds = self._clock()
+                if reply.refusal:
+                    raise BadInput(reply.refusal)
+                if reply.layout_json:
+                    self._report_every_seconds = max(reply.report_every_seconds, 0.01)
+                    return Registration(reply.layout_json, reply.training_json, reply.report_every_seconds)
+            if self._clock() >= deadline:
+                raise problem or CoordinatorUnreachable(
+                    f"no worker brought its model to the coordinator at {self._address} within {deadline_seconds:g} s"
+                )
+            self._wait(self._closed, backoff.next_seconds())
+            if self._closed.is_set():
+                raise CoordinatorUnreachable(f"{self._task} was stopped before it could register")
+
+    def follow(self, on_view: Callable[[View], None]) -> None:
+        """Begin to follow views and to send reports; `on_view` gets each newer view, on a thread of this link.
+
+        What `on_view` raises ends the link: `failure` has it, and the process is to end.
+        """
+        for run, name in ((lambda: self._read(on_view), "views"), (self._send, "reports")):
+            thread = threading.Thread(target=run, name=f"{self._task} {name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def report(self, **changes: Any) -> None:
+        """Change what this member reports, named as in `MemberReport`, and send it soon."""
+        with self._changed:
+            self._state = replace(self._state, **changes)
+            self._version += 1
+            self._changed.notify_all()
+
+    def flush(self, deadline_seconds: float) -> None:
+        """Wait until the coordinator has what was reported so far.
+
+        Raises:
+            CoordinatorUnreachable: not by the deadline.
+        """
+        with self._changed:
+            wanted = self._version
+            if not self._changed.wait_for(lambda: self._sent_version >= wanted, deadline_seconds):
+                raise CoordinatorUnreachable(
+                    f"the coordinator at {self._address} took no report within {deadline_seconds:g} s"
+                )
+
+    def lease(self, generation: int, done: tuple[int, ...], batches: int) -> tuple[tuple[LeasedRange, ...], bool]:
+        """Give back finished leases and get new ones; and whether nothing is left in any epoch.
+
+        Raises:
+            CoordinatorUnreachable: no answer; ask again, nothing is lost.
+        """
+        request = pb.LeaseRequest(
+            task=self._task, incarnation=self._incarnation, generation=generation, done=done, batches=batches
+        )
+        reply = call(self._stub.Lease, request, _CALL_SECONDS, self._address, self._headers)
+        return tuple(lease_from_message(lease) for lease in reply.leases), reply.finished
+
+    def close(self) -> None:
+        """End the threads and the channel; what was not sent stays unsent (see `flush`)."""
+        self._closed.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._stream is not None:
+            self._stream.cancel()
+        self._channel.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_CALL_SECONDS)
+
+    def _read(self, on_view: Callable[[View], None]) -> None:
+        backoff = Backoff(self._incarnation)
+        newest = 0
+        while not self._closed.is_set():
+            try:
+                request = pb.FollowRequest(task=self._task, incarnation=self._incarnation)
+                self._stream = self._stub.Follow(request, timeout=_STREAM_SECONDS, metadata=self._headers)
+                for message in self._stream:
+                    self._heard_seconds = self._clock()
+                    backoff.reset()
+                    if message.number > newest and not self._closed.is_set():
+                        newest = message.number
+                        on_view(view_from_message(message))
+                        self.report(view=newest)
+            except grpc.RpcError as error:
+                if self._closed.is_set():
+                    return
+                if not self._survives(error):
+                    return
+            except ElasticError as error:
+                self._fail(error)
+                return
+            self._wait(self._closed, backoff.next_seconds())
+
+    def _survives(self, error: grpc.RpcError) -> bool:
+        try:
+            translate(error, self._address)
+        except CoordinatorUnreachable:
+            return True
+        except ElasticError as ours:
+            self._fail(ours)
+            return False
+
+    def _send(self) -> None:
+        backoff = Backoff(self._incarnation)
+        while not self._closed.is_set():
+            with self._changed:
+                self._changed.wait_for(self._due, self._report_every_seconds)
+                state, version = self._state, self._version
+            if self._closed.is_set():
+                return
+            try:
+                message = report_to_message(state)
+                reply = call(self._stub.Report, message, _CALL_SECONDS, self._address, self._headers)
+            except CoordinatorUnreachable:
+                self._wait(self._closed, backoff.next_seconds())
+                continue
+            except ElasticError as error:
+                if not self._closed.is_set():
+                    self._fail(error)
+                return
+            except ValueError:
+                return  # the channel was closed under the call
+            backoff.reset()
+            self._heard_seconds = self._clock()
+            if reply.expelled:
+                self.expelled.set()
+            with self._changed:
+                self._sent_version = version
+                self._changed.notify_all()
+
+    def _due(self) -> bool:
+        return self._version > self._sent_version or self._closed.is_set()
+
+    def _fail(self, error: ElasticError) -> None:
+        _log.error("control_lost", task=self._task, error=str(error))
+        self.failure = error
+        self.expelled.set()

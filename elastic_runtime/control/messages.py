@@ -1,0 +1,198 @@
+"""What travels on the control plane beside views, as plain values: reports, registrations, requests, status.
+
+The generated classes of the protocol stay inside `conversions`; a coordinator's state machine and its members' loops
+know these only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from elastic_runtime.plan import Phase, Role
+
+
+class ResizeMode(StrEnum):
+    """How blocks get to their new owners."""
+
+    ROLLING = "rolling"
+    """A few blocks at each step, while training goes on."""
+    STOP_THE_WORLD = "stop-the-world"
+    """All blocks at one step, at which all workers wait."""
+    CHECKPOINT_RESTART = "checkpoint-restart"
+    """All tasks end after a checkpoint, and others begin from it."""
+
+
+class RequestOutcome(StrEnum):
+    """Where a request is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many parameter servers and workers; 0/0 is a suspended job."""
+
+    servers: int
+    workers: int
+
+    def __str__(self) -> str:
+        return f"{self.servers} PSs and {self.workers} workers"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What one parameter server wrote of the checkpoint at `step`; `name` is the file's."""
+
+    name: str
+    step: int
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReport:
+    """The whole state of a member as its coordinator has to know it; a newer report replaces an older one.
+
+    Attributes:
+        view: number of the newest view that was acted on.
+        generation: the one that `step`, `ready` and the rest are of.
+        step: workers: the step that is begun next or being computed; servers: the lowest version of their blocks.
+        accepted: number of the newest proposal that the worker accepted; it does not begin the proposal's clock.
+        refused: number of the newest proposal that came too late for the worker.
+        ready: servers: the generation's blocks are loaded; workers: warmed up.
+        arrived: servers: every block of the changes up to this number is here.
+        initialised: this worker wrote the job's first checkpoint.
+        finished: the worker has no step left.
+        failure: one line, if the user's script raised or the member cannot go on.
+        loss: of the newest step; None where unknown.
+        stall_seconds: waited in resizes since the process began; `last_stall_seconds`: in the newest one.
+        suspects: peers of the data plane that do not answer.
+        left: the member stopped working; its process is about to end.
+    """
+
+    task: str
+    incarnation: int
+    view: int = 0
+    generation: int = 0
+    step: int = 0
+    accepted: int = 0
+    refused: int = 0
+    ready: bool = False
+    arrived: int = 0
+    shards: tuple[Shard, ...] = ()
+    initialised: bool = False
+    finished: bool = False
+    failure: str = ""
+    loss: float | None = None
+    samples: int = 0
+    samples_per_second: float = 0.0
+    step_seconds: float = 0.0
+    stall_seconds: float = 0.0
+    last_stall_seconds: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    owned_bytes: int = 0
+    moved_bytes: int = 0
+    suspects: tuple[str, ...] = ()
+    staleness: int = 0
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The coordinator's answer to a task that registered; the JSONs are what the job's first worker brought."""
+
+    layout_json: bytes
+    training_json: bytes
+    report_every_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """One request of a scheduler and how far it is; times are Unix seconds, 0 where not yet."""
+
+    request_id: str
+    kind: str
+    state: RequestOutcome = RequestOutcome.QUEUED
+    detail: str = ""
+    target: Size = Size(0, 0)
+    mode: ResizeMode = ResizeMode.ROLLING
+    victims: tuple[str, ...] = ()
+    began_unix_seconds: float = 0.0
+    ended_unix_seconds: float = 0.0
+    moved_bytes: int = 0
+    minimum_bytes: int = 0
+    stall_seconds: float = 0.0
+    clock: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more happens to it."""
+        return self.state in {RequestOutcome.DONE, RequestOutcome.ABORTED}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """One task, for people and schedulers. `state`: wanted, registered, member or leaving."""
+
+    task: str
+    role: Role
+    state: str
+    step: int = 0
+    samples_per_second: float = 0.0
+    report_age_seconds: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    owned_bytes: int = 0
+    stall_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """How a job is doing.
+
+    Attributes:
+        step: steps that every worker has finished.
+        durable_step: steps that no failure can undo.
+        size: what works now; `target`: what was asked for.
+        samples: trained in the job, the repeated ones once.
+        stall_seconds: the longest wait of any worker in resizes.
+        staleness: asynchronous training: median of the last updates, in versions.
+    """
+
+    job: str
+    phase: Phase
+    generation: int = 0
+    step: int = 0
+    total_steps: int = 0
+    epoch: float = 0.0
+    total_epochs: float = 0.0
+    durable_step: int = 0
+    size: Size = Size(0, 0)
+    target: Size = Size(0, 0)
+    tasks: tuple[TaskStatus, ...] = ()
+    requests: tuple[RequestState, ...] = ()
+    loss: float | None = None
+    samples_per_second: float = 0.0
+    step_seconds: float = 0.0
+    stall_seconds: float = 0.0
+    failure: str = ""
+    samples: int = 0
+    wanted: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
+    staleness: int = 0
+    mode: str = "synchronous"
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedRange:
+    """Samples `start` to `stop` (exclusive) of an epoch's order, lent to one worker."""
+
+    lease: int
+    epoch: int
+    start: int
+    stop: int

@@ -1,0 +1,86 @@
+"""`python -m elastic_runtime.coordinator`: one job's coordinator, until its job has ended or it is told to end."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+import structlog
+
+from elastic_runtime.coordinator.address_file import write_address
+from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.machine import Machine
+from elastic_runtime.coordinator.memory_records import MemoryRecords
+from elastic_runtime.coordinator.options import Options, parse
+from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.service import start_server
+from elastic_runtime.errors import EXIT_CODES, BadInput, ElasticError
+from elastic_runtime.plan import Phase
+
+_TICK_SECONDS = 0.1
+_GRACE_SECONDS = 2.0
+_LINGER_SECONDS = 2.0
+"""After the job's end: so that whoever asks last learns how it ended."""
+
+_log = structlog.get_logger()
+
+
+def serve(options: Options, stop: threading.Event) -> int:
+    """Serve until the job has ended and its members have left, or until `stop`; the process's exit code.
+
+    Raises:
+        BadInput: a folder, file or address that cannot be used.
+    """
+    try:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        options.checkpoints.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"a folder of job {options.settings.job} cannot be made: {error}") from error
+    machine = Machine(options.settings, time.monotonic(), None, time.time)
+    runner = Runner(machine, MemoryRecords(), CheckpointDepot(options.checkpoints), time.monotonic)
+    try:
+        server, port = start_server(
+            runner,
+            options.settings.job,
+            options.bind,
+            options.credentials,
+            options.settings.report_every_seconds,
+        )
+        address = f"{options.bind.rpartition(':')[0]}:{port}"
+        write_address(options.address_file, address, secrets.randbits(64))
+        _log.info("coordinator_serves", job=options.settings.job, address=address)
+        ended_seconds: float | None = None
+        while not stop.wait(_TICK_SECONDS):
+            runner.tick()
+            status = runner.status()
+            if status.phase not in {Phase.FINISHED, Phase.FAILED}:
+                continue
+            now = time.monotonic()
+            ended_seconds = ended_seconds or now
+            waited_seconds = now - ended_seconds
+            if waited_seconds >= (options.settings.leave_seconds if status.tasks else _LINGER_SECONDS):
+                break
+        server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS + 1)
+    finally:
+        runner.close()
+    return 1 if runner.status().phase is Phase.FAILED else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line and serve; the exit code."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        return serve(parse(sys.argv[1:] if arguments is None else arguments), stop)
+    except ElasticError as error:
+        print(f"elastic_runtime.coordinator: {error}", file=sys.stderr)
+        return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

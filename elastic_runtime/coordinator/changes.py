@@ -1,0 +1,130 @@
+"""A change, from its proposal to its end: clock, votes, confirmation, arrivals, commit.
+
+No worker may have begun the clock's step when a change is confirmed; so each is asked, and holds that step back from
+its yes on until it hears more. One change at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import structlog
+
+from elastic_runtime.coordinator import requests
+from elastic_runtime.coordinator.checkpointing import begin_checkpoint
+from elastic_runtime.coordinator.job import Job
+from elastic_runtime.coordinator.state import Purpose
+from elastic_runtime.coordinator.tasks import dismiss, lose
+from elastic_runtime.plan import Change, Stage, moved_blocks
+
+_log = structlog.get_logger()
+_LEAST_MARGIN_STEPS = 2
+"""The step in flight, and the one that may be begun while the proposal travels."""
+_LARGEST_FACTOR = 64
+
+
+def propose(
+    job: Job,
+    purpose: Purpose,
+    stages: tuple[Stage, ...] = (),
+    *,
+    checkpoint: bool = False,
+    halt: bool = False,
+    barrier: bool = False,
+    minimum_bytes: int = 0,
+) -> bool:
+    """Publish a proposal, unless training ends before its last stage; then nothing is proposed, and False returned."""
+    clock = next_clock(job)
+    total = job.model.total_steps if job.model is not None else None
+    if total is not None and halt:
+        clock = min(clock, total)
+    elif total is not None and clock + max(len(stages), 1) > total:
+        return False
+    number = job.state.numbers.change + 1
+    job.state.numbers = replace(job.state.numbers, change=number)
+    change = Change(number, clock, stages, checkpoint, halt, barrier)
+    job.generation(proposal=change, purpose=purpose, minimum_bytes=minimum_bytes)
+    job.timers.clear("vote")
+    return True
+
+
+def next_clock(job: Job) -> int:
+    """A step that no worker has begun and none will before it has voted, if all goes as usual."""
+    working = job.working()
+    seconds = max((job.report(name).step_seconds for name in working), default=0.0)
+    delay = job.settings.control_delay_seconds * job.margin_factor
+    ahead = math.ceil(delay / seconds) if seconds > 0 else job.margin_factor
+    after = max((_last_step(change) + 1 for change in job.state.generation.changes), default=0)
+    return max(job.newest_step(working) + _LEAST_MARGIN_STEPS + ahead, after, job.state.generation.start_step + 1)
+
+
+def count_votes(job: Job, now: float) -> None:
+    """Confirm, withdraw, or go on waiting for an open proposal."""
+    proposal = job.state.generation.proposal
+    if proposal is None:
+        return
+    voters = job.working()
+    if any(job.report(name).refused == proposal.number for name in voters):
+        job.margin_factor = min(job.margin_factor * 2, _LARGEST_FACTOR)
+        job.generation(proposal=None)
+        return
+    silent = [name for name in voters if job.report(name).accepted != proposal.number]
+    if not silent:
+        _confirm(job, proposal, now)
+    elif job.timers.passed("vote", now, job.settings.vote_seconds):
+        for name in silent:
+            lose(job, name, "it did not answer a proposal in time")
+
+
+def watch_moving(job: Job, now: float) -> None:
+    """See whether the confirmed change is over: all workers past it, all blocks arrived."""
+    change = job.moving()
+    if change is None:
+        return
+    before = job.plan_before(change)
+    working = job.working()
+    staying = set(job.plan().workers)
+    dismiss(
+        job,
+        [
+            name
+            for name in dict.fromkeys(before.workers)
+            if name not in staying and job.alive(name) and job.report(name).step >= change.clock
+        ],
+    )
+    if not all(job.heard(name) and job.report(name).step >= _last_step(change) for name in working):
+        return
+    receivers = dict.fromkeys(new for _, new, _ in moved_blocks(change, before).values())
+    missing = [name for name in receivers if job.report(name).arrived < change.number]
+    if missing:
+        if job.timers.passed("arrival", now, job.settings.arrival_seconds):
+            for name in missing:
+                lose(job, name, "moved blocks did not arrive in time")
+        return
+    _commit(job, change)
+
+
+def _confirm(job: Job, change: Change, now: float) -> None:
+    generation = job.state.generation
+    job.margin_factor = max(1, job.margin_factor // 2)
+    job.generation(proposal=None, changes=(*generation.changes, change), moving=change.number)
+    job.timers.clear("vote", "arrival")
+    requests.note_begin(job, change)
+    if change.checkpoint:
+        begin_checkpoint(job, change, now)
+
+
+def _commit(job: Job, change: Change) -> None:
+    generation, plan, before = job.state.generation, job.plan(), job.plan_before(change)
+    # Nobody is at a step before the change any more: lost workers that it took out need no stand-in.
+    substitutes = {name: by for name, by in generation.substitutes.items() if name in plan.workers}
+    committed = max(change.number, generation.committed)
+    job.generation(committed=committed, moving=0, substitutes=substitutes)
+    job.timers.clear("arrival")
+    requests.note_end(job, change)
+    job.released |= set(before.owners) - set(plan.owners)
+
+
+def _last_step(change: Change) -> int:
+    return change.clock + max(len(change.stages), 1) - 1

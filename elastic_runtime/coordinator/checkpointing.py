@@ -1,0 +1,88 @@
+"""Checkpoints: when one is due, who writes what of it, and when it is durable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from elastic_runtime.coordinator.checkpoint_names import checkpoint_name
+from elastic_runtime.coordinator.job import Job
+from elastic_runtime.coordinator.orders import ManifestOrder
+from elastic_runtime.coordinator.state import PendingCheckpoint
+from elastic_runtime.plan import Change
+
+_log = structlog.get_logger()
+
+
+def due(job: Job, now: float) -> bool:
+    """Whether it is time for the next checkpoint."""
+    if job.checkpointed_seconds is None:
+        job.checkpointed_seconds = now
+    pending = job.state.checkpoints.pending is not None
+    return not pending and now - job.checkpointed_seconds >= job.settings.checkpoint_seconds
+
+
+def durable_step(job: Job) -> int:
+    """The step that the job goes back to if a server is lost."""
+    durable = job.state.checkpoints.durable
+    return durable[-1][1] if durable else 0
+
+
+def begin_checkpoint(job: Job, change: Change, now: float) -> None:
+    """A change with a checkpoint is confirmed: its servers will write."""
+    servers = tuple(dict.fromkeys(job.plan().owners))
+    number = job.state.generation.number
+    pending = PendingCheckpoint(checkpoint_name(change.clock), number, change.clock, servers)
+    job.state.checkpoints = replace(job.state.checkpoints, pending=pending)
+    job.checkpointed_seconds = now
+    job.timers.clear("checkpoint")
+
+
+def watch_checkpoint(job: Job, now: float) -> None:
+    """Collect shards; once all are there, have the checkpoint completed."""
+    checkpoints = job.state.checkpoints
+    pending = checkpoints.pending
+    if pending is None:
+        return
+    shards = []
+    for server in pending.servers:
+        found = [shard for shard in job.report(server).shards if shard.step == pending.step]
+        if not found:
+            break
+        shards += found
+    else:
+        if not pending.shards:
+            job.state.checkpoints = replace(checkpoints, pending=replace(pending, shards=tuple(shards)))
+            order = ManifestOrder(pending.name, pending.generation, pending.step, tuple(shards))
+            job.orders.manifests.append(order)
+    # The time begins when the workers are at the clock: before that, servers have nothing to write.
+    begun = job.lowest_step(job.working()) >= pending.step
+    if begun and job.timers.passed("checkpoint", now, job.settings.checkpoint_write_seconds):
+        give_up(job, f"not written within {job.settings.checkpoint_write_seconds:g} s")
+
+
+def completed(job: Job, name: str) -> None:
+    """The pending checkpoint is complete on disk; older ones may go."""
+    checkpoints = job.state.checkpoints
+    pending = checkpoints.pending
+    if pending is None or pending.name != name:
+        return
+    durable = tuple(row for row in checkpoints.durable if row[0] != name)
+    durable = (*durable, (pending.name, pending.step))
+    kept = durable[-job.settings.checkpoints_kept :]
+    job.orders.removals += [row[0] for row in durable if row not in kept]
+    grew = pending.step > durable_step(job)
+    job.state.checkpoints = replace(checkpoints, durable=kept, pending=None)
+    if grew:
+        job.course(losses=0)
+    job.timers.clear("checkpoint")
+
+
+def give_up(job: Job, why: str) -> None:
+    """The pending checkpoint is not going to be; the one before stands."""
+    pending = job.state.checkpoints.pending
+    if pending is not None:
+        _log.warning("checkpoint_given_up", name=pending.name, why=why)
+        job.state.checkpoints = replace(job.state.checkpoints, pending=None)
+        job.timers.clear("checkpoint")

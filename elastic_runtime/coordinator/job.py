@@ -1,0 +1,163 @@
+"""One job as its coordinator sees it now: the remembered state, the newest reports, and what both mean together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from elastic_runtime.control.messages import MemberReport, Size
+from elastic_runtime.coordinator.job_model import JobModel, read_model
+from elastic_runtime.coordinator.orders import Orders
+from elastic_runtime.coordinator.reports import Reports
+from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.coordinator.state import Course, Generation, State, Task, TaskState
+from elastic_runtime.coordinator.timers import Timers
+from elastic_runtime.plan import Change, Phase, Plan, Role, Timeline, View
+
+TRAINING = {Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING}
+"""Phases with a plan that holds."""
+GATHERING = {Phase.STARTING, Phase.RECOVERING}
+ENDED = {Phase.FINISHED, Phase.FAILED}
+
+
+class Job:
+    """State, reports and timers of one job, with the questions that all parts of the machine ask.
+
+    Args:
+        settings: of the job.
+        state: what is remembered.
+        unix_clock: the time of day in seconds, for people to read.
+    """
+
+    def __init__(self, settings: CoordinatorSettings, state: State, unix_clock: Callable[[], float]) -> None:
+        self.settings = settings
+        self.state = state
+        self.reports = Reports()
+        self.timers = Timers()
+        self.orders = Orders()
+        self.unix_clock = unix_clock
+        self.margin_factor = 1
+        self.released: set[str] = set()
+        self.moved_before = 0
+        self.stalls: dict[str, float] = {}
+        self.halt_tries = 0
+        self.checkpointed_seconds: float | None = None
+
+    @property
+    def model(self) -> JobModel | None:
+        """What is trained; None until the first worker came."""
+        model = self.state.model
+        return read_model(model.layout_json, model.training_json) if model.layout_json else None
+
+    @property
+    def training(self) -> bool:
+        """Whether a plan holds, and steps are done by it."""
+        return self.state.course.phase in TRAINING
+
+    def task(self, name: str) -> Task | None:
+        """A task by its name."""
+        return self.state.roster.tasks.get(name)
+
+    def tasks(self, role: Role | None = None, *states: TaskState) -> list[Task]:
+        """Tasks of a role (None: both) in certain states (none: all), in the order in which they were wanted."""
+        found = [
+            task
+            for task in self.state.roster.tasks.values()
+            if (role is None or task.role is role) and (not states or task.state in states)
+        ]
+        return sorted(found, key=lambda task: task.number)
+
+    def live(self, role: Role) -> list[str]:
+        """Names of the live tasks that were not told to leave."""
+        return [task.name for task in self.tasks(role, TaskState.LIVE)]
+
+    def alive(self, name: str) -> bool:
+        """Whether a task is registered and not lost; also one that was told to leave."""
+        task = self.task(name)
+        return task is not None and task.live
+
+    def put(self, *tasks: Task) -> None:
+        """Replace tasks by their names."""
+        roster = self.state.roster
+        changed = {task.name: task for task in tasks}
+        if any(roster.tasks.get(name) != task for name, task in changed.items()):
+            self.state.roster = replace(roster, tasks={**roster.tasks, **changed})
+
+    def course(self, **changes: object) -> None:
+        """Change the course."""
+        course: Course = replace(self.state.course, **changes)  # type: ignore[arg-type]  # names are Course's
+        if course != self.state.course:
+            self.state.course = course
+
+    def generation(self, **changes: object) -> None:
+        """Change the generation."""
+        generation: Generation = replace(self.state.generation, **changes)  # type: ignore[arg-type]  # likewise
+        if generation != self.state.generation:
+            self.state.generation = generation
+
+    def report(self, name: str) -> MemberReport:
+        """What a task reported of this generation; an empty report if it has not come to it yet."""
+        report = self.reports.of(name)
+        if report.generation != self.state.generation.number:
+            return MemberReport(report.task, report.incarnation)
+        return report
+
+    def heard(self, name: str) -> bool:
+        """Whether a task has reported from this generation, to this coordinator."""
+        return self.report(name).generation > 0 and self.reports.heard(name).reported
+
+    def plan(self) -> Plan:
+        """The plan after all confirmed changes, lost workers included."""
+        generation = self.state.generation
+        return Timeline(_view(generation, generation.changes)).at(_END)
+
+    def plan_before(self, change: Change) -> Plan:
+        """The plan that a change changes, lost workers included."""
+        generation = self.state.generation
+        earlier = tuple(other for other in generation.changes if other.number < change.number)
+        return Timeline(_view(generation, earlier)).at(_END)
+
+    def moving(self) -> Change | None:
+        """The confirmed change that is not over yet."""
+        generation = self.state.generation
+        return next((change for change in generation.changes if change.number == generation.moving), None)
+
+    def owning(self) -> set[str]:
+        """Servers without which training cannot go on: owners of blocks, and those that a change takes blocks from."""
+        owners = set(self.plan().owners)
+        moving = self.moving()
+        return owners | set(self.plan_before(moving).owners) if moving is not None else owners
+
+    def working(self) -> list[str]:
+        """The live workers of the newest plan, each once."""
+        return [name for name in dict.fromkeys(self.plan().workers) if self.alive(name)]
+
+    def newest_step(self, names: Iterable[str]) -> int:
+        """The highest step that any of these has reported."""
+        return max((self.report(name).step for name in names), default=self.state.generation.start_step)
+
+    def lowest_step(self, names: Iterable[str]) -> int:
+        """The lowest step that any of these has reported; one that has not come to its first counts as the start."""
+        return min((self.report(name).step for name in names), default=self.state.generation.start_step)
+
+    def size(self) -> Size:
+        """What the newest plan consists of."""
+        if not self.training:
+            return Size(0, 0)
+        plan = self.plan()
+        return Size(len(set(plan.owners)), len(self.working()))
+
+
+_END = 2**62
+
+
+def _view(generation: Generation, changes: tuple[Change, ...]) -> View:
+    return View(
+        number=0,
+        generation=generation.number,
+        phase=Phase.RUNNING,
+        start_step=generation.start_step,
+        start_checkpoint="",
+        start_plan=generation.start_plan,
+        changes=changes,
+    )

@@ -1,0 +1,199 @@
+"""The coordinator as a pure state machine: events in; views, records and orders out. No files, sockets, threads, clock.
+
+Each event is handled and then everything that follows from it is settled, so that a view always shows a state in which
+nothing is left to do but to wait. Records (the sections that changed) have to be durable before the view is published.
+
+Source: DL2 §5, whose coordinator sends messages at each step. Deviation: it publishes state; see decision 0025.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from elastic_runtime.control.messages import JobStatus, MemberReport, RequestOutcome, RequestState, Size
+from elastic_runtime.coordinator import assembly, changes, checkpointing, members, requests, resizing
+from elastic_runtime.coordinator.endings import suspended
+from elastic_runtime.coordinator.job import GATHERING, Job
+from elastic_runtime.coordinator.orders import Orders
+from elastic_runtime.coordinator.progress import status
+from elastic_runtime.coordinator.registering import Newcomer, register
+from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.coordinator.state import Course, State
+from elastic_runtime.coordinator.views import build_view
+from elastic_runtime.plan import Phase, View
+
+_MOST_ROUNDS = 1000
+"""Settling takes a handful; more is a fault of ours that is to be seen, and not a coordinator that hangs."""
+_VIEWS_RESERVED = 1000
+"""View numbers that one record covers: after a restart this many at most are skipped."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an event led to, in the order in which it has to be done.
+
+    Attributes:
+        record: sections to make durable first, by name; empty: none changed.
+        view: to be published then; None: the newest holds.
+        orders: to be carried out then.
+    """
+
+    record: dict[str, Any]
+    view: View | None
+    orders: Orders
+
+
+class Machine:
+    """One job's coordinator.
+
+    Args:
+        settings: of the job.
+        now: seconds, monotonic; every event has a later one.
+        state: what an earlier coordinator of this job recorded; None: a new job.
+        unix_clock: the time of day, for people.
+    """
+
+    def __init__(
+        self, settings: CoordinatorSettings, now: float, state: State | None, unix_clock: Callable[[], float]
+    ) -> None:
+        target = Size(settings.servers, settings.workers)
+        self._job = Job(settings, state or State(course=Course(target=target, settled=target)), unix_clock)
+        self._recorded = State() if state is None else replace(state)
+        self._fresh = state is None
+        self._view: View | None = None
+        self._number = self._job.state.numbers.view_limit
+        members.return_to(self._job, now)
+
+    @property
+    def view(self) -> View:
+        """The newest view.
+
+        Raises:
+            AssertionError: before the first event.
+        """
+        if self._view is None:
+            raise AssertionError("no event yet")
+        return self._view
+
+    @property
+    def state(self) -> State:
+        """What is remembered."""
+        return self._job.state
+
+    def register(self, newcomer: Newcomer, now: float) -> tuple[str, Outcome]:
+        """A task wants to join; the line is why it may not."""
+        refusal = register(self._job, newcomer, now)
+        return refusal, self._settle(now)
+
+    def report(self, report: MemberReport, now: float) -> tuple[bool, Outcome]:
+        """A member says where it is; whether it is still one."""
+        known = members.report(self._job, report, now)
+        return known, self._settle(now)
+
+    def following(self, task: str, incarnation: int, following: bool, now: float) -> Outcome:
+        """A member's stream of views was opened or closed."""
+        known = self._job.task(task)
+        if known is not None and known.live and known.incarnation == incarnation:
+            self._job.reports.following(task, following, now)
+        return self._settle(now)
+
+    def task_ended(self, task: str, exit_code: int, last_line: str, now: float) -> Outcome:
+        """The launcher saw a task's process end."""
+        members.ended(self._job, task, exit_code, last_line)
+        return self._settle(now)
+
+    def request(self, request: RequestState, now: float) -> tuple[RequestState, Outcome]:
+        """A scheduler asks for something.
+
+        Raises:
+            BadInput: it cannot be; nothing has changed.
+        """
+        row = requests.submit(self._job, request)
+        outcome = self._settle(now)
+        return requests.find(self._job, row.request_id) or row, outcome
+
+    def checkpoint_completed(self, name: str, error: str, now: float) -> Outcome:
+        """A manifest order was carried out; `error` is why not."""
+        if error:
+            checkpointing.give_up(self._job, error)
+        else:
+            checkpointing.completed(self._job, name)
+        return self._settle(now)
+
+    def tick(self, now: float) -> Outcome:
+        """Time has passed."""
+        members.watch(self._job, now)
+        return self._settle(now)
+
+    def status(self, now: float) -> JobStatus:
+        """How the job is doing."""
+        return status(self._job, now)
+
+    def _settle(self, now: float) -> Outcome:
+        for _ in range(_MOST_ROUNDS):
+            before = replace(self._job.state)
+            self._advance(now)
+            if _changed(before, self._job.state) == []:
+                break
+        else:
+            raise AssertionError(f"a state that does not settle: {self._job.state}")
+        return self._outcome()
+
+    def _advance(self, now: float) -> None:
+        job = self._job
+        phase = job.state.course.phase
+        members.release(job, now)
+        if phase in GATHERING:
+            queued = next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
+            if queued is not None and queued.kind == "suspend" and requests.start_next(job):
+                suspended(job)
+                return
+            assembly.assemble(job, now)
+        elif phase is Phase.SUSPENDED:
+            _wake(job)
+        elif job.training:
+            checkpointing.watch_checkpoint(job, now)
+            if job.state.generation.proposal is not None:
+                changes.count_votes(job, now)
+            elif job.moving() is not None:
+                changes.watch_moving(job, now)
+            else:
+                resizing.decide(job, now)
+
+    def _outcome(self) -> Outcome:
+        job = self._job
+        view = build_view(job.state, self._number)
+        if self._view is None or view != self._view:
+            self._number += 1
+            if self._number > job.state.numbers.view_limit:
+                job.state.numbers = replace(job.state.numbers, view_limit=self._number + _VIEWS_RESERVED)
+            self._view = replace(view, number=self._number)
+            published: View | None = self._view
+        else:
+            published = None
+        names = [field.name for field in fields(State)] if self._fresh else _changed(self._recorded, job.state)
+        self._fresh = False
+        record = {name: getattr(job.state, name) for name in names}
+        self._recorded = replace(job.state)
+        orders, job.orders = job.orders, Orders()
+        return Outcome(record, published, orders)
+
+
+def _changed(before: State, after: State) -> list[str]:
+    return [field.name for field in fields(State) if getattr(before, field.name) is not getattr(after, field.name)]
+
+
+def _wake(job: Job) -> None:
+    """A suspended job looks at what was asked for since."""
+    if not requests.start_next(job):
+        return
+    running = requests.running(job)
+    if running is None:
+        return
+    if running.kind == "suspend":
+        suspended(job)
+        return
+    job.course(phase=Phase.STARTING, formed=False, target=running.target)
+    job.timers.clear("start", "gather")

@@ -1,0 +1,93 @@
+"""The command line of a coordinator; the settings' own names and descriptions, and where its files are."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from elastic_runtime.control.credentials import ServerCredentials, read_pem, read_token
+from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a coordinator was started with.
+
+    Attributes:
+        folder: of its journal.
+        checkpoints: of the job's checkpoints.
+        address_file: where it says where it answers.
+        bind: `host:port`; port 0 takes any.
+    """
+
+    settings: CoordinatorSettings
+    folder: Path
+    checkpoints: Path
+    address_file: Path
+    bind: str
+    credentials: ServerCredentials
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Read a command line.
+
+    Raises:
+        BadInput: it cannot be used.
+        SystemExit: argparse's own, with code 2, or 0 after `--help`.
+    """
+    parser = argparse.ArgumentParser(
+        "python -m elastic_runtime.coordinator", description="Coordinates one elastic training job."
+    )
+    parser.add_argument("--folder", type=Path, required=True, help="the journal's folder, made if it is missing")
+    parser.add_argument("--checkpoints", type=Path, help="folder of the job's checkpoints; FOLDER/checkpoints")
+    parser.add_argument("--address-file", type=Path, help="written once it serves; FOLDER/coordinator.json")
+    parser.add_argument("--bind", default="127.0.0.1:0", help="host or host:port to serve at; port 0: any that is free")
+    parser.add_argument("--port", type=int, help="port to serve at, if --bind names only a host")
+    parser.add_argument("--token-file", type=Path, required=True, help="the job's token, one line")
+    parser.add_argument("--certificate", type=Path, help="PEM file to serve TLS with")
+    parser.add_argument("--key", type=Path, help="the certificate's key, PEM")
+    parser.add_argument("--allow-insecure", action="store_true", help="without TLS also beyond this machine")
+    for name, field in CoordinatorSettings.model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        kind = int if field.annotation is int else float if field.annotation is float else str
+        parser.add_argument(flag, type=kind, required=field.is_required(), help=field.description, default=None)
+    given = vars(parser.parse_args(arguments))
+    settings = {name: given[name] for name in CoordinatorSettings.model_fields if given[name] is not None}
+    try:
+        checked = CoordinatorSettings.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        flag = "--" + str(first["loc"][0]).replace("_", "-")
+        raise BadInput(f"{flag} {first.get('input')!r}: {first['msg']}") from error
+    folder: Path = given["folder"]
+    return Options(
+        settings=checked,
+        folder=folder,
+        checkpoints=given["checkpoints"] or folder / "checkpoints",
+        address_file=given["address_file"] or folder / "coordinator.json",
+        bind=_address(given["bind"], given["port"]),
+        credentials=ServerCredentials(
+            read_token(given["token_file"]),
+            read_pem(given["certificate"], "certificate") if given["certificate"] else None,
+            read_pem(given["key"], "key") if given["key"] else None,
+            given["allow_insecure"],
+        ),
+    )
+
+
+def _address(bind: str, port: int | None) -> str:
+    host, colon, own_port = bind.rpartition(":")
+    named = bool(colon) and own_port.isdigit() and (host.endswith("]") or ":" not in host)
+    if not named:
+        host, own_port = (f"[{bind}]" if ":" in bind and not bind.startswith("[") else bind), "0"
+    elif port is not None:
+        raise BadInput(f"--bind {bind} names a port already; leave out --port")
+    number = int(own_port) if port is None else port
+    if not 0 <= number <= 65535:
+        raise BadInput(f"port {number}; a port is 0 to 65535")
+    return f"{host}:{number}"

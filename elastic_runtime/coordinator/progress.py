@@ -1,0 +1,79 @@
+"""How far the job is, from what its members reported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+from elastic_runtime.control.messages import JobStatus, Size, TaskStatus
+from elastic_runtime.coordinator.checkpointing import durable_step
+from elastic_runtime.coordinator.job import ENDED, Job
+from elastic_runtime.coordinator.state import Task, TaskState
+from elastic_runtime.plan import Phase, Role
+
+
+def status(job: Job, now: float) -> JobStatus:
+    """The job's status at `now`."""
+    model, course = job.model, job.state.course
+    working = job.working() if job.training or course.phase in ENDED else []
+    reports = [job.report(name) for name in working]
+    step = min((report.step for report in reports), default=durable_step(job))
+    losses = [report.loss for report in reports if report.loss is not None]
+    staleness = [report.staleness for report in reports if report.staleness]
+    everybody = [job.reports.of(task.name) for task in job.tasks() if task.live]
+    return JobStatus(
+        job=job.settings.job,
+        phase=course.phase,
+        generation=job.state.generation.number,
+        step=step,
+        total_steps=(model.total_steps or 0) if model else 0,
+        epoch=step / model.order.steps_per_epoch if model else 0.0,
+        total_epochs=float(model.training.epochs) if model else 0.0,
+        durable_step=durable_step(job),
+        size=job.size(),
+        target=course.target if course.phase is not Phase.SUSPENDED else Size(0, 0),
+        tasks=tuple(_task(job, task, now) for task in job.tasks() if task.state is not TaskState.GONE),
+        requests=tuple(
+            replace(row, stall_seconds=max(row.stall_seconds, job.stalls.get(row.request_id, 0.0)))
+            for row in job.state.requests.rows
+        ),
+        loss=sum(losses) / len(losses) if losses else None,
+        samples_per_second=sum(report.samples_per_second for report in reports),
+        step_seconds=max((report.step_seconds for report in reports), default=0.0),
+        stall_seconds=max((report.stall_seconds for report in everybody), default=0.0),
+        failure=course.failure,
+        samples=_samples(job, step),
+        wanted=tuple(task.name for task in job.tasks(None, TaskState.WANTED)),
+        leaving=tuple(task.name for task in job.tasks(None, TaskState.LEAVING)),
+        staleness=int(median(staleness)) if staleness else 0,
+        mode="synchronous" if model is None or model.training.synchronous else "asynchronous",
+    )
+
+
+def _samples(job: Job, step: int) -> int:
+    model = job.model
+    if model is None:
+        return 0
+    epochs, steps = divmod(step, model.order.steps_per_epoch)
+    return epochs * model.training.samples + min(steps * model.training.global_batch, model.training.samples)
+
+
+def _task(job: Job, task: Task, now: float) -> TaskStatus:
+    if not task.live:
+        return TaskStatus(task.name, task.role, "wanted")
+    plan = job.plan()
+    report = job.report(task.name)
+    names = plan.workers if task.role is Role.WORKER else plan.owners
+    state = "leaving" if task.state is TaskState.LEAVING else "member" if task.name in names else "registered"
+    return TaskStatus(
+        task=task.name,
+        role=task.role,
+        state=state,
+        step=report.step,
+        samples_per_second=report.samples_per_second,
+        report_age_seconds=job.reports.silent_seconds(task.name, now),
+        bytes_sent=report.bytes_sent,
+        bytes_received=report.bytes_received,
+        owned_bytes=report.owned_bytes,
+        stall_seconds=report.stall_seconds,
+    )

@@ -1,0 +1,72 @@
+"""Who may join: tasks that are wanted, with the job's own model and terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from elastic_runtime.coordinator.job import ENDED, Job
+from elastic_runtime.coordinator.job_model import read_model
+from elastic_runtime.coordinator.state import Model, TaskState
+from elastic_runtime.coordinator.tasks import lose
+from elastic_runtime.errors import BadInput
+from elastic_runtime.plan import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A task that asks to join; the JSONs are a worker's."""
+
+    task: str
+    role: Role
+    incarnation: int
+    address_json: str
+    layout_json: str = ""
+    training_json: str = ""
+
+
+def register(job: Job, newcomer: Newcomer, now: float) -> str:
+    """Let a task in, or say in one line why not; the same incarnation may ask again."""
+    name = newcomer.task
+    if job.state.course.phase in ENDED:
+        return f"job {job.settings.job} has {job.state.course.phase.value}; {name} is not needed any more"
+    task = job.task(name)
+    if task is not None and task.live and task.incarnation != newcomer.incarnation:
+        # The process of before cannot be: its name was started anew.
+        lose(job, name, "another process registered under its name")
+        task = job.task(name)
+    if task is None or task.state is TaskState.GONE or task.role is not newcomer.role:
+        wanted = ", ".join(task.name for task in job.tasks(newcomer.role, TaskState.WANTED))
+        return f"{name} is not wanted in job {job.settings.job}" + (f", which waits for {wanted}" if wanted else "")
+    refusal = _model_refusal(job, newcomer)
+    if refusal:
+        return refusal
+    if task.state is TaskState.WANTED:
+        job.put(
+            replace(
+                task,
+                state=TaskState.LIVE,
+                incarnation=newcomer.incarnation,
+                address_json=newcomer.address_json,
+            )
+        )
+        job.reports.begin(name, newcomer.incarnation, now)
+    return ""
+
+
+def _model_refusal(job: Job, newcomer: Newcomer) -> str:
+    if newcomer.role is Role.SERVER:
+        return ""
+    try:
+        model = read_model(newcomer.layout_json, newcomer.training_json)
+    except BadInput as error:
+        return f"{newcomer.task} brought no model: {error}"
+    mine = job.model
+    if mine is not None:
+        return mine.refusal(model, newcomer.task)
+    target = job.state.course.target
+    try:
+        model.check(target.servers, target.workers)
+    except BadInput as error:
+        return str(error)
+    job.state.model = Model(newcomer.layout_json, newcomer.training_json)
+    return ""

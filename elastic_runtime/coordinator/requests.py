@@ -1,0 +1,125 @@
+"""What schedulers ask for: a queue, in which a request is found again by its id, however often it is sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
+from elastic_runtime.coordinator.job import ENDED, Job
+from elastic_runtime.coordinator.state import Purpose, Requests, TaskState
+from elastic_runtime.errors import BadInput
+from elastic_runtime.plan import Change, Phase, Role
+
+_LONGEST_ID = 200
+
+
+def submit(job: Job, request: RequestState) -> RequestState:
+    """Take a request, or find it.
+
+    Raises:
+        BadInput: it cannot be, whatever the job does; nothing is remembered of it.
+    """
+    known = find(job, request.request_id)
+    if known is not None:
+        if (known.kind, known.target, known.mode) != (request.kind, request.target, request.mode):
+            raise BadInput(f"request id {request.request_id!r} was used for something else; take a new id")
+        return known
+    request = _checked(job, request)
+    rows = (*job.state.requests.rows, request)
+    ended = [row.request_id for row in rows if row.ended]
+    forgotten = set(ended[: max(0, len(ended) - job.settings.requests_kept)])
+    job.state.requests = Requests(tuple(row for row in rows if row.request_id not in forgotten))
+    return request
+
+
+def find(job: Job, request_id: str) -> RequestState | None:
+    """The request of an id."""
+    return next((row for row in job.state.requests.rows if row.request_id == request_id), None)
+
+
+def running(job: Job) -> RequestState | None:
+    """The one request that is being carried out."""
+    return next((row for row in job.state.requests.rows if row.state is RequestOutcome.RUNNING), None)
+
+
+def put(job: Job, request: RequestState) -> None:
+    """Replace a request by its id."""
+    rows = job.state.requests.rows
+    job.state.requests = Requests(tuple(request if row.request_id == request.request_id else row for row in rows))
+
+
+def start_next(job: Job) -> bool:
+    """Begin with the oldest that waits; False if none does."""
+    queued = next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
+    if queued is None:
+        return False
+    if queued.kind == "resume" and job.state.course.phase is not Phase.SUSPENDED:
+        end(job, queued, RequestOutcome.ABORTED, "the job is not suspended")
+        return True
+    put(job, replace(queued, state=RequestOutcome.RUNNING, began_unix_seconds=job.unix_clock()))
+    course = job.state.course
+    if queued.kind == "suspend":
+        job.course(phase=Phase.SUSPENDING, settled=course.target)
+    else:
+        job.course(phase=Phase.RESIZING, settled=course.target, target=queued.target)
+    job.timers.clear("new tasks")
+    return True
+
+
+def end(job: Job, request: RequestState, state: RequestOutcome, detail: str) -> None:
+    """A request is over."""
+    put(job, replace(request, state=state, detail=detail, ended_unix_seconds=job.unix_clock()))
+
+
+def note_begin(job: Job, change: Change) -> None:
+    """A change is confirmed: if it is the running request's, remember where it began."""
+    current = running(job)
+    generation = job.state.generation
+    if current is not None and generation.purpose in {Purpose.RESIZE, Purpose.RESTART, Purpose.SUSPEND}:
+        put(job, replace(current, clock=change.clock, minimum_bytes=generation.minimum_bytes))
+        job.moved_before = _moved_bytes(job)
+
+
+def note_end(job: Job, change: Change) -> None:
+    """A change is over: if it is the running request's, remember what it moved."""
+    current = running(job)
+    if current is not None and current.clock == change.clock:
+        put(job, replace(current, moved_bytes=max(0, _moved_bytes(job) - job.moved_before)))
+
+
+def _moved_bytes(job: Job) -> int:
+    return sum(job.reports.of(task.name).moved_bytes for task in job.tasks(Role.SERVER) if task.live)
+
+
+def abort_all(job: Job, why: str) -> None:
+    """Nothing that was asked for is going to happen."""
+    for row in job.state.requests.rows:
+        if not row.ended:
+            end(job, row, RequestOutcome.ABORTED, why)
+
+
+def _checked(job: Job, request: RequestState) -> RequestState:
+    target, settings, course = request.target, job.settings, job.state.course
+    if not 0 < len(request.request_id) <= _LONGEST_ID:
+        raise BadInput(f"a request needs an id of 1 to {_LONGEST_ID} characters")
+    if course.phase in ENDED:
+        raise BadInput(f"job {settings.job} has {course.phase.value}; nothing can be changed any more")
+    if request.kind == "resize" and target == Size(0, 0):
+        request = replace(request, kind="suspend")
+    if request.kind == "suspend":
+        return request
+    if not (target.servers and target.workers):
+        raise BadInput(f"{target}: a job needs both; 0 and 0 suspends it")
+    if target.servers < settings.minimum_servers or target.workers < settings.minimum_workers:
+        least = Size(settings.minimum_servers, settings.minimum_workers)
+        raise BadInput(f"{target} is below job {settings.job}'s minimum of {least}")
+    model = job.model
+    if model is not None:
+        model.check(target.servers, target.workers)
+    for victim in request.victims:
+        task = job.task(victim)
+        if task is None or task.state is TaskState.GONE:
+            raise BadInput(f"{victim} is no task of job {settings.job}")
+    if request.mode is ResizeMode.CHECKPOINT_RESTART and request.victims:
+        raise BadInput("checkpoint-restart ends all tasks; name no victims")
+    return request

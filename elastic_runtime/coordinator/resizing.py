@@ -1,0 +1,136 @@
+"""What is done next, when nothing is under way: end, suspend, repair, resize, replace, checkpoint, in this order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
+from elastic_runtime.coordinator import requests
+from elastic_runtime.coordinator.assignment import assign, stages
+from elastic_runtime.coordinator.changes import propose
+from elastic_runtime.coordinator.checkpointing import due
+from elastic_runtime.coordinator.endings import end_halt, propose_end
+from elastic_runtime.coordinator.job import Job
+from elastic_runtime.coordinator.state import Purpose, TaskState
+from elastic_runtime.coordinator.tasks import dismiss, want
+from elastic_runtime.plan import Phase, Role, Stage
+
+
+def decide(job: Job, now: float) -> None:
+    """One look at a running job without a proposal and without a moving change."""
+    working = job.working()
+    if not all(job.heard(name) for name in working):
+        return
+    if end_halt(job):
+        return
+    if all(job.report(name).finished for name in working):
+        propose_end(job)
+        return
+    running = requests.running(job)
+    if running is not None and running.kind == "suspend":
+        propose(job, Purpose.SUSPEND, checkpoint=True, halt=True)
+    elif _repair(job):
+        pass
+    elif running is not None:
+        _resize(job, running, now)
+    elif not (requests.start_next(job) or _replace(job)) and due(job, now):
+        propose(job, Purpose.CHECKPOINT, checkpoint=True)
+
+
+def _repair(job: Job) -> bool:
+    """Take lost workers out of the plan, so that their stand-ins are not slower than the others for long."""
+    plan = job.plan()
+    left = tuple(name for name in dict.fromkeys(plan.workers) if job.alive(name))
+    if left == plan.workers or not left:
+        return False
+    return propose(job, Purpose.REPAIR, (Stage({}, left),))
+
+
+def _resize(job: Job, running: RequestState, now: float) -> None:
+    servers, workers, missing = wanted_members(job, running.target, running.victims)
+    if missing:
+        if job.timers.passed("new tasks", now, job.settings.new_task_seconds):
+            names = " and ".join(missing)
+            _abort(job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed")
+        return
+    job.timers.clear("new tasks")
+    plan = job.plan()
+    if (set(servers), workers) == (set(plan.owners), plan.workers):
+        _done(job, running)
+        return
+    if running.mode is ResizeMode.CHECKPOINT_RESTART:
+        propose(job, Purpose.RESTART, checkpoint=True, halt=True)
+    elif not _change_to(job, servers, workers, running.mode):
+        _abort(job, running, "the job ends before the resize could")
+
+
+def _change_to(job: Job, servers: list[str], workers: tuple[str, ...], mode: ResizeMode) -> bool:
+    plan, model = job.plan(), job.model
+    if model is None:
+        return False
+    owners = plan.owners if set(servers) == set(plan.owners) else assign(model.layout, servers, plan.owners)
+    total_bytes = model.layout.total_bytes
+    at_once = mode is ResizeMode.STOP_THE_WORLD
+    budget = total_bytes if at_once else int(total_bytes * job.settings.stage_fraction)
+    new_workers = workers if workers != plan.workers else None
+    cut, moved_bytes = stages(model.layout, plan.owners, owners, new_workers, budget)
+    return propose(job, Purpose.RESIZE, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
+
+
+def wanted_members(
+    job: Job, target: Size, victims: tuple[str, ...] = ()
+) -> tuple[list[str], tuple[str, ...], list[str]]:
+    """Servers and workers for a size, and which of them have yet to come; those are wanted from now on.
+
+    Victims go first, then the newest. Who stays keeps its place, as that decides which slice it computes.
+    """
+    plan = job.plan()
+    missing: list[str] = []
+    chosen: dict[Role, list[str]] = {}
+    for role, current, count in (
+        (Role.SERVER, tuple(dict.fromkeys(plan.owners)), target.servers),
+        (Role.WORKER, tuple(dict.fromkeys(plan.workers)), target.workers),
+    ):
+        live = job.live(role)
+        staying = [name for name in current if name in live and name not in victims]
+        oldest = sorted(staying, key=lambda name: int(name.rpartition("-")[2]))[:count]
+        staying = [name for name in staying if name in oldest]
+        need = count - len(staying)
+        fresh = [name for name in live if name not in current and name not in victims]
+        warm = [name for name in fresh if job.report(name).ready][:need]
+        coming = [*(name for name in fresh if name not in warm)]
+        coming += [task.name for task in job.tasks(role, TaskState.WANTED)]
+        lacking = need - len(warm)
+        if lacking > 0:
+            coming += want(job, role, lacking - len(coming))
+            missing += coming[:lacking]
+        chosen[role] = [*staying, *warm]
+    return chosen[Role.SERVER], tuple(chosen[Role.WORKER]), missing
+
+
+def _replace(job: Job) -> bool:
+    """Bring a job that lost tasks back to its size, as their replacements come."""
+    target = job.state.course.target
+    servers, workers, _ = wanted_members(job, target)
+    plan = job.plan()
+    grown = set(servers) > set(plan.owners) or set(workers) > set(plan.workers)
+    return grown and _change_to(job, servers, workers, ResizeMode.ROLLING)
+
+
+def _done(job: Job, running: RequestState) -> None:
+    stall = max((job.report(name).last_stall_seconds for name in job.working()), default=0.0)
+    row = replace(running, stall_seconds=stall if running.clock else 0.0)
+    plan = job.plan()
+    spare = [name for role in Role for name in job.live(role) if name not in plan.workers and name not in plan.owners]
+    dismiss(job, [*spare, *(task.name for task in job.tasks(None, TaskState.WANTED))])
+    job.course(phase=Phase.RUNNING, settled=running.target, target=running.target)
+    requests.end(job, row, RequestOutcome.DONE, "")
+
+
+def _abort(job: Job, running: RequestState, why: str) -> None:
+    plan = job.plan()
+    names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
+    dismiss(job, [name for name in names if name not in plan.workers and name not in plan.owners])
+    job.course(phase=Phase.RUNNING, target=job.state.course.settled)
+    job.timers.clear("new tasks")
+    requests.end(job, running, RequestOutcome.ABORTED, why)

@@ -1,0 +1,186 @@
+"""Runs the state machine for many threads: one event at a time, journaled before it is published."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from elastic_runtime.control.messages import JobStatus, MemberReport, RequestState
+from elastic_runtime.coordinator.machine import Machine, Outcome
+from elastic_runtime.coordinator.orders import ManifestOrder
+from elastic_runtime.coordinator.registering import Newcomer
+from elastic_runtime.errors import ElasticError, ResizeFailed
+from elastic_runtime.plan import View
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+
+class Records(Protocol):
+    """Where records go."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for more than what keeps the job going."""
+
+    def append(self, record: dict[str, Any]) -> bool:
+        """Make a record durable; False if there is no room now. The next append then brings it too."""
+
+
+class Depot(Protocol):
+    """Where checkpoints are."""
+
+    def complete(self, order: ManifestOrder) -> None:
+        """Verify the shards and write the manifest.
+
+        Raises:
+            ElasticError: a shard is missing or damaged, or the manifest cannot be written.
+        """
+
+    def remove(self, name: str) -> None:
+        """Remove a checkpoint that is no longer needed."""
+
+
+class Runner:
+    """A machine, its journal, its checkpoints, and those who wait for views.
+
+    Args:
+        machine: to run.
+        journal: where its records go.
+        depot: where its checkpoints are.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, machine: Machine, journal: Records, depot: Depot, clock: Callable[[], float]) -> None:
+        self._machine, self._journal, self._depot, self._clock = machine, journal, depot, clock
+        self._published = threading.Condition()
+        self._view: View | None = None
+        self._unpublished: View | None = None
+        self._closed = False
+        self._orders: list[ManifestOrder] = []
+        self._removals: list[str] = []
+        self._worker = threading.Condition()
+        with self._published:
+            self._carry_out(machine.tick(clock()))
+        self._thread = threading.Thread(target=self._complete_checkpoints, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def register(self, newcomer: Newcomer) -> str:
+        """See `Machine.register`."""
+        return self._run(lambda now: self._machine.register(newcomer, now))
+
+    def report(self, report: MemberReport) -> tuple[bool, int]:
+        """See `Machine.report`; and the number of the newest view."""
+        known = self._run(lambda now: self._machine.report(report, now))
+        view = self._view
+        return known, view.number if view is not None else 0
+
+    def following(self, task: str, incarnation: int, following: bool) -> None:
+        """See `Machine.following`."""
+        self._run(lambda now: (None, self._machine.following(task, incarnation, following, now)))
+
+    def task_ended(self, task: str, exit_code: int, last_line: str) -> None:
+        """See `Machine.task_ended`."""
+        self._run(lambda now: (None, self._machine.task_ended(task, exit_code, last_line, now)))
+
+    def request(self, request: RequestState) -> RequestState:
+        """See `Machine.request`.
+
+        Raises:
+            BadInput: it cannot be.
+            ResizeFailed: there is no room to remember it.
+        """
+        with self._published:
+            if self._journal.full:
+                raise ResizeFailed(
+                    "the disk with the coordinator's journal is full: training goes on, no request is taken; make room"
+                )
+            row, outcome = self._machine.request(request, self._clock())
+            if not self._carry_out(outcome):
+                raise ResizeFailed(
+                    "the disk with the coordinator's journal is full: ask again with the same id when there is room"
+                )
+            return row
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self._run(lambda now: (None, self._machine.tick(now)))
+
+    def status(self) -> JobStatus:
+        """See `Machine.status`."""
+        with self._published:
+            return self._machine.status(self._clock())
+
+    def models(self) -> tuple[str, str]:
+        """Layout and terms, as JSON texts; empty before the first worker."""
+        with self._published:
+            model = self._machine.state.model
+            return model.layout_json, model.training_json
+
+    def next_view(self, after: int, timeout_seconds: float) -> View | None:
+        """The newest view, once it is newer than number `after`; None if none is in time, or at the end."""
+        with self._published:
+            self._published.wait_for(lambda: self._closed or self._newer(after), timeout_seconds)
+            return self._view if self._newer(after) and not self._closed else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """Wake everybody who waits; no more events."""
+        with self._published:
+            self._closed = True
+            self._published.notify_all()
+        with self._worker:
+            self._worker.notify_all()
+        self._thread.join(10.0)
+
+    def _newer(self, after: int) -> bool:
+        return self._view is not None and self._view.number > after
+
+    def _run(self, event: Callable[[float], tuple[_T, Outcome]]) -> _T:
+        with self._published:
+            result, outcome = event(self._clock())
+            self._carry_out(outcome)
+            return result
+
+    def _carry_out(self, outcome: Outcome) -> bool:
+        """Journal, then publish. Without room the newest view waits, and so do the orders."""
+        if outcome.view is not None:
+            self._unpublished = outcome.view
+        self._orders += outcome.orders.manifests
+        self._removals += outcome.orders.removals
+        if not self._journal.append(outcome.record):
+            return False
+        if self._unpublished is not None:
+            self._view, self._unpublished = self._unpublished, None
+            self._published.notify_all()
+        return True
+
+    def _completed(self, name: str, error: str) -> None:
+        self._run(lambda now: (None, self._machine.checkpoint_completed(name, error, now)))
+
+    def _complete_checkpoints(self) -> None:
+        while not self._closed:
+            with self._worker:
+                self._worker.wait_for(lambda: self._closed or self._orders, 0.05)
+            with self._published:
+                orders, self._orders = self._orders, []
+                removals, self._removals = self._removals, []
+            for order in orders:
+                error = ""
+                try:
+                    self._depot.complete(order)
+                except ElasticError as problem:
+                    error = str(problem)
+                self._completed(order.name, error)
+            for name in removals:
+                try:
+                    self._depot.remove(name)
+                except ElasticError as problem:
+                    _log.warning("checkpoint_not_removed", name=name, error=str(problem))

@@ -1,0 +1,218 @@
+"""The coordinator's gRPC services: who calls is checked, messages are read, the runner answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+
+from elastic_runtime.control.checks import check_task, check_text
+from elastic_runtime.control.conversions import role_from_message, view_to_message
+from elastic_runtime.control.credentials import (
+    JOB_KEY,
+    SERVER_OPTIONS,
+    TOKEN_KEY,
+    ServerCredentials,
+    bind,
+    same_token,
+)
+from elastic_runtime.control.messages import RequestState, Size
+from elastic_runtime.control.report_conversions import (
+    mode_from_message,
+    report_from_message,
+    size_from_message,
+    status_to_message,
+)
+from elastic_runtime.coordinator.registering import Newcomer
+from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.errors import BadInput, ProtocolError, ResizeFailed
+from elastic_runtime.generated import elastic_pb2 as pb
+from elastic_runtime.generated.elastic_pb2_grpc import (
+    JobControlServicer,
+    MembershipServicer,
+    add_JobControlServicer_to_server,
+    add_MembershipServicer_to_server,
+)
+
+_T = TypeVar("_T")
+_FOLLOWERS = 256
+"""A thread waits for each stream of views; a job of DL2's size has 32 members."""
+_OTHER_CALLS = 32
+_LOOK_SECONDS = 1.0
+"""How often a stream looks whether its reader is still there."""
+
+
+def _answer(context: grpc.ServicerContext, run: Callable[[], _T]) -> _T:
+    """Run, with our errors in gRPC's words."""
+    try:
+        return run()
+    except ProtocolError as error:
+        _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, error)
+    except BadInput as error:
+        _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, error)
+    except ResizeFailed as error:
+        _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error)
+
+
+def _refuse(context: grpc.ServicerContext, code: grpc.StatusCode, error: Exception) -> NoReturn:
+    context.abort(code, str(error))
+    raise AssertionError("abort returned")
+
+
+class ControlService(JobControlServicer):
+    """For schedulers."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def Resize(self, request: pb.ResizeRequest, context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
+        """Another size."""
+        return _answer(
+            context,
+            lambda: self._request(
+                RequestState(
+                    request.request_id,
+                    "resize",
+                    target=size_from_message(request.target),
+                    victims=tuple(check_task(name) for name in request.victims),
+                    mode=mode_from_message(request.mode),
+                )
+            ),
+        )
+
+    def Suspend(self, request: pb.SuspendRequest, context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
+        """Checkpoint, and end all tasks."""
+        return _answer(context, lambda: self._request(RequestState(request.request_id, "suspend", target=Size(0, 0))))
+
+    def Resume(self, request: pb.ResumeRequest, context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
+        """Go on after a suspend."""
+        target = size_from_message(request.target)
+        return _answer(context, lambda: self._request(RequestState(request.request_id, "resume", target=target)))
+
+    def Status(self, _request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.JobStatus:  # noqa: N802
+        """How the job is doing."""
+        return _answer(context, lambda: status_to_message(self._runner.status()))
+
+    def _request(self, request: RequestState) -> pb.RequestReply:
+        row = self._runner.request(request)
+        return pb.RequestReply(state=row.state.value, detail=row.detail)
+
+
+class MemberService(MembershipServicer):
+    """For workers, servers and their launcher."""
+
+    def __init__(self, runner: Runner, report_every_seconds: float) -> None:
+        self._runner = runner
+        self._report_every_seconds = report_every_seconds
+
+    def Register(self, request: pb.RegisterRequest, context: grpc.ServicerContext) -> pb.RegisterReply:  # noqa: N802
+        """A task joins."""
+        return _answer(context, lambda: self._register(request))
+
+    def Follow(self, request: pb.FollowRequest, context: grpc.ServicerContext) -> Iterator[pb.View]:  # noqa: N802
+        """The newest view, and every newer one."""
+        task = _answer(context, lambda: check_task(request.task))
+        self._runner.following(task, request.incarnation, True)
+        try:
+            number = 0
+            while context.is_active() and not self._runner.closed:
+                view = self._runner.next_view(number, _LOOK_SECONDS)
+                if view is not None:
+                    number = view.number
+                    yield view_to_message(view)
+        finally:
+            self._runner.following(task, request.incarnation, False)
+
+    def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.ReportReply:  # noqa: N802
+        """Where a member is."""
+        known, view = _answer(context, lambda: self._runner.report(report_from_message(request)))
+        return pb.ReportReply(view=view, expelled=not known)
+
+    def TaskEnded(self, request: pb.TaskEndedRequest, context: grpc.ServicerContext) -> pb.TaskEndedReply:  # noqa: N802
+        """A task's process ended."""
+        line = _answer(context, lambda: check_text(request.last_line, "a last line"))
+        _answer(
+            context,
+            lambda: self._runner.task_ended(check_task(request.task), request.exit_code, line.partition("\n")[0]),
+        )
+        return pb.TaskEndedReply()
+
+    def _register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
+        newcomer = Newcomer(
+            task=check_task(request.task),
+            role=role_from_message(request.role),
+            incarnation=request.incarnation,
+            address_json=check_text(request.address_json, "an address"),
+            layout_json=_text(request.layout_json),
+            training_json=_text(request.training_json),
+        )
+        refusal = self._runner.register(newcomer)
+        if refusal:
+            return pb.RegisterReply(refusal=refusal)
+        layout, training = self._runner.models()
+        return pb.RegisterReply(
+            layout_json=layout.encode(),
+            training_json=training.encode(),
+            report_every_seconds=self._report_every_seconds,
+        )
+
+
+class _TokenCheck(grpc.ServerInterceptor):
+    """Lets calls with the job's token through."""
+
+    def __init__(self, job: str, token: str) -> None:
+        self._job, self._token = job, token
+        self._wrong_token = _denial(
+            grpc.StatusCode.UNAUTHENTICATED, f"wrong token for job {job}: give the file that the job was started with"
+        )
+        self._wrong_job = _denial(grpc.StatusCode.NOT_FOUND, f"this is the coordinator of job {job}, not of yours")
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        given = dict(details.invocation_metadata or ())
+        if not same_token(given.get(TOKEN_KEY, ""), self._token):
+            return self._wrong_token
+        if given.get(JOB_KEY) != self._job:
+            return self._wrong_job
+        return continuation(details)
+
+
+def _denial(code: grpc.StatusCode, line: str) -> grpc.RpcMethodHandler[Any, Any]:
+    def deny(_request: Any, context: grpc.ServicerContext) -> NoReturn:
+        context.abort(code, line)
+        raise AssertionError("abort returned")
+
+    return grpc.unary_unary_rpc_method_handler(deny)
+
+
+def start_server(
+    runner: Runner, job: str, address: str, credentials: ServerCredentials, report_every_seconds: float
+) -> tuple[grpc.Server, int]:
+    """Serve; the server and its port.
+
+    Raises:
+        BadInput: it cannot serve at this address, or not without TLS.
+    """
+    server = grpc.server(
+        ThreadPoolExecutor(_FOLLOWERS + _OTHER_CALLS, thread_name_prefix="calls"),
+        interceptors=[_TokenCheck(job, credentials.token)],
+        options=SERVER_OPTIONS,
+        maximum_concurrent_rpcs=_FOLLOWERS + _OTHER_CALLS,
+    )
+    add_JobControlServicer_to_server(ControlService(runner), server)
+    add_MembershipServicer_to_server(MemberService(runner, report_every_seconds), server)
+    port = bind(server, address, credentials)
+    with contextlib.ExitStack() as undo:
+        undo.callback(server.stop, None)
+        server.start()
+        undo.pop_all()
+    return server, port
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError("a model's description that is not UTF-8") from error
