@@ -9,6 +9,7 @@ import typer
 
 import cluster_agent.cli
 import deploy.local.__main__
+import elastic_runtime.cli
 import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
@@ -17,6 +18,7 @@ PROGRAMS: tuple[tuple[str, typer.Typer], ...] = (
     ("policy-net", policy_net.cli.app),
     ("global-learner", global_learner.cli.app),
     ("cluster-agent", cluster_agent.cli.app),
+    ("elastic-run", elastic_runtime.cli.app),
     ("policyctl", global_learner.policyctl.cli.app),
     ("python -m deploy.local", deploy.local.__main__.app),
 )
@@ -47,8 +49,9 @@ def all_commands() -> Iterator[tuple[str, click.Command]]:
 
 def _leaves(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
+        unnamed = getattr(command, "default_command", None)  # the one that needs no name
         for name, child in command.commands.items():
-            yield from _leaves(f"{words} {name}", child)
+            yield from _leaves(words if name == unnamed else f"{words} {name}", child)
     else:
         yield words, command
 

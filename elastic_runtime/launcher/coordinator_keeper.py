@@ -1,0 +1,136 @@
+"""Keeps a job's coordinator running: it is started again when it dies, a limited number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elastic_runtime.errors import BadInput
+from elastic_runtime.launcher.errors import JobFailed
+from elastic_runtime.launcher.job_folder import read_json
+from elastic_runtime.launcher.programs import Programs
+from elastic_runtime.launcher.restarts import Restarts
+from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.task_process import Show, TaskProcess, describe_end
+
+COORDINATOR = "coordinator"
+_BAD_INPUT = 2
+
+
+class CoordinatorKeeper:
+    """One coordinator's process, and the address that it answers at.
+
+    Args:
+        tell: says something to the user.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        settings: LauncherSettings,
+        show: Show,
+        tell: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._programs = programs
+        self._settings = settings
+        self._show = show
+        self._tell = tell
+        self._clock = clock
+        self._restarts = Restarts(
+            settings.coordinator_restarts,
+            settings.coordinator_window_seconds,
+            settings.restart_backoff_seconds,
+            settings.longest_backoff_seconds,
+        )
+        self._process: TaskProcess | None = None
+        self._port = programs.spec.port
+        self._deadline = 0.0
+        self._start_at: float | None = clock()
+        self.address: str | None = None
+        """`host:port` once it listens; the same for the whole life of the launcher."""
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
+
+    def look(self, needed: bool = True) -> None:
+        """Start it, start it again, or learn where it listens: whatever is due.
+
+        Args:
+            needed: whether it is to be started again should it have ended; it ends by itself after its job.
+
+        Raises:
+            BadInput: it cannot use what it was given.
+            JobFailed: it dies too often, or does not begin to listen.
+        """
+        now = self._clock()
+        if self._process is not None:
+            code = self._process.poll()
+            if code is not None and not needed:
+                self._process = None
+            elif code is not None:
+                self._died(self._process, code, now)
+            elif self._deadline:
+                self._learn_address(self._process, now)
+        if self._process is None and self._start_at is not None and now >= self._start_at:
+            self._start(now)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; False if it did not come in time."""
+        return self._process is None or self._process.wait(seconds)
+
+    def _start(self, now: float) -> None:
+        folder = self._programs.folder
+        folder.address_file.unlink(missing_ok=True)
+        self._process = TaskProcess(
+            COORDINATOR,
+            self._programs.coordinator(self._port),
+            self._programs.coordinator_environment(),
+            self._programs.spec.working_folder,
+            folder.log_folder / f"{COORDINATOR}.log",
+            self._settings.log_bytes,
+            self._show,
+        )
+        self._start_at = None
+        self._deadline = now + self._settings.coordinator_start_seconds
+
+    def _learn_address(self, process: TaskProcess, now: float) -> None:
+        found = read_json(self._programs.folder.address_file)
+        if found is not None and found.get("pid") == process.pid and isinstance(found.get("address"), str):
+            self.address = found["address"]
+            # Members know this address: a coordinator that is started again has to have it too.
+            self._port = int(found["address"].rpartition(":")[2])
+            self._deadline = 0.0
+        elif now >= self._deadline:
+            process.kill()
+            raise JobFailed(
+                f"the coordinator did not listen within {self._settings.coordinator_start_seconds:g} s; "
+                f"see {self._programs.folder.log_folder / 'coordinator.log'}"
+            )
+
+    def _died(self, process: TaskProcess, code: int, now: float) -> None:
+        self._process = None
+        self._deadline = 0.0
+        words = process.last_words()
+        log = self._programs.folder.log_folder / f"{COORDINATOR}.log"
+        said = f": {words}" if words else ""
+        if code == _BAD_INPUT:
+            raise BadInput(
+                f"the coordinator cannot start{said}" if said else f"the coordinator cannot start; see {log}"
+            )
+        self._start_at = self._restarts.died(now)
+        if self._start_at is None:
+            raise JobFailed(f"the coordinator {describe_end(code)} once more{said} (see {log}); it is given up")
+        self._tell(f"the coordinator {describe_end(code)}{said} (see {log}); it is started again")

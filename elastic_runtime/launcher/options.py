@@ -1,0 +1,78 @@
+"""Options that several commands of `elastic-run` take, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from elastic_runtime.control.client import ControlClient
+from elastic_runtime.control.credentials import ClientCredentials
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable
+from elastic_runtime.launcher.job_folder import JobFolder, jobs_folder, read_json
+from elastic_runtime.launcher.job_lock import holder_of
+
+PROGRAM = "elastic-run"
+_FILE_WIDTH = 160
+"""Columns of a table that goes to a file or a pipe."""
+
+
+class Output(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `elastic-run list` shows it.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder",
+        envvar="ELASTIC_JOBS",
+        help="Where jobs are kept; $XDG_STATE_HOME/fedl2/jobs, or ~/.local/state/fedl2/jobs, unless given.",
+    ),
+]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.01, max=86400.0, help="Seconds to wait for the job's answer.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
+TIMEOUT_SECONDS = 10.0
+
+
+def jobs_of(folder: Path | None) -> Path:
+    """Where jobs live, given the option."""
+    return jobs_folder(folder, os.environ)
+
+
+def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
+    """The coordinator of a job that runs.
+
+    Raises:
+        BadInput: nothing of it runs.
+        CoordinatorUnreachable: its launcher lives, its coordinator does not listen yet, or again.
+    """
+    if holder_of(folder.path) is None:
+        raise BadInput(f"{folder.name} is not running; `elastic-run resume {folder.name}` goes on with it")
+    found = read_json(folder.address_file) or {}
+    address = found.get("address")
+    if not isinstance(address, str):
+        raise CoordinatorUnreachable(f"{folder.name}: its coordinator is being started; try again in some seconds")
+    return ControlClient(address, folder.name, ClientCredentials(folder.token()), timeout_seconds)
+
+
+def show(output: Output, record: Mapping[str, Any] | list[dict[str, Any]], table: RenderableType) -> None:
+    """Print a result in the form that was asked for."""
+    if output is Output.JSON:
+        print(json.dumps(record, indent=2, allow_nan=False), flush=True)
+    else:
+        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+        console.print(table)

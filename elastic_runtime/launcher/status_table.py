@@ -1,0 +1,111 @@
+"""A job's facts as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+_SHOWN_REQUESTS = 5
+
+
+def job_table(facts: dict[str, Any]) -> RenderableType:
+    """One job: a line about it, its tasks, its newest requests."""
+    parts: list[RenderableType] = [_heading(facts)]
+    if facts["tasks"]:
+        parts.append(_tasks(facts["tasks"]))
+    if facts.get("requests"):
+        parts.append(_requests(facts["requests"][-_SHOWN_REQUESTS:]))
+    if facts.get("failure"):
+        parts.append(f"failure: {facts['failure']}")
+    return Group(*parts)
+
+
+def jobs_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """All jobs, one a line."""
+    table = Table("job", "phase", "PSs", "workers", "step", "durable", "script", box=SIMPLE_HEAD)
+    for facts in rows:
+        size = facts["size"]
+        table.add_row(
+            facts["job"],
+            facts["phase"],
+            str(size["ps"]),
+            str(size["workers"]),
+            _steps(facts),
+            str(facts.get("durable_step", 0)),
+            facts["script"] or "",
+        )
+    return table
+
+
+def _heading(facts: dict[str, Any]) -> Table:
+    table = Table(Column(style="bold"), "value", box=None, show_header=False)
+    size, target = facts["size"], facts.get("target", facts["size"])
+    wanted = "" if size == target else f" (wanted: {_size(target)})"
+    table.add_row("job", facts["job"])
+    table.add_row("phase", facts["phase"])
+    table.add_row("size", _size(size) + wanted)
+    table.add_row("step", f"{_steps(facts)}, durable {facts.get('durable_step', 0)}")
+    if facts.get("total_epochs"):
+        table.add_row("epoch", f"{facts['epoch']:.2f} of {facts['total_epochs']:g}")
+    if facts.get("loss") is not None:
+        table.add_row("loss", f"{facts['loss']:.5g}")
+    table.add_row("speed", f"{facts['samples_per_second']:.4g} samples/s")
+    table.add_row("stall", f"{1000 * facts.get('stall_seconds', 0.0):.2f} ms in all resizes")
+    table.add_row("folder", facts["folder"])
+    return table
+
+
+def _tasks(tasks: Sequence[dict[str, Any]]) -> Table:
+    table = Table("task", "state", "step", "samples/s", "owns", "sent", "received", "stall", "heard", box=SIMPLE_HEAD)
+    for task in tasks:
+        table.add_row(
+            task["task"],
+            task["state"],
+            str(task["step"]),
+            f"{task['samples_per_second']:.4g}",
+            _bytes(task["owned_bytes"]),
+            _bytes(task["bytes_sent"]),
+            _bytes(task["bytes_received"]),
+            f"{1000 * task['stall_seconds']:.2f} ms",
+            f"{task['report_age_seconds']:.1f} s ago",
+        )
+    return table
+
+
+def _requests(requests: Sequence[dict[str, Any]]) -> Table:
+    table = Table("request", "kind", "state", "to", "at step", "moved", "stall", "detail", box=SIMPLE_HEAD)
+    for request in requests:
+        table.add_row(
+            request["request_id"][:12],
+            request["kind"],
+            request["state"],
+            _size(request["target"]),
+            str(request["clock"] or ""),
+            _bytes(request["moved_bytes"]),
+            f"{1000 * request['stall_seconds']:.2f} ms",
+            request["detail"],
+        )
+    return table
+
+
+def _steps(facts: dict[str, Any]) -> str:
+    total = facts.get("total_steps", 0)
+    return f"{facts.get('step', 0)}" + (f" of {total}" if total else "")
+
+
+def _size(size: dict[str, int]) -> str:
+    return f"{size['ps']} PS, {size['workers']} workers"
+
+
+def _bytes(count: int) -> str:
+    amount = float(count)
+    for unit in _UNITS[:-1]:
+        if amount < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.3g} {_UNITS[-1]}"

@@ -1,0 +1,258 @@
+"""Looks after one job until it is over: its coordinator, its tasks, and the user's wish to stop it.
+
+The coordinator decides who is needed; this starts and ends processes accordingly and reports their ends. It holds no
+state that matters: whoever opens the job's folder next goes on from the coordinator's journal.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import time
+import uuid
+from collections.abc import Callable
+
+from elastic_runtime.control.client import ControlClient
+from elastic_runtime.control.credentials import ClientCredentials
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper
+from elastic_runtime.launcher.display import Display
+from elastic_runtime.launcher.errors import JobFailed
+from elastic_runtime.launcher.job_state import JobStateFile
+from elastic_runtime.launcher.outbox import Outbox
+from elastic_runtime.launcher.programs import Programs
+from elastic_runtime.launcher.roster import OVER, Roster
+from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.stop_signals import StopSignals
+from elastic_runtime.launcher.task_process import describe_end
+from elastic_runtime.launcher.task_table import TaskEnd, TaskTable
+from elastic_runtime.launcher.view_follower import ViewFollower
+from elastic_runtime.plan import Phase, Role, View
+
+Wish = Callable[[ControlClient], object]
+"""A request to send as soon as the coordinator listens; may be repeated."""
+
+
+class Supervisor:
+    """One job's launcher; everything but its small helper threads runs in the caller's, the main one.
+
+    Args:
+        credentials: for the job's coordinator.
+        display: what the user sees.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        credentials: ClientCredentials,
+        display: Display,
+        settings: LauncherSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = programs.folder.name
+        self._programs = programs
+        self._credentials = credentials
+        self._display = display
+        self._settings = settings
+        self._clock = clock
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._roster = Roster(settings)
+        self._tasks = TaskTable(programs, settings, display.show, clock)
+        self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock)
+        self._outbox = Outbox()
+        self._state = JobStateFile(programs.folder, clock)
+        self._follower: ViewFollower | None = None
+        self._client: ControlClient | None = None
+        self._phase: Phase | None = None
+        self._stop_deadline: float | None = None
+        self._at_once = False
+        self._known_ends: set[tuple[str, int]] = set()
+        self._stop_refused: ElasticError | None = None
+
+    def run(self, wish: Wish | None = None) -> Phase:
+        """Until the job is finished, or suspended because of a signal.
+
+        Args:
+            wish: asked of the coordinator once it listens.
+
+        Raises:
+            BadInput: the coordinator cannot use what it was given.
+            JobFailed: the job failed, or had to be stopped without a checkpoint.
+        """
+        with StopSignals(self._news) as signals:
+            try:
+                while not self._is_over():
+                    self._look(wish)
+                    self._obey(signals)
+                    self._sleep()
+                self._last_look()
+            finally:
+                self._end_everything()
+        assert self._phase is not None  # noqa: S101  (else it would not be over)
+        if self._phase is Phase.FAILED:
+            failure = self._view.failure if self._view else ""
+            raise JobFailed(
+                f"{self._name} failed: {failure or 'no reason was given'}; see {self._programs.folder.log_folder}"
+            )
+        return self._phase
+
+    @property
+    def _view(self) -> View | None:
+        return None if self._follower is None else self._follower.view
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_deadline is not None
+
+    def _is_over(self) -> bool:
+        if self._phase not in OVER or self._tasks.running or (self._phase is Phase.SUSPENDED and not self._stopping):
+            return False
+        # A coordinator whose job has ended waits for a while, and ends too.
+        return self._outbox.empty or not self._keeper.running
+
+    def _look(self, wish: Wish | None) -> None:
+        self._keeper.look(needed=self._phase not in (Phase.FINISHED, Phase.FAILED))
+        if self._client is None and self._keeper.address is not None:
+            self._connect(self._keeper.address, wish)
+        for end in self._tasks.reap():
+            self._ended(end)
+        if self._follower is not None and self._follower.failure is not None:
+            raise self._follower.failure
+        view = self._view
+        if view is None:
+            return
+        if view.phase is not self._phase:
+            self._phase = view.phase
+            self._announce(view)
+        actions = self._roster.decide(view, self._tasks.running, self._clock())
+        for task in (*actions.terminate, *actions.kill):
+            self._roster.terminated(task, self._clock())
+        for end in self._tasks.carry_out(actions, self._keeper.address or ""):
+            self._ended(end)
+        self._display.running(self._tasks.workers)
+        self._report_strangers(view)
+        if self._client is not None and self._outbox.empty and self._state.due():
+            self._note_state(self._client)
+
+    def _connect(self, address: str, wish: Wish | None) -> None:
+        client = self._client = ControlClient(address, self._name, self._credentials)
+        self._follower = ViewFollower(address, self._name, self._credentials, lambda: self._news.put(None))
+        if wish is not None:
+            self._outbox.post(lambda: wish(client), lambda error: self._display.tell(str(error)))
+
+    def _ended(self, end: TaskEnd) -> None:
+        self._roster.ended(end.task, self._clock())
+        view = self._view
+        member = view.member(end.task) if view is not None else None
+        if member is not None:
+            self._known_ends.add((member.task, member.incarnation))
+        self._report(end)
+        if end.exit_code != 0 and not end.asked:
+            said = f": {end.last_words}" if end.last_words else ""
+            log = self._programs.folder.log_folder / f"{end.task}.log"
+            self._display.tell(f"{end.task} {describe_end(end.exit_code)}{said} (see {log})")
+        elif end.exit_code == 0 and view is not None and not _may_end(view, end.task):
+            self._display.tell(f"{end.task} ended before the job did; does its script train with elastic_runtime.join?")
+
+    def _report_strangers(self, view: View) -> None:
+        """Members whose process does not run here belong to a launcher that died, and died with it."""
+        for member in view.members:
+            if member.task not in self._tasks.running and (member.task, member.incarnation) not in self._known_ends:
+                self._known_ends.add((member.task, member.incarnation))
+                self._report(TaskEnd(member.task, -signal.SIGKILL, "its launcher died"))
+
+    def _report(self, end: TaskEnd) -> None:
+        client = self._client
+        if client is not None:
+            self._outbox.post(
+                lambda: client.task_ended(end.task, end.exit_code, end.last_words),
+                lambda error: self._display.tell(f"the end of {end.task} could not be reported: {error}"),
+            )
+
+    def _obey(self, signals: StopSignals) -> None:
+        if signals.count == 0 or self._phase in (Phase.FINISHED, Phase.FAILED):
+            return
+        if signals.count > 1:
+            self._at_once = True
+            raise JobFailed(f"{self._name} was stopped at once; what was trained since its last checkpoint is lost")
+        if self._stop_deadline is None:
+            self._begin_to_stop()
+        elif self._stop_refused is not None:
+            raise JobFailed(f"{self._name} was stopped without a checkpoint: {self._stop_refused}")
+        elif self._clock() >= self._stop_deadline:
+            raise JobFailed(
+                f"{self._name} was stopped without a checkpoint, as none was written within "
+                f"{self._settings.suspend_seconds:g} s"
+            )
+
+    def _begin_to_stop(self) -> None:
+        client = self._client
+        if client is None or self._phase in (None, Phase.STARTING):
+            raise JobFailed(f"{self._name} was stopped before it began to train")
+        self._stop_deadline = self._clock() + self._settings.suspend_seconds
+        if self._phase is Phase.SUSPENDED:
+            return
+        self._display.tell(f"{self._name} is being stopped after a checkpoint; interrupt again to stop it at once")
+        request_id = uuid.uuid4().hex
+        self._outbox.post(lambda: client.suspend(request_id), self._refuse_to_stop)
+
+    def _refuse_to_stop(self, error: ElasticError) -> None:
+        self._stop_refused = error
+        self._news.put(None)
+
+    def _sleep(self) -> None:
+        try:
+            self._news.get(timeout=self._settings.tick_seconds)
+            while True:  # several news are one look
+                self._news.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _announce(self, view: View) -> None:
+        folder = self._programs.folder
+        if view.phase is Phase.RUNNING:
+            self._display.tell(f"{self._name} is running with {_size(view)} (logs: {folder.log_folder})")
+        elif view.phase is Phase.RECOVERING:
+            self._display.tell(f"{self._name} lost a parameter server and goes back to its last checkpoint")
+        elif view.phase is Phase.SUSPENDED and not self._stopping:
+            self._display.tell(f"{self._name} is suspended; `elastic-run resume {self._name}` goes on with it")
+        self._state.make_due()
+
+    def _note_state(self, client: ControlClient) -> None:
+        self._outbox.post(lambda: self._state.write(client.status()), lambda error: self._display.tell(str(error)))
+
+    def _last_look(self) -> None:
+        """The coordinator's last word, before it ends."""
+        if self._client is not None:
+            try:
+                self._state.write(self._client.status())
+            except ElasticError as error:
+                self._display.tell(f"the last state of {self._name} is not known: {error}")
+
+    def _end_everything(self) -> None:
+        self._outbox.stop()
+        if self._client is not None:
+            self._client.close()
+        if self._follower is not None:
+            self._follower.close()
+        self._outbox.close()
+        # Tasks first: without a coordinator they would only wait for it.
+        self._tasks.kill_all()
+        if self._at_once:
+            self._keeper.kill()
+        self._keeper.terminate()
+        if not self._keeper.wait(self._settings.grace_seconds):
+            self._keeper.kill()
+            self._keeper.wait(self._settings.grace_seconds)
+
+
+def _may_end(view: View, task: str) -> bool:
+    return view.phase in OVER or view.phase is Phase.SUSPENDING or task in view.leaving or view.member(task) is None
+
+
+def _size(view: View) -> str:
+    staying = [member for member in view.members if member.task not in view.leaving]
+    servers = sum(member.role is Role.SERVER for member in staying)
+    workers = len(staying) - servers
+    return f"{servers} PS{'s' * (servers != 1)} and {workers} worker{'s' * (workers != 1)}"

@@ -1,0 +1,108 @@
+"""What a task writes: into its log line by line, its newest error line remembered, and shown to the user if wanted.
+
+One thread a task reads both pipes; the task never waits for a terminal, only for this thread and the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from typing import IO
+
+from elastic_runtime.launcher.task_log import TaskLog
+from elastic_runtime.plain_line import plain_line
+
+_PIECE_BYTES = 65536
+_LONGEST_LINE_BYTES = 65536
+"""A longer one is written in pieces: a progress bar may never end its line."""
+_LOOK_SECONDS = 0.2
+
+
+class Stream(StrEnum):
+    """Where a line was written."""
+
+    OUT = "stdout"
+    ERROR = "stderr"
+
+
+class TaskOutput:
+    """Reads a task's pipes to their end.
+
+    Args:
+        out: read end of the task's stdout; owned from now on.
+        errors: of its stderr.
+        show: gets every whole line (without its end) from the reading thread; must not block.
+    """
+
+    def __init__(self, out: IO[bytes], errors: IO[bytes], log: TaskLog, show: Callable[[Stream, bytes], None]) -> None:
+        self._log = log
+        self._show = show
+        self._pipes = {out.fileno(): (Stream.OUT, out), errors.fileno(): (Stream.ERROR, errors)}
+        self._pending = {Stream.OUT: b"", Stream.ERROR: b""}
+        self._last_error = b""
+        self._last_line = b""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="task-output", daemon=True)
+        self._thread.start()
+
+    def finish(self, wait_seconds: float = 1.0) -> str:
+        """The task has ended: read what is left, close everything, and say its last words.
+
+        Something that the task started and left behind may hold the pipes open for ever; so this waits no longer than
+        `wait_seconds`.
+
+        Returns:
+            the last line on stderr, else the last one at all; empty if it wrote nothing.
+        """
+        self._over.set()
+        self._thread.join(wait_seconds)
+        words = self._last_error or self._last_line
+        return plain_line(words.decode("utf-8", "replace"))
+
+    def _read(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for number in self._pipes:
+                selector.register(number, selectors.EVENT_READ)
+            while selector.get_map():
+                ready = selector.select(_LOOK_SECONDS)
+                if not ready and self._over.is_set():
+                    break
+                for key, _ in ready:
+                    if not self._take(key.fd):
+                        selector.unregister(key.fd)
+        for stream in Stream:
+            if self._pending[stream]:
+                self._line(stream, self._pending[stream])
+        for _, pipe in self._pipes.values():
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self._log.close()
+
+    def _take(self, number: int) -> bool:
+        stream, _ = self._pipes[number]
+        try:
+            data = os.read(number, _PIECE_BYTES)
+        except OSError:
+            return False
+        *lines, rest = (self._pending[stream] + data).split(b"\n")
+        for line in lines:
+            self._line(stream, line)
+        if len(rest) > _LONGEST_LINE_BYTES:
+            self._line(stream, rest)
+            rest = b""
+        self._pending[stream] = rest
+        return bool(data)
+
+    def _line(self, stream: Stream, line: bytes) -> None:
+        self._log.write(line + b"\n")
+        # What a progress bar drew over says nothing any more.
+        shown = line.rstrip(b"\r").rpartition(b"\r")[2]
+        if shown.strip():
+            self._last_line = shown
+            if stream is Stream.ERROR:
+                self._last_error = shown
+        self._show(stream, shown)

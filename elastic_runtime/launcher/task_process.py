@@ -1,0 +1,127 @@
+"""One process of a job: started tied to the launcher, its output read, ended with everything that it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from elastic_runtime.launcher import tether
+from elastic_runtime.launcher.task_log import TaskLog
+from elastic_runtime.launcher.task_output import Stream, TaskOutput
+
+_LOOK_SECONDS = 0.02
+Show = Callable[[str, Stream, bytes], None]
+
+
+class TaskProcess:
+    """A running process.
+
+    It has a session of its own: Ctrl-C reaches the launcher alone, and what the process starts can be ended with it.
+    To be made in a thread that lives as long as the launcher: the kernel ends the process when that thread ends.
+
+    Args:
+        name: the task, or `coordinator`.
+        command: the program and its arguments.
+        working_folder: where it runs; relative names in its arguments count from there.
+        show: gets the task, the stream and each line; must not block.
+
+    Raises:
+        OSError: the log cannot be opened, or no process can be made.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        working_folder: Path,
+        log_file: Path,
+        log_bytes: int,
+        show: Show,
+    ) -> None:
+        self.name = name
+        self.command = tuple(command)
+        log = TaskLog(log_file, log_bytes)
+        tied = [sys.executable, "-I", "-S", str(tether.__file__), str(os.getpid()), *command]
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  (the user's own script, or ours)
+                tied,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=dict(environment),
+                cwd=working_folder,
+                start_new_session=True,
+            )
+        except OSError:
+            log.close()
+            raise
+        self.pid = self._process.pid
+        log.write(f"--- {name} starts as process {self.pid}\n".encode())
+        assert self._process.stdout is not None  # noqa: S101  (asked for above)
+        assert self._process.stderr is not None  # noqa: S101
+        self._output = TaskOutput(
+            self._process.stdout, self._process.stderr, log, lambda stream, line: show(name, stream, line)
+        )
+        self._last_words: str | None = None
+
+    def poll(self) -> int | None:
+        """Exit code, minus the signal's number if one ended it; None while it runs.
+
+        The first look that finds it ended also ends whatever it left behind in its session.
+        """
+        if self._process.returncode is None:
+            # Looked at before it is reaped: as long as it is a zombie, nobody else can have its number.
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return None
+            self._signal_group(signal.SIGKILL)
+            self._process.wait()
+        return self._process.returncode
+
+    def last_words(self) -> str:
+        """The last line that the ended process wrote, on stderr if it wrote any there."""
+        if self._last_words is None:
+            self._last_words = self._output.finish()
+        return self._last_words
+
+    def terminate(self) -> None:
+        """Ask the process itself to end in good order."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it, and everything that it started, at once."""
+        if self._process.returncode is None:
+            self._signal_group(signal.SIGKILL)
+
+    def wait(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> bool:
+        """Wait for the end; False if it did not come in time."""
+        deadline = clock() + seconds
+        while self.poll() is None:
+            if clock() >= deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+def describe_end(exit_code: int) -> str:
+    """How a process ended, for people."""
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"was ended by {name}"

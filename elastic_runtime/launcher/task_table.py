@@ -1,0 +1,100 @@
+"""The processes of a job's tasks: starts what the roster wants, ends what it says, and hears how each ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elastic_runtime.launcher.programs import Programs, is_worker
+from elastic_runtime.launcher.roster import Actions
+from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.task_process import Show, TaskProcess
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """How a task's process ended; a negative exit code is a signal. `asked`: the launcher had told it to end."""
+
+    task: str
+    exit_code: int
+    last_words: str
+    asked: bool = False
+
+
+class TaskTable:
+    """All running tasks; one thread, the launcher's main one.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, programs: Programs, settings: LauncherSettings, show: Show, clock: Callable[[], float]) -> None:
+        self._programs = programs
+        self._settings = settings
+        self._show = show
+        self._clock = clock
+        self._processes: dict[str, TaskProcess] = {}
+        self._asked: set[str] = set()
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Tasks whose process runs."""
+        return tuple(self._processes)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Workers whose process runs."""
+        return tuple(task for task in self._processes if is_worker(task))
+
+    def reap(self) -> list[TaskEnd]:
+        """Tasks that have ended since the last call."""
+        ended = []
+        for task, process in list(self._processes.items()):
+            code = process.poll()
+            if code is not None:
+                del self._processes[task]
+                ended.append(TaskEnd(task, code, process.last_words(), task in self._asked))
+                self._asked.discard(task)
+        return ended
+
+    def carry_out(self, actions: Actions, address: str) -> list[TaskEnd]:
+        """Start, terminate and kill.
+
+        Args:
+            address: `host:port` of the coordinator.
+
+        Returns:
+            the tasks that could not even be started.
+        """
+        failed = []
+        workers = len(self.workers) + sum(is_worker(task) for task in actions.start)
+        for task in actions.start:
+            log = self._programs.folder.log_folder / f"{task}.log"
+            environment = self._programs.task_environment(task, address, workers)
+            try:
+                self._processes[task] = TaskProcess(
+                    task,
+                    self._programs.task(task),
+                    environment,
+                    self._programs.spec.working_folder,
+                    log,
+                    self._settings.log_bytes,
+                    self._show,
+                )
+            except OSError as error:
+                failed.append(TaskEnd(task, 1, f"no process can be started: {error}"))
+        for task in actions.terminate:
+            self._asked.add(task)
+            self._processes[task].terminate()
+        for task in actions.kill:
+            self._asked.add(task)
+            self._processes[task].kill()
+        return failed
+
+    def kill_all(self) -> None:
+        """End everything at once and wait for it."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait(self._settings.grace_seconds, self._clock)
+        self._processes.clear()

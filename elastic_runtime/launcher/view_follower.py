@@ -1,0 +1,85 @@
+"""The launcher's ear: follows the coordinator's views, whether it restarts or not, and keeps the newest."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from elastic_runtime.control.backoff import Backoff
+from elastic_runtime.control.calls import metadata, translate
+from elastic_runtime.control.conversions import view_from_message
+from elastic_runtime.control.credentials import ClientCredentials, open_channel
+from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
+from elastic_runtime.generated import elastic_pb2 as pb
+from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
+from elastic_runtime.plan import View
+
+_STREAM_SECONDS = 3600.0
+"""A stream is opened anew after an hour, so that even a half-dead one has an end."""
+_JOIN_SECONDS = 5.0
+
+
+class ViewFollower:
+    """Follows from its making until it is closed.
+
+    Args:
+        on_news: called from the follower's thread when there is a newer view, or the end of following; must not block.
+
+    Attributes:
+        view: the newest; None before the first.
+        failure: why it follows no longer (a wrong token, a protocol of another version); None while it does.
+    """
+
+    def __init__(
+        self, address: str, job: str, credentials: ClientCredentials, on_news: Callable[[], None], seed: int = 0
+    ) -> None:
+        self.view: View | None = None
+        self.failure: ElasticError | None = None
+        self._address = address
+        self._on_news = on_news
+        self._backoff = Backoff(seed)
+        self._headers = metadata(job, credentials)
+        self._closed = threading.Event()
+        self._stream: Any = None
+        self._channel = open_channel(address, credentials)
+        self._stub = MembershipStub(self._channel)
+        self._thread = threading.Thread(target=self._follow, name="launcher views", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and the channel."""
+        self._closed.set()
+        if self._stream is not None:
+            self._stream.cancel()
+        self._channel.close()
+        self._thread.join(_JOIN_SECONDS)
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._read()
+            except CoordinatorUnreachable:
+                pass  # it is being started again, or its network comes back
+            except ElasticError as error:
+                self.failure = error
+                self._on_news()
+                return
+            except ValueError:
+                return  # the channel was closed under the call
+            self._closed.wait(self._backoff.next_seconds())
+
+    def _read(self) -> None:
+        try:
+            request = pb.FollowRequest(task="launcher")
+            self._stream = self._stub.Follow(request, timeout=_STREAM_SECONDS, metadata=self._headers)
+            for message in self._stream:
+                self._backoff.reset()
+                if self.view is None or message.number > self.view.number:
+                    self.view = view_from_message(message)
+                    self._on_news()
+        except grpc.RpcError as error:
+            if not self._closed.is_set():
+                translate(error, self._address)

@@ -1,0 +1,208 @@
+"""`elastic-run` as it is typed: wrong usage in one line with its exit code, and requests to a job that runs."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from job_makers import WAITS, Launcher, make_job, wait_for
+
+from elastic_runtime.cli import app
+from elastic_runtime.cli_errors import run
+from elastic_runtime.errors import EXIT_CODES
+from elastic_runtime.launcher.job_folder import write_json
+from elastic_runtime.launcher.job_lock import JobLock
+
+
+class Typed:
+    """Types commands, in this process."""
+
+    def __init__(self, jobs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.jobs = jobs
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr."""
+        self._capsys.readouterr()
+        code = run(app, "elastic-run", EXIT_CODES, list(words))
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+    def json(self, *words: str) -> dict:
+        """The result of a command that is done."""
+        code, out, err = self(*words, "--folder", str(self.jobs), "-o", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Typed:
+    monkeypatch.setenv("ELASTIC_JOBS", str(tmp_path / "jobs"))
+    monkeypatch.setenv("COLUMNS", "120")
+    return Typed(tmp_path / "jobs", capsys)
+
+
+@pytest.mark.parametrize("words", [["--help"], []])
+def test_the_help_names_both_forms_and_all_commands(typed: Typed, words: list[str]) -> None:
+    _, out, err = typed(*words)
+    assert "SCRIPT" in out + err
+    for name in ("run", "resize", "status", "suspend", "resume", "stop", "list"):
+        assert f" {name} " in out + err
+
+
+def test_a_script_needs_no_command_in_front_and_gets_its_own_options(typed: Typed, tmp_path: Path) -> None:
+    for front in (["--ps", "0"], ["run", "--ps", "0"]):
+        code, _, err = typed(*front, str(tmp_path / "train.py"), "--epochs", "5", "--help")
+        assert (code, err) == (2, "elastic-run: --ps 0 --workers 1: a job begins with at least one of both\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["missing.py"], "missing.py: there is no such file"),
+        (["--ps", "2", "--min-ps", "3", "SCRIPT"], "below --min-ps 3"),
+        (["--ps", "-1", "SCRIPT"], "--ps"),
+        (["--name", "A b", "SCRIPT"], "--name A b: a name has"),
+        (["--bind", "256.0.0.1", "SCRIPT"], "--bind 256.0.0.1"),
+        (["--folder", "SCRIPT", "SCRIPT"], "name another --folder"),
+        (["--no-such", "SCRIPT"], "--no-such"),
+        (["resize", "net-1", "--ps", "1"], "net-1: no such job"),
+        (["resize", "net-1"], "give --ps, --workers, or both"),
+        (["status", "net-1"], "there is none"),
+        (["suspend", "net-1"], "no such job"),
+        (["resume", "net-1"], "no such job"),
+        (["stop", "net-1"], "no such job"),
+        (["resize", "net-1", "--mode", "fast"], "fast"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(typed: Typed, tmp_path: Path, words: list[str], says: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("pass")
+    code, out, err = typed(*(str(script) if word == "SCRIPT" else word for word in words))
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert says in err
+    assert not list(tmp_path.glob("jobs/*"))
+
+
+def test_a_port_that_is_taken_is_named(typed: Typed, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("pass")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, _, err = typed("--port", port, str(script))
+    assert code == 2
+    assert f"something listens on 127.0.0.1:{port} already" in err
+
+
+def test_what_rests_is_shown_from_its_folder(typed: Typed, tmp_path: Path) -> None:
+    job = make_job(tmp_path, "pass")
+    assert typed.json("status", job.name)["phase"] == "stopped"
+    write_json(job.state_file, {"phase": "suspended", "step": 7, "durable_step": 7, "tasks": [{"task": "worker-0"}]})
+    facts = typed.json("status", job.name)
+    assert (facts["phase"], facts["step"], facts["tasks"], facts["launcher"]) == ("suspended", 7, [], None)
+    assert facts["size"] == {"ps": 0, "workers": 0}
+    write_json(job.state_file, {"phase": "running", "step": 8})
+    code, out, _ = typed("list")
+    assert code == 0
+    assert "train-1" in out
+    assert "stopped" in out
+    assert typed("status", job.name)[0] == 0
+    for words in (["resize", job.name, "--ps", "1"], ["suspend", job.name]):
+        code, _, err = typed(*words)
+        assert code == 2
+        assert "is not running; `elastic-run resume train-1`" in err
+    write_json(job.state_file, {"phase": "finished", "step": 9})
+    code, _, err = typed("resume", job.name)
+    assert code == 2
+    assert "has finished" in err
+
+
+def test_a_job_whose_coordinator_does_not_answer_is_exit_code_3(typed: Typed, tmp_path: Path) -> None:
+    job = make_job(tmp_path, "pass")
+    with JobLock(job.path):
+        code, _, err = typed("status", job.name)
+        assert code == 3
+        assert "is being started" in err
+        write_json(job.address_file, {"address": "127.0.0.1:1", "pid": os.getpid()})
+        code, _, err = typed("status", job.name, "--timeout", "5")
+        assert code == 3
+        assert "127.0.0.1:1" in err
+        assert typed.json("list")[0]["phase"] == "unreachable"
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    job = make_job(tmp_path_factory.mktemp("cli"), WAITS)
+    with Launcher(job) as launcher:
+        launcher.pids(3)
+        wait_for(job.address_file.exists, "address")
+        yield launcher
+        assert launcher.process.poll() is None or launcher.process.returncode == 0
+
+
+@pytest.fixture
+def running(typed: Typed, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> Launcher:
+    typed.jobs = launcher.job.path.parent
+    monkeypatch.setenv("ELASTIC_JOBS", str(typed.jobs))
+    return launcher
+
+
+@pytest.mark.heavy
+def test_a_running_job_is_resized_and_shown(typed: Typed, running: Launcher) -> None:
+    name = running.job.name
+    facts = typed.json("status", name)
+    assert facts["launcher"] == running.process.pid
+    assert (facts["job"], facts["phase"], facts["step"], facts["size"]) == (
+        name,
+        "running",
+        12,
+        {"ps": 1, "workers": 1},
+    )
+    assert name in typed("list")[1]
+    assert typed.json(
+        "resize", name, "--workers", "3", "--victim", "worker-0", "--mode", "stop-the-world", "--request-id", "r1"
+    ) == {
+        "request_id": "r1",
+        "state": "done",
+        "detail": "moved",
+    }
+    assert "resize 1 3 worker-0 2" in running.state()["calls"]
+    assert typed.json("resize", name, "--ps", "2", "--no-wait")["state"] == "running"
+
+
+@pytest.mark.heavy
+def test_what_the_job_refuses_or_gives_up_is_said_in_its_words(typed: Typed, running: Launcher) -> None:
+    name = running.job.name
+    code, _, err = typed("resize", name, "--workers", "9")
+    assert (code, err) == (2, "elastic-run: at most 8 workers\n")
+    code, _, err = typed("resize", name, "--ps", "7")
+    assert (code, err) == (1, "elastic-run: no room for 7\n")
+    code, _, err = typed("resume", name)
+    assert code == 2
+    assert "is running, not suspended" in err
+    token = running.job.token_file.read_text()
+    running.job.token_file.write_text("x" * 40)
+    code, _, err = typed("status", name)
+    running.job.token_file.write_text(token)
+    assert (code, err) == (2, "elastic-run: wrong token\n")
+
+
+@pytest.mark.heavy
+def test_a_job_is_suspended_resumed_and_stopped(typed: Typed, running: Launcher) -> None:
+    name = running.job.name
+    assert typed.json("suspend", name)["state"] == "done"
+    wait_for(lambda: "is suspended; `elastic-run resume" in running.output(), "suspension")
+    assert running.process.poll() is None
+    assert typed.json("resume", name, "--workers", "2")["state"] == "done"
+    workers = wait_for(lambda: [t for t in running.pids(3) if t in ("worker-1", "worker-2")], "workers")
+    assert workers
+    assert typed("stop", name)[0] == 0
+    assert running.process.wait(20) == 0
+    code, _, err = typed("stop", name)
+    assert (code, err) == (2, f"elastic-run: {name} is not running\n")

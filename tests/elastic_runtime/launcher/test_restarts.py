@@ -1,0 +1,15 @@
+"""A coordinator is started again, but not for ever."""
+
+from elastic_runtime.launcher.restarts import Restarts
+
+
+def test_pauses_grow_up_to_a_limit_and_the_number_is_bounded() -> None:
+    restarts = Restarts(limit=4, window_seconds=100.0, backoff_seconds=1.0, longest_seconds=3.0)
+    assert [restarts.died(10.0) for _ in range(5)] == [11.0, 12.0, 13.0, 13.0, None]
+
+
+def test_what_happened_long_ago_does_not_count() -> None:
+    restarts = Restarts(limit=1, window_seconds=100.0, backoff_seconds=1.0, longest_seconds=3.0)
+    assert restarts.died(0.0) == 1.0
+    assert restarts.died(99.0) is None
+    assert restarts.died(100.0) == 101.0

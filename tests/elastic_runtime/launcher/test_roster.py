@@ -1,0 +1,103 @@
+"""Patience of the launcher, on a clock of the test's own."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_runtime.launcher.roster import Actions, Roster
+from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.plan import Member, Phase, Plan, Role, View
+
+SETTINGS = LauncherSettings(
+    restart_backoff_seconds=1.0,
+    longest_backoff_seconds=4.0,
+    leave_seconds=10.0,
+    unlisted_seconds=20.0,
+    grace_seconds=5.0,
+)
+VIEW = View(1, 1, Phase.RUNNING, 0, "", Plan((), ()))
+
+
+def member(task: str) -> Member:
+    return Member(task, Role.WORKER, 1, "{}")
+
+
+def test_what_is_wanted_and_does_not_run_is_started() -> None:
+    view = replace(VIEW, wanted=("ps-0", "worker-0"))
+    assert Roster(SETTINGS).decide(view, ["ps-0"], 0.0) == Actions(start=("worker-0",))
+
+
+def test_nothing_is_started_for_a_job_that_is_over() -> None:
+    for phase in (Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED):
+        assert Roster(SETTINGS).decide(replace(VIEW, phase=phase, wanted=("worker-0",)), [], 0.0) == Actions()
+
+
+def test_a_task_that_keeps_dying_is_started_more_and_more_slowly() -> None:
+    roster = Roster(SETTINGS)
+    view = replace(VIEW, wanted=("worker-0",))
+    now, pauses = 0.0, []
+    for _ in range(5):
+        roster.ended("worker-0", now)
+        died = now
+        while not roster.decide(view, [], now).start:
+            now += 0.5
+        pauses.append(now - died)
+    assert pauses == [1.0, 2.0, 4.0, 4.0, 4.0]
+
+
+def test_a_leaving_task_is_asked_after_a_while_and_killed_after_another() -> None:
+    roster = Roster(SETTINGS)
+    view = replace(VIEW, members=(member("worker-0"),), leaving=("worker-0",))
+    assert roster.decide(view, ["worker-0"], 100.0) == Actions()
+    assert roster.decide(view, ["worker-0"], 109.9) == Actions()
+    assert roster.decide(view, ["worker-0"], 110.0) == Actions(terminate=("worker-0",))
+    roster.terminated("worker-0", 110.0)
+    assert roster.decide(view, ["worker-0"], 114.9) == Actions()
+    assert roster.decide(view, ["worker-0"], 115.0) == Actions(kill=("worker-0",))
+
+
+def test_a_task_that_the_coordinator_does_not_know_is_given_time_to_become_known() -> None:
+    roster = Roster(SETTINGS)
+    assert roster.decide(VIEW, ["worker-0"], 0.0) == Actions()
+    assert roster.decide(replace(VIEW, members=(member("worker-0"),)), ["worker-0"], 19.0) == Actions()
+    assert roster.decide(VIEW, ["worker-0"], 30.0) == Actions()  # the count begins anew
+    assert roster.decide(VIEW, ["worker-0"], 50.0) == Actions(terminate=("worker-0",))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(list(Phase)),
+            st.sets(st.sampled_from(["worker-0", "worker-1", "ps-0"])),
+            st.sets(st.sampled_from(["worker-0", "worker-1", "ps-0"])),
+            st.floats(0.0, 30.0),
+        ),
+        max_size=12,
+    )
+)
+def test_no_task_is_started_twice_and_every_unneeded_one_ends(rounds: list[tuple[Phase, set, set, float]]) -> None:
+    roster = Roster(SETTINGS)
+    running: set[str] = set()
+    now = 0.0
+    for phase, wanted, leaving, seconds in rounds:
+        now += seconds
+        actions = roster.decide(
+            replace(VIEW, phase=phase, wanted=tuple(sorted(wanted)), leaving=tuple(leaving)), running, now
+        )
+        assert not set(actions.start) & running
+        assert {*actions.terminate, *actions.kill} <= running
+        running |= set(actions.start)
+        for task in actions.terminate:
+            roster.terminated(task, now)
+        for task in actions.kill:
+            running.remove(task)
+            roster.ended(task, now)
+    over = replace(VIEW, phase=Phase.FINISHED)
+    for _ in range(3):
+        now += SETTINGS.leave_seconds + SETTINGS.grace_seconds
+        actions = roster.decide(over, running, now)
+        for task in actions.terminate:
+            roster.terminated(task, now)
+        running -= set(actions.kill)
+    assert not running

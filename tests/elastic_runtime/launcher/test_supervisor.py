@@ -1,0 +1,111 @@
+"""A launcher with real processes: it does what the coordinator wants, and leaves nothing behind however it ends."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from job_makers import WAITS, Launcher, gone, make_job, wait_for
+
+from elastic_runtime.launcher.job_lock import holder_of
+
+pytestmark = pytest.mark.heavy
+
+
+def test_a_job_runs_to_its_end_with_the_tasks_that_the_coordinator_wants(tmp_path: Path) -> None:
+    shows = "import os, sys\nprint(sorted(k for k in os.environ if k.startswith('ELASTIC_')))\n"
+    job = make_job(tmp_path, shows + "print(os.environ['ELASTIC_TASK'], 'learns')\n", servers=1, workers=2)
+    with Launcher(job) as launcher:
+        assert launcher.end() == 0
+        assert "over: finished" in launcher.output()
+        assert "worker-0 | worker-0 learns" in launcher.output()
+        assert "worker-1 learns" not in launcher.output()
+        ends = {task: code for task, code, _ in launcher.state()["ended"]}
+        pids = launcher.pids(4)
+    assert ends["worker-0"] == ends["worker-1"] == 0
+    assert "worker-1 learns" in (job.log_folder / "worker-1.log").read_text(encoding="utf-8")
+    assert "'ELASTIC_COORDINATOR', 'ELASTIC_JOB', 'ELASTIC_TASK'" in (job.log_folder / "worker-0.log").read_text()
+    assert all(gone(pid) for pid in pids.values())
+    assert job.state()["phase"] == "finished"
+    assert holder_of(job.path) is None
+
+
+def test_a_script_that_raises_fails_the_job_with_its_last_line(tmp_path: Path) -> None:
+    job = make_job(tmp_path, "raise RuntimeError('the data are gone')\n", restarts=1)
+    with Launcher(job) as launcher:
+        assert launcher.end() == 1
+        assert "failed: worker-1: RuntimeError: the data are gone" in launcher.output()
+        codes = [(task, code) for task, code, _ in launcher.state()["ended"] if task.startswith("worker")]
+    assert codes == [("worker-0", 1), ("worker-1", 1)]
+
+
+def test_a_worker_that_is_killed_is_reported_and_replaced(tmp_path: Path) -> None:
+    job = make_job(tmp_path, WAITS)
+    with Launcher(job) as launcher:
+        wait_for(lambda: "worker-0 | at work" in launcher.output(), "worker")
+        os.kill(launcher.pids(3)["worker-0"], signal.SIGKILL)
+        wait_for(lambda: "worker-1" in launcher.pids(3), "replacement")
+        assert launcher.state()["ended"][0] == ["worker-0", -signal.SIGKILL, "at work"]
+
+
+def test_a_coordinator_that_is_killed_is_started_again_at_its_address_and_no_task_ends(tmp_path: Path) -> None:
+    job = make_job(tmp_path, WAITS)
+    with Launcher(job) as launcher:
+        before = launcher.pids(3)
+        address = job.address_file.read_text(encoding="utf-8")
+        os.kill(before["coordinator"], signal.SIGKILL)
+        after = wait_for(lambda: pids if (pids := launcher.pids(3)) != before else None, "second coordinator")
+        assert {task for task in after if after[task] == before[task]} == {"ps-0", "worker-0"}
+        wait_for(job.address_file.exists, "address")
+        assert job.address_file.read_text(encoding="utf-8").split('"pid"')[0] == address.split('"pid"')[0]
+        os.kill(before["worker-0"], signal.SIGKILL)
+        wait_for(lambda: launcher.state().get("ended"), "report to the second coordinator")
+        assert not gone(before["ps-0"])
+
+
+def test_a_launcher_that_is_killed_takes_everything_with_it_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    job = make_job(tmp_path, WAITS)
+    with Launcher(job) as launcher:
+        pids = launcher.pids(3)
+        wait_for(lambda: "running" in launcher.output(), "view")
+        launcher.end(signal.SIGKILL)
+        wait_for(lambda: all(gone(pid) for pid in pids.values()), "end of all tasks")
+    assert holder_of(job.path) is None
+    with Launcher(job) as launcher:
+        again = wait_for(lambda: found if (found := launcher.pids(3)).keys() and found != pids else None, "processes")
+        wait_for(lambda: all(pid != pids[task] for task, pid in launcher.pids(3).items()), "new processes")
+        assert set(again) == set(pids)
+
+
+def test_the_first_signal_suspends_and_ends_in_good_order(tmp_path: Path) -> None:
+    job = make_job(tmp_path, WAITS)
+    with Launcher(job) as launcher:
+        pids = launcher.pids(3)
+        wait_for(lambda: "worker-0 | at work" in launcher.output(), "worker")
+        assert launcher.end(signal.SIGINT) == 0
+        assert "over: suspended" in launcher.output()
+        assert launcher.state()["calls"] == ["suspend"]
+    assert all(gone(pid) for pid in pids.values())
+    assert job.state()["phase"] == "suspended"
+
+
+def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:
+    job = make_job(tmp_path, WAITS)
+    with Launcher(job) as launcher:
+        pids = launcher.pids(3)
+        wait_for(lambda: "worker-0 | at work" in launcher.output(), "worker")
+        os.kill(pids["coordinator"], signal.SIGSTOP)  # it will not answer
+        launcher.process.send_signal(signal.SIGINT)
+        wait_for(lambda: "being stopped" in launcher.output(), "first signal")
+        assert launcher.end(signal.SIGINT) == 1
+        assert "stopped at once" in launcher.output()
+    wait_for(lambda: all(gone(pid) for pid in pids.values()), "end of all tasks")
+
+
+def test_what_a_task_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    leaves = "import subprocess, sys\np = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+    job = make_job(tmp_path, leaves + "print('left', p.pid, flush=True)\n")
+    with Launcher(job) as launcher:
+        assert launcher.end() == 0
+        left = int(launcher.output().partition("left ")[2].split()[0])
+    assert gone(left)

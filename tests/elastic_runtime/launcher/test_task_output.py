@@ -1,0 +1,139 @@
+"""What tasks write: kept within bounds, shown, and remembered for the one line that says why a task ended."""
+
+import io
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.launcher.display import Display
+from elastic_runtime.launcher.task_log import TaskLog
+from elastic_runtime.launcher.task_output import Stream, TaskOutput
+
+LIMIT = 1000
+
+
+class Pipes:
+    """Both pipes of a task, written by the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lines: list[tuple[Stream, bytes]] = []
+        read_out, write_out = os.pipe()
+        read_errors, write_errors = os.pipe()
+        self.out, self.errors = os.fdopen(write_out, "wb", 0), os.fdopen(write_errors, "wb", 0)
+        self.file = folder / "task.log"
+        self.output = TaskOutput(
+            os.fdopen(read_out, "rb", 0),
+            os.fdopen(read_errors, "rb", 0),
+            TaskLog(self.file, LIMIT),
+            lambda stream, line: self.lines.append((stream, line)),
+        )
+
+    def finish(self) -> str:
+        self.out.close()
+        self.errors.close()
+        return self.output.finish()
+
+
+@pytest.fixture
+def pipes(tmp_path: Path) -> Pipes:
+    return Pipes(tmp_path)
+
+
+def test_the_last_error_line_is_a_tasks_last_word(pipes: Pipes) -> None:
+    pipes.errors.write(b"Traceback\nValueError: no \x1b[31mred\n\n")
+    pipes.out.write(b"bye\n")
+    assert pipes.finish() == "ValueError: no \\x1b[31mred"
+    assert (Stream.OUT, b"bye") in pipes.lines
+
+
+def test_without_an_error_it_is_the_last_line_also_one_without_an_end(pipes: Pipes) -> None:
+    pipes.out.write(b"one\nprogress 1\rprogress 2")
+    assert pipes.finish() == "progress 2"
+    assert pipes.file.read_bytes() == b"one\nprogress 1\rprogress 2\n"
+
+
+def test_a_line_without_end_is_not_gathered_for_ever(pipes: Pipes) -> None:
+    def write() -> None:
+        pipes.out.write(b"x" * 300_000)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    writer.join(20)
+    assert not writer.is_alive()
+    pipes.finish()
+    assert max(len(line) for _, line in pipes.lines) < 200_000
+
+
+def test_a_pipe_that_somebody_holds_open_holds_nobody_up(pipes: Pipes) -> None:
+    pipes.out.write(b"said\n")
+    assert pipes.output.finish(wait_seconds=5.0) == "said"
+    pipes.out.close()
+    pipes.errors.close()
+
+
+def test_a_log_keeps_the_newest_within_its_bound(tmp_path: Path) -> None:
+    log = TaskLog(tmp_path / "a.log", LIMIT)
+    for number in range(300):
+        log.write(b"%08d\n" % number)
+    log.close()
+    kept = (tmp_path / "a.log.1").read_bytes() + (tmp_path / "a.log").read_bytes()
+    assert kept.endswith(b"00000299\n")
+    assert LIMIT < len(kept) <= 2 * LIMIT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.log", "a.log.1"]
+    again = TaskLog(tmp_path / "a.log", LIMIT)
+    again.write(b"next life\n")
+    again.close()
+    assert (tmp_path / "a.log").read_bytes().endswith(b"00000299\nnext life\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_costs_lines_and_nothing_else() -> None:
+    log = TaskLog(Path("/dev/full"), LIMIT)
+    log.write(b"lost\n")
+    assert log.lost_bytes == 5
+    log.close()
+
+
+def test_the_lowest_worker_is_shown_and_another_takes_its_place() -> None:
+    out, errors = io.StringIO(), io.StringIO()
+    display = Display("elastic-run", out, errors, 100)
+    display.running(["worker-10", "worker-9"])
+    display.show("worker-9", Stream.OUT, b"nine")
+    display.show("worker-10", Stream.OUT, b"ten")
+    display.running(["worker-10"])
+    display.show("worker-10", Stream.ERROR, b"oh")
+    display.tell("done")
+    display.close()
+    assert out.getvalue() == "worker-9 | nine\n"
+    assert errors.getvalue() == "worker-10 | oh\nelastic-run: done\n"
+
+
+class Stuck(io.StringIO):
+    """A terminal that takes nothing until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.released = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.begun.set()
+        assert self.released.wait(20)
+        return super().write(text)
+
+
+def test_a_stuck_terminal_blocks_nobody_and_is_told_what_it_missed() -> None:
+    out, errors = Stuck(), io.StringIO()
+    display = Display("elastic-run", out, errors, 5)
+    display.running(["worker-0"])
+    display.show("worker-0", Stream.OUT, b"first")
+    assert out.begun.wait(20)
+    for number in range(50):
+        display.show("worker-0", Stream.OUT, b"%d" % number)
+    out.released.set()
+    display.close()
+    assert out.getvalue().startswith("worker-0 | first\nworker-0 | 0\n")
+    assert out.getvalue().count("\n") == 6
+    assert errors.getvalue() == "elastic-run: 45 lines are in the logs only\n"
