@@ -34,6 +34,7 @@ class _Owned:
     """One block of this server: views of the flat memory, made once."""
 
     segment: int
+    elements: int
     parameters: Tensor
     state: dict[str, Tensor]
     version: int
@@ -105,6 +106,7 @@ class BlockStore:
         arrived_state = {name: as_tensor(numbers, dtype, elements) for name, numbers in given.items()}
         owned = _Owned(
             place.segment,
+            elements,
             self._flat(place.segment, _PARAMETERS).tensor[place.start : place.stop],
             {name: self._flat(place.segment, name).tensor[place.start : place.stop] for name in sorted(names)},
             version,
@@ -245,13 +247,14 @@ class BlockStore:
         arrived = {}
         for block, slices in zip(blocks, gradients, strict=True):
             owned = self._owned[block]
-            dtype, elements = self._dtypes[owned.segment], len(owned.parameters)
-            arrived[block] = [as_tensor(part, dtype, elements) for part in slices]
+            dtype = self._dtypes[owned.segment]
+            arrived[block] = [as_tensor(part, dtype, owned.elements) for part in slices]
         return arrived
 
     def _check(self, blocks: Sequence[int]) -> None:
         for block in blocks:
-            self._get(block)
+            if block not in self._owned:
+                raise ValueError(f"block {block} is not held here")
         if len(set(blocks)) != len(blocks):
             raise ValueError("a block is given twice in one step")
 

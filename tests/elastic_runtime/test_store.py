@@ -76,10 +76,10 @@ def test_the_numbers_are_those_of_torch_optim_on_the_same_sums(optimizer: Optimi
     fused, plain = weights.clone().requires_grad_(), weights.clone().requires_grad_()
     rules = [_torch(optimizer, fused, fused=True), _torch(optimizer, plain, foreach=False)]
     store = _start(layout, optimizer, weights)
-    for step, slices in enumerate(_gradients(1003, 4, 3, 8, dtype)):
+    for step, slices in enumerate(_gradients(1003, 4, 4, 8, dtype)):
         _apply(store, sorted(store.owned), slices, step)
         for parameter, rule in zip((fused, plain), rules, strict=True):
-            parameter.grad = slices[0] + slices[1] + slices[2]
+            parameter.grad = slices[0] + slices[1] + slices[2] + slices[3]
             rule.step()
     found = torch.cat([store.view(block).parameters for block in sorted(store.owned)])
     half = dtype in ("bfloat16", "float16")

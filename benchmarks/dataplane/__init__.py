@@ -1,0 +1,1 @@
+"""How fast gradients and parameters move between processes, and how fast they are applied."""

@@ -1,0 +1,39 @@
+"""Checkpoints of a job: one folder a step, one file a server, and a manifest that makes them count.
+
+    step-0000001234/
+        ps-0.safetensors    blocks in any order, each with its version and SHA-256 in the file's head
+        ps-1.safetensors
+        manifest.json       written last: the model, the optimizer, the caller's position, each head's SHA-256
+
+A folder without a manifest is not finished, or will never be. Nothing in it depends on how many servers wrote it, so it
+is restored onto any number. The files are ordinary safetensors.
+"""
+
+from elastic_runtime.checkpoint.catalog import (
+    discard,
+    folder_of,
+    latest_durable,
+    list_checkpoints,
+    retain,
+)
+from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, write_manifest
+from elastic_runtime.checkpoint.reader import read_blocks, require_same_model, verify
+from elastic_runtime.checkpoint.shard import ShardRecord
+from elastic_runtime.checkpoint.writer import Progress, ShardWriter
+
+__all__ = [
+    "Manifest",
+    "Progress",
+    "ShardRecord",
+    "ShardWriter",
+    "discard",
+    "folder_of",
+    "latest_durable",
+    "list_checkpoints",
+    "read_blocks",
+    "read_manifest",
+    "require_same_model",
+    "retain",
+    "verify",
+    "write_manifest",
+]

@@ -1,0 +1,160 @@
+"""The file that makes a checkpoint count: which model, which optimizer, which shards; written last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elastic_runtime import optimizers
+from elastic_runtime.checkpoint.durable import PARTIAL, write_file
+from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, read_head
+from elastic_runtime.errors import BadInput, CheckpointError
+from elastic_runtime.layout import Layout
+from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.plain_fields import require_object, require_whole
+
+MANIFEST = "manifest.json"
+_FORMAT = 1
+_LARGEST_BYTES = 1024**3
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint is of.
+
+    Attributes:
+        folder: where it lies.
+        step: the global step: how many were applied.
+        layout: of the model.
+        optimizer: of the job that wrote it.
+        shards: the files.
+        position: the caller's own JSON: what else is needed to go on, such as where the data stand.
+    """
+
+    folder: Path
+    step: int
+    layout: Layout
+    optimizer: Optimizer
+    shards: tuple[ShardRecord, ...]
+    position: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_manifest(
+    folder: Path,
+    step: int,
+    layout: Layout,
+    optimizer: Optimizer,
+    shards: Sequence[ShardRecord],
+    position: Mapping[str, Any],
+) -> Manifest:
+    """Make a checkpoint count, once all its shards are written.
+
+    Args:
+        folder: of the checkpoint, with the shards.
+        step: how many steps were applied.
+        layout: of the model.
+        optimizer: of the job.
+        shards: what each `ShardWriter.finish` told.
+        position: the caller's own JSON.
+
+    Raises:
+        CheckpointError: a shard is not there or damaged, a block is in none of them, or the disk refuses.
+    """
+    manifest = Manifest(folder, step, layout, optimizer, tuple(shards), dict(position))
+    read_heads(manifest)
+    content = {
+        "format": _FORMAT,
+        "step": step,
+        "layout": json.loads(layout.to_json()),
+        "optimizer": optimizers.to_json(optimizer),
+        "shards": [asdict(shard) for shard in shards],
+        "position": dict(position),
+    }
+    try:
+        write_file(folder / MANIFEST, _text(content))
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder / MANIFEST} cannot be written: {error.strerror}; the last durable checkpoint stands"
+        ) from error
+    _sweep(manifest)
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a checkpoint; the shards are not looked at.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise CheckpointError(f"{path} is no manifest: it has {path.stat().st_size} bytes")
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{folder} is not a finished checkpoint: it has no {MANIFEST}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        content = json.loads(data)
+        if not isinstance(content, dict) or content.pop("sha256", None) is None or _text(content) != data:
+            raise CheckpointError(f"{path} is damaged: it does not have its own digest")
+        fields = require_object(str(path), content, {"format", "step", "layout", "optimizer", "shards", "position"})
+        if fields["format"] != _FORMAT:
+            raise CheckpointError(f"{path} is of format {fields['format']!r}, and this version reads {_FORMAT}")
+        return Manifest(
+            folder,
+            require_whole("step", fields["step"], 0),
+            Layout.from_json(json.dumps(fields["layout"]).encode()),
+            optimizers.from_json(fields["optimizer"]),
+            tuple(_record(shard) for shard in fields["shards"]),
+            fields["position"],
+        )
+    except (ValueError, TypeError, RecursionError, BadInput) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+
+
+def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, Entry]]]:
+    """Each shard, where its numbers begin, and the blocks that are read from it: each block of the model from one.
+
+    Raises:
+        CheckpointError: a shard is missing or damaged, or a block is in none.
+    """
+    found: list[tuple[ShardRecord, int, dict[int, Entry]]] = []
+    left = {block.index for block in manifest.layout.blocks}
+    for shard in manifest.shards:
+        start, entries = read_head(manifest.folder, shard, manifest.layout)
+        fresh = {block: entry for block, entry in entries.items() if block in left}
+        left -= fresh.keys()
+        found.append((shard, start, fresh))
+    if left:
+        raise CheckpointError(
+            f"{manifest.folder}: {len(left)} blocks are in no shard, such as block {min(left)}; it is not complete"
+        )
+    return found
+
+
+def _sweep(manifest: Manifest) -> None:
+    """Remove what an earlier try left in the folder: shards that the manifest does not name."""
+    named = {MANIFEST, *(shard.name for shard in manifest.shards)}
+    for path in manifest.folder.iterdir():
+        if path.name not in named and path.name.removesuffix(PARTIAL).endswith(SUFFIX):
+            path.unlink(missing_ok=True)
+
+
+def _record(plain: object) -> ShardRecord:
+    fields = require_object("shard", plain, {"name", "size_bytes", "sha256"})
+    name, digest = fields["name"], fields["sha256"]
+    if not isinstance(name, str) or not isinstance(digest, str) or Path(name).name != name:
+        raise BadInput(f"shard {name!r} is no file of this folder")
+    return ShardRecord(name, require_whole("shard: size_bytes", fields["size_bytes"], 0), digest)
+
+
+def _text(content: Mapping[str, Any]) -> bytes:
+    """The file's text: the content and its digest."""
+    digest = hashlib.sha256(json.dumps(content, indent=1).encode()).hexdigest()
+    return json.dumps({**content, "sha256": digest}, indent=1).encode()

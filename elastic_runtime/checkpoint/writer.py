@@ -1,0 +1,268 @@
+"""Writes one server's shard in the background, block by block, while training goes on.
+
+The server copies a block just before the step that would change it, and hands the copy in. A thread writes and digests;
+both are done by the system, outside Python's lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from threading import Condition, Thread
+
+import torch
+
+from elastic_runtime.block_state import BlockState
+from elastic_runtime.checkpoint.durable import PARTIAL, flush_folder, make_folder
+from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, head_bytes, pack_head
+from elastic_runtime.errors import CheckpointError
+from elastic_runtime.layout import Layout
+from elastic_runtime.optimizers import Optimizer
+
+QUEUE_BYTES = 256 * 1024**2
+"""Copies that may wait for the disk: twice a model of 100 MB, so that training waits for a slow disk only beyond it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a shard is: `blocks` of `blocks_total` written, with `size_bytes` so far."""
+
+    blocks: int
+    blocks_total: int
+    size_bytes: int
+
+
+class ShardWriter:
+    """One shard of one checkpoint. Ends by `finish` or `abort`; after an error nothing of it is left on the disk."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        layout: Layout,
+        optimizer: Optimizer,
+        blocks: Iterable[int],
+        *,
+        queue_bytes: int = QUEUE_BYTES,
+        bytes_per_second: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin a shard.
+
+        Args:
+            folder: of the checkpoint, such as `folder_of(checkpoints, step)`; made if need be.
+            name: of the shard, such as the server's; a number, if it is taken, and the file's ending are added.
+            layout: of the job's model.
+            optimizer: of the job.
+            blocks: all that will be handed in.
+            queue_bytes: how much may wait to be written.
+            bytes_per_second: at most so fast, to leave the disk to others; None is as fast as it goes.
+            clock: seconds that only grow, for `bytes_per_second` and deadlines.
+
+        Raises:
+            CheckpointError: the folder or file cannot be made.
+        """
+        self._layout = layout
+        self._left = set(blocks)
+        self._blocks_total = len(self._left)
+        self._head_bytes = head_bytes(layout, self._left, optimizer.state_names)
+        self._end = self._head_bytes
+        self._entries: list[Entry] = []
+        self._queue: deque[BlockState] = deque()
+        self._queue_bytes, self._queued_bytes = queue_bytes, 0
+        self._bytes_per_second, self._clock = bytes_per_second, clock
+        self._changed = Condition()
+        self._closing = self._stopped = False
+        self._error: CheckpointError | None = None
+        self._record: ShardRecord | None = None
+        try:
+            make_folder(folder)
+            self._file, self._path = _new_file(folder, name)
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be written to: {error.strerror}") from error
+        self._partial = self._path.with_name(self._path.name + PARTIAL)
+        self._thread = Thread(target=self._run, name=f"checkpoint-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def progress(self) -> Progress:
+        """How far the background is."""
+        with self._changed:
+            return Progress(len(self._entries), self._blocks_total, self._end)
+
+    @property
+    def room_bytes(self) -> int:
+        """How much may be handed in before `add` waits."""
+        with self._changed:
+            return max(self._queue_bytes - self._queued_bytes, 0)
+
+    def add(self, state: BlockState, timeout_seconds: float = 60.0) -> None:
+        """Hand a block in; waits while too much is queued.
+
+        Args:
+            state: a copy that nobody changes any more. Its state may be empty at version 0.
+            timeout_seconds: how long to wait for room.
+
+        Raises:
+            CheckpointError: the shard cannot be written, or the disk took too long.
+            ValueError: a block that was not announced, or was handed in before.
+        """
+        if state.block not in self._left:
+            raise ValueError(f"block {state.block} is not one that this shard still waits for")
+        deadline = self._clock() + timeout_seconds
+        with self._changed:
+            while self._error is None and self._full(state.size_bytes):
+                self._wait(deadline, timeout_seconds)
+            if self._error is not None:
+                raise self._error
+            self._left.discard(state.block)
+            self._queue.append(state)
+            self._queued_bytes += state.size_bytes
+            self._changed.notify_all()
+
+    def finish(self, timeout_seconds: float = 600.0) -> ShardRecord:
+        """Wait until all is on the disk.
+
+        Raises:
+            CheckpointError: it cannot be written, or the disk took too long (then `abort` is still to be called).
+            ValueError: blocks were announced and not handed in.
+        """
+        deadline = self._clock() + timeout_seconds
+        self.close()
+        with self._changed:
+            while self._record is None and self._error is None:
+                self._wait(deadline, timeout_seconds)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._record is not None  # noqa: S101  # the one or the other
+        return self._record
+
+    @property
+    def ended(self) -> bool:
+        """Whether `finish` would answer at once, with a record or an error."""
+        with self._changed:
+            return self._record is not None or self._error is not None
+
+    def close(self) -> None:
+        """No more blocks will come: the background may finish, for who asks `ended` in place of waiting.
+
+        Raises:
+            ValueError: blocks were announced and not handed in.
+        """
+        if self._left:
+            raise ValueError(f"{len(self._left)} blocks were not handed in, such as block {min(self._left)}")
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """Give the shard up and remove what there is of it; one that is finished stays."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _full(self, size_bytes: int) -> bool:
+        """Whether so much more has to wait; what is larger than the queue goes in alone."""
+        return self._queued_bytes > 0 and self._queued_bytes + size_bytes > self._queue_bytes
+
+    def _wait(self, deadline: float, timeout_seconds: float) -> None:
+        left = deadline - self._clock()
+        if left <= 0:
+            raise CheckpointError(
+                f"{self._path}: the disk took more than {timeout_seconds:g} s; the last durable checkpoint stands"
+            )
+        self._changed.wait(left)
+
+    def _run(self) -> None:
+        try:
+            record = self._seal() if self._write_all() else None
+            error = None if record is not None else self._failure(None)
+        except Exception as failure:  # told by `add` and `finish`, to the thread that asks
+            record, error = None, self._failure(failure)
+            error.__cause__ = failure
+        os.close(self._file)
+        if error is not None:
+            self._clear()
+        with self._changed:
+            self._record, self._error = record, error
+            self._queue.clear()
+            self._queued_bytes = 0
+            self._changed.notify_all()
+
+    def _write_all(self) -> bool:
+        """Whether all blocks came, rather than `abort`."""
+        started = self._clock()
+        while True:
+            with self._changed:
+                while not self._queue and not self._closing and not self._stopped:
+                    self._changed.wait()
+                if self._stopped or not self._queue:
+                    return not self._stopped
+                state = self._queue.popleft()
+            self._write(state)
+            with self._changed:
+                self._queued_bytes -= state.size_bytes
+                self._changed.notify_all()
+                if self._bytes_per_second is not None:
+                    due = started + (self._end - self._head_bytes) / self._bytes_per_second
+                    while not self._stopped and (early := due - self._clock()) > 0:
+                        self._changed.wait(early)
+
+    def _write(self, state: BlockState) -> None:
+        names = tuple(state.state)
+        digest = hashlib.sha256()
+        end = self._end
+        for tensor in (state.parameters, *state.state.values()):
+            numbers = memoryview(tensor.contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]  # a buffer
+            digest.update(numbers)
+            end = _write_at(self._file, numbers, end)
+        entry = Entry(state.block, state.version, digest.hexdigest(), self._end - self._head_bytes, names)
+        with self._changed:
+            self._entries.append(entry)
+            self._end = end
+
+    def _seal(self) -> ShardRecord:
+        head = pack_head(self._layout, self._entries, self._head_bytes)
+        _write_at(self._file, memoryview(head), 0)
+        os.fsync(self._file)
+        self._partial.replace(self._path)
+        flush_folder(self._path.parent)
+        return ShardRecord(self._path.name, self._end, hashlib.sha256(head).hexdigest())
+
+    def _clear(self) -> None:
+        with suppress(OSError):  # the error that led here is the one to tell
+            self._partial.unlink(missing_ok=True)
+            self._partial.parent.rmdir()  # only if no other server's shard is there
+
+    def _failure(self, error: Exception | None) -> CheckpointError:
+        why = getattr(error, "strerror", None) or (f"{type(error).__name__}: {error}" if error else "it was given up")
+        return CheckpointError(
+            f"{self._path} cannot be written: {why}; training goes on, and the last durable checkpoint stands"
+        )
+
+
+def _new_file(folder: Path, name: str) -> tuple[int, Path]:
+    """A file of a name not yet used: what a manifest may name, or a predecessor may still write, is never touched."""
+    for attempt in count(1):
+        path = folder / f"{name}{f'-{attempt}' if attempt > 1 else ''}{SUFFIX}"
+        if not path.exists():
+            with suppress(FileExistsError):
+                partial = path.with_name(path.name + PARTIAL)
+                return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), path
+    raise AssertionError("numbers do not end")
+
+
+def _write_at(file: int, numbers: memoryview, start: int) -> int:
+    while numbers:
+        written = os.pwrite(file, numbers, start)
+        numbers, start = numbers[written:], start + written
+    return start
