@@ -17,6 +17,7 @@ from cluster_agent.errors import BadConfig
 from cluster_agent.log_replay import Replayer, ReplayResult, default_finder
 from policy_net import cli_errors
 from policy_net.commands.output import Output, OutputFormat
+from policy_net.report.words import counted
 
 _SAY_EVERY_DECISIONS = 100
 
@@ -46,7 +47,7 @@ def replay_log(
         for path in files:
             for result in replayer.replay(path):
                 if result.decisions % _SAY_EVERY_DECISIONS == 0:
-                    status.update(f"{path.name}: {result.decisions} decisions")
+                    status.update(f"{path.name}: {counted(result.decisions, 'decision')}")
     result = replayer.result
     if output is OutputFormat.JSON:
         print(json.dumps(_facts(files, result), indent=2))

@@ -14,7 +14,6 @@ from global_learner.identity import Identity
 from global_learner.service import FleetLearner
 from global_learner.telemetry import Telemetry
 from global_learner.version_admin import VersionAdmin
-from global_learner.version_messages import version_message
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 
 
@@ -27,9 +26,10 @@ class AdminService(VersionAdmin, fleet_pb2_grpc.AdminServicer):
         identity: Identity,
         registrar: Registrar,
         telemetry: Telemetry,
+        scoring: bool = True,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(learner, identity, registrar, telemetry)
+        super().__init__(learner, identity, registrar, telemetry, scoring)
         self._wall_clock = wall_clock
 
     @answered
@@ -68,7 +68,7 @@ class AdminService(VersionAdmin, fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.GetReportReply(
             made_unix_seconds=self._wall_clock(),
             fleet=await self._fleet(with_jobs=True),
-            versions=[version_message(card) for card in await self._learner.operator.versions()],
+            versions=await self._versions(),
             enrolls=enrolls,
             identities=[identity_message(entry) for entry in await self._registrar.clusters()] if enrolls else [],
             staleness=[

@@ -81,7 +81,7 @@ async def serve(settings: LearnerSettings) -> None:
         server = gated_server(limits, telemetry)
         fleet = FleetService(learner, identities.identity, identities.registrar, telemetry, time.perf_counter)
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
-        admin = AdminService(learner, identities.identity, identities.registrar, telemetry)
+        admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
         port = bind(server, settings.listen, identities.credentials)
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None

@@ -18,13 +18,25 @@ _MAX_CLUSTERS = 100_000
 
 
 class VersionAdmin:
-    """Translates; `Operator` decides."""
+    """Translates; `Operator` decides.
 
-    def __init__(self, learner: FleetLearner, identity: Identity, registrar: Registrar, telemetry: Telemetry) -> None:
+    Args:
+        scoring: whether this learner scores its versions.
+    """
+
+    def __init__(
+        self,
+        learner: FleetLearner,
+        identity: Identity,
+        registrar: Registrar,
+        telemetry: Telemetry,
+        scoring: bool = True,
+    ) -> None:
         self.telemetry = telemetry
         self._learner = learner
         self._identity = identity
         self._registrar = registrar
+        self._scoring = scoring
 
     @answered
     async def ListVersions(
@@ -33,16 +45,17 @@ class VersionAdmin:
         """All cards, oldest first."""
         del request
         self._identity.administrator(context.auth_context())
-        return fleet_pb2.ListVersionsReply(
-            versions=[version_message(card) for card in await self._learner.operator.versions()]
-        )
+        return fleet_pb2.ListVersionsReply(versions=await self._versions())
 
     @answered
     async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, context: Context) -> fleet_pb2.ShowVersionReply:
         """One card and its spec."""
         self._identity.administrator(context.auth_context())
         card, spec = await self._learner.operator.version(request.version)
-        return fleet_pb2.ShowVersionReply(card=version_message(card), spec_json=spec.to_json())
+        return fleet_pb2.ShowVersionReply(card=version_message(card, scoring=self._scoring), spec_json=spec.to_json())
+
+    async def _versions(self) -> list[fleet_pb2.VersionCard]:
+        return [version_message(card, scoring=self._scoring) for card in await self._learner.operator.versions()]
 
     @answered
     async def AssignVersion(

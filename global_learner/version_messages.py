@@ -8,8 +8,12 @@ from global_learner.registry.registry import VersionCard
 from policy_net.exchange.generated import fleet_pb2
 
 
-def version_message(card: VersionCard) -> fleet_pb2.VersionCard:
-    """The card's message, field by field."""
+def version_message(card: VersionCard, *, scoring: bool = True) -> fleet_pb2.VersionCard:
+    """The card's message, field by field.
+
+    Args:
+        scoring: whether a version without a score will get one; otherwise scores are off.
+    """
     details = card.details
     return fleet_pb2.VersionCard(
         version=card.version,
@@ -32,16 +36,16 @@ def version_message(card: VersionCard) -> fleet_pb2.VersionCard:
             prior_statistics=details.prior_statistics,
             notes=details.notes,
         ),
-        score=_score_message(card.score),
+        score=_score_message(card.score, scoring),
         pinned=card.pinned,
         kept=card.kept,
         head_size_bytes=card.head_size_bytes,
     )
 
 
-def _score_message(score: dict[str, Any] | None) -> fleet_pb2.ReplayScore:
+def _score_message(score: dict[str, Any] | None, scoring: bool) -> fleet_pb2.ReplayScore:
     if score is None:
-        return fleet_pb2.ReplayScore(state="waiting")
+        return fleet_pb2.ReplayScore(state="waiting" if scoring else "off")
     return fleet_pb2.ReplayScore(
         state=score["state"],
         reason=score.get("reason", ""),

@@ -141,7 +141,7 @@ def _add_score(table: Table, score: Facts, *, kept: bool) -> None:
         table.add_row("score", f"no score: {score['reason']}")
         return
     if score["state"] != "scored":
-        table.add_row("score", "none yet, or scores.enabled is off" if kept else "none: its file went before its turn")
+        table.add_row("score", _unscored(score["state"], kept))
         return
     table.add_row("scored on", f"{score['replay_set']} ({score['replay_set_digest'][:12]})")
     for name, ratio in score["over"].items():
@@ -149,6 +149,14 @@ def _add_score(table: Table, score: Facts, *, kept: bool) -> None:
     for entry in score["replays"]:
         baselines = ", ".join(f"{name} {jct:.0f}" for name, jct in entry["baseline_jct_seconds"].items())
         table.add_row(f"avg JCT, {entry['replay']}", f"{entry['avg_jct_seconds']:.0f} s ({baselines})")
+
+
+def _unscored(state: str, kept: bool) -> str:
+    if not kept:
+        return "none: its file went before its turn"
+    if state == "off":
+        return "none: scores.enabled is off in the learner's configuration"
+    return "none yet: it waits for its turn"
 
 
 def pin_table(facts: Facts) -> Table:

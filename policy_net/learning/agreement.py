@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from policy_net.domain import Allocation
+
+MEASURES: Mapping[str, str] = MappingProxyType(
+    {
+        "task_overlap": "tasks in common",
+        "same_allocation": "jobs that are given exactly the same",
+        "running_alike": "jobs that run under both, or wait under both",
+    }
+)
+"""What `Agreement.to_json` says, and what it means."""
 
 
 def overlap(ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> float:

@@ -21,7 +21,7 @@ from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic, merged
 from policy_net.learned import LearnedPolicy
-from policy_net.learning.agreement import Agreement
+from policy_net.learning.agreement import MEASURES, Agreement
 from policy_net.learning.episodes import Episode, endless_episodes
 from policy_net.learning.grant_order import PickCollector, Sight, nearest_on_steps, sights
 from policy_net.learning.held_out import Split
@@ -31,6 +31,7 @@ from policy_net.learning.set_imitation import fit_residual
 from policy_net.learning.set_training import MOST_COUNT
 from policy_net.learning.settings import ImitationSettings
 from policy_net.policy import build_policy
+from policy_net.report.words import counted
 from policy_net.set_policy.planner import plan
 from policy_net.set_policy.residual import Residual
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
@@ -63,9 +64,16 @@ class Imitated:
             "" if reachable is None else f"; within reach of this kind of policy are {reachable['task_overlap']:.1%}"
         )
         console.print(
-            f"{self.facts['imitated']}: tasks in common with it, on {self.facts['held_out_decisions']} decisions"
-            f" not learned from: {before['task_overlap']:.1%} before, {after['task_overlap']:.1%} after{limit}"
+            f"{self.facts['imitated']}: tasks in common with it, on"
+            f" {counted(self.facts['held_out_decisions'], 'decision')} not learned from:"
+            f" {before['task_overlap']:.1%} before, {after['task_overlap']:.1%} after{limit}"
         )
+        for measure, meaning in MEASURES.items():
+            if round(after[measure], 3) < round(before[measure], 3):
+                console.print(
+                    f"It agrees less than before in {measure} ({meaning}):"
+                    f" {before[measure]:.1%} before, {after[measure]:.1%} after"
+                )
 
 
 class Teacher:
@@ -86,7 +94,9 @@ class Teacher:
         self._digest = digest
         count = sum(1 for _ in decisions)
         if count < LEAST_DECISIONS:
-            raise BadInput(f"--imitate {name}: holds {count} decisions; at least {LEAST_DECISIONS} are needed")
+            raise BadInput(
+                f"--imitate {name}: holds {counted(count, 'decision')}; at least {LEAST_DECISIONS} are needed"
+            )
         self._split = Split(count, MOST_DECISIONS)
 
     @classmethod

@@ -67,7 +67,7 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
         with open_identities(config, Brought(), state.path, registry, telemetry, time.time) as who:
             fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter)
             rpc.add_FleetServicer_to_server(fleet, server)
-            admin = AdminService(learner, who.identity, who.registrar, telemetry)
+            admin = AdminService(learner, who.identity, who.registrar, telemetry, config.scores.enabled)
             rpc.add_AdminServicer_to_server(admin, server)
             port = server.add_insecure_port("127.0.0.1:0")
             learner.start()

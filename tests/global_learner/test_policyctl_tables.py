@@ -52,4 +52,7 @@ def test_names_steps_and_days_of_versions_are_never_cut() -> None:
 
 def test_a_version_whose_file_went_before_it_was_scored_does_not_wait_for_a_score() -> None:
     assert "before its turn" in printed(version_table(version_facts(pb.VersionCard(version=3))), 100)
-    assert "none yet" in printed(version_table(version_facts(pb.VersionCard(version=3, kept=True))), 100)
+    kept = pb.VersionCard(version=3, kept=True, score=pb.ReplayScore(state="waiting"))
+    assert "none yet: it waits for its turn" in printed(version_table(version_facts(kept)), 100)
+    kept.score.state = "off"
+    assert "none: scores.enabled is off" in printed(version_table(version_facts(kept)), 100)

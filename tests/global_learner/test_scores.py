@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from learner_in_process import serving
 from learner_makers import policy, update
 from learner_process import LearnerProcess
 
@@ -139,6 +140,15 @@ def test_the_shipped_policy_beats_drf_on_the_fixed_replays_and_scores_are_repeat
     (cache,) = tmp_path.iterdir()
     cache.write_text("{")
     assert baseline_jcts(tmp_path) == {row["replay"]: row["baseline_jct_seconds"] for row in first["replays"]}
+
+
+@pytest.mark.parametrize(("enabled", "state"), [(True, "waiting"), (False, "off")])
+async def test_a_version_without_a_score_says_whether_one_is_to_come(tmp_path: Path, enabled: bool, state: str) -> None:
+    async with serving(tmp_path, scores={"enabled": enabled}) as caller:
+        shown = await caller.call("ShowVersion", pb.ShowVersionRequest(version=1))
+        (listed,) = (await caller.call("ListVersions", pb.ListVersionsRequest())).versions
+        told = (await caller.call("GetReport", pb.GetReportRequest())).versions[0]
+    assert [card.score.state for card in (shown.card, listed, told)] == [state] * 3
 
 
 @pytest.mark.heavy

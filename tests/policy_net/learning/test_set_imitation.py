@@ -1,9 +1,11 @@
 import json
+from io import StringIO
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from teachers import watched
 
 from policy_net.domain import Allocation
@@ -13,7 +15,7 @@ from policy_net.exchange.set_spec import SetSpec
 from policy_net.learning.agreement import Agreement, overlap
 from policy_net.learning.grant_order import PickCollector, sights
 from policy_net.learning.held_out import Split
-from policy_net.learning.imitation_command import Teacher
+from policy_net.learning.imitation_command import Imitated, Teacher
 from policy_net.learning.set_imitation import _Likelihood, fit_residual
 from policy_net.set_policy.default import default_set_file
 from policy_net.set_policy.residual import initial_residual
@@ -107,6 +109,19 @@ def test_the_overlap_is_a_share_and_symmetric(pairs: list[tuple[Allocation, Allo
     agreement = Agreement()
     agreement.add(ours, theirs)
     assert agreement.task_overlap == overlap(ours, theirs)
+
+
+def test_whatever_an_imitation_lost_is_said() -> None:
+    before = {"task_overlap": 0.5, "same_allocation": 0.5, "running_alike": 0.9}
+    facts = {"imitated": "log", "held_out_decisions": 1, "agreement_before": before}
+    said = {}
+    for name, after in (("better", before), ("worse", {**before, "task_overlap": 0.7, "running_alike": 0.8})):
+        stream = StringIO()
+        Imitated(SHIPPED.weights, {**facts, "agreement_after": after}).say(Console(file=stream, width=200))
+        said[name] = stream.getvalue().splitlines()
+    assert said["better"] == ["log: tasks in common with it, on 1 decision not learned from: 50.0% before, 50.0% after"]
+    (_, lost) = said["worse"]
+    assert "running_alike (jobs that run under both, or wait under both): 90.0% before, 80.0% after" in lost
 
 
 amounts = st.none() | st.floats(0.0, 1e18)
