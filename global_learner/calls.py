@@ -121,7 +121,7 @@ async def refuse(
     reason = _of(_REASONS, error, Refusal.FAILED)
     message = plain_line(str(error))
     if reason is not Refusal.FAILED:
-        _log.warning("call-refused", method=method, status=status.name, reason=str(error)[:_LONGEST_LOGGED])
+        telemetry.refusal_log.refused(context.peer(), reason, method, status.name, str(error)[:_LONGEST_LOGGED])
         message = _of(_FAILURES, error, message)
     else:
         _log.error("call-failed", method=method, status=status.name, reason=str(error), exc_info=error)

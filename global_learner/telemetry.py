@@ -11,6 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from global_learner.errors import Refusal
+from global_learner.refusal_log import RefusalLog
 from policy_net.throughput.fleet_priors import FleetPriors
 
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -25,6 +26,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.refusal_log = RefusalLog()
         self.updates = Counter(
             "fedl2_learner_updates_total",
             "Gradient updates answered by this process, by outcome (applied, duplicate, rejected).",
