@@ -101,6 +101,11 @@ def _read(path: Path) -> dict[str, float]:
         whole = path.read_text(encoding="utf-8").split("\n")
     except (UnicodeDecodeError, OSError) as error:
         raise StateUnusable(f"{path}: cannot be read; restore the state directory from a copy") from error
+    if whole == [""]:
+        path.unlink()  # said once
+        advice = "a crash can leave it so; whoever was in quarantine is looked at again"
+        _log.warning("quarantine-record-empty", file=str(path), advice=advice)
+        return until
     torn = whole.pop()
     if torn:
         _log.warning("quarantine-record-torn", file=str(path), line=len(whole) + 1)

@@ -21,6 +21,7 @@ import numpy as np
 import structlog
 
 from global_learner.errors import StateUnusable
+from global_learner.log_tail import check_tail
 from policy_net.exchange.messages import GradientUpdate
 
 _log = structlog.get_logger()
@@ -168,7 +169,7 @@ def read_segment(path: Path, spec_digest: str, end_step: int | None) -> Iterator
                     next_step, end = applied.step + 1, stream.tell()
                     yield applied
                 if end_step is None:
-                    _look_behind(path, stream, end, next_step, _BODIES[form])
+                    check_tail(path, end, next_step, _RECORD, _BODIES[form])
             elif end_step is None:
                 _look_at_head(path, header)
             if end_step is not None and next_step < end_step:
@@ -182,25 +183,6 @@ def _look_at_head(path: Path, header: bytes) -> None:
     if any(header) and not MAGIC.startswith(header[: len(MAGIC)]):
         raise StateUnusable(f"{path}: does not begin as an update log does; restore the state directory from a copy")
     _log.warning("log-segment-empty", file=str(path), advice="a crash can leave one; nothing else should")
-
-
-def _look_behind(path: Path, stream: BinaryIO, end: int, next_step: int, layout: struct.Struct) -> None:
-    """Behind the last whole record: a torn one, what the file held before, or more that was acknowledged."""
-    stream.seek(end)
-    prefix = stream.read(_RECORD.size)
-    length, checksum = _RECORD.unpack(prefix) if len(prefix) == _RECORD.size else (0, 0)
-    torn = any(prefix)
-    if layout.size <= length <= _LARGEST_BODY:
-        torn = zlib.crc32(stream.read(length)) != checksum
-        after = next(_records(stream, "0" * 64, layout), None) if torn else None
-        if after is not None and after.step == next_step + 1:
-            raise StateUnusable(
-                f"{path}: update {next_step} is damaged and later ones are whole, which were acknowledged; restore the "
-                f"state directory from a copy (after a power failure, give them up: truncate -s {end} {path.name})"
-            )
-    if torn:
-        # In a file that was written over, this may also be the middle of what it held before.
-        _log.warning("log-tail-dropped", file=str(path), last_step=next_step - 1, at_byte=end)
 
 
 def _records(stream: BinaryIO, spec_digest: str, layout: struct.Struct) -> Iterator[AppliedUpdate]:

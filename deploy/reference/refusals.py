@@ -22,8 +22,8 @@ learner's log. A good caller beside a bad one notices nothing.
   `Reply` and `ShareBeliefs`, 1 MiB for all others, 32 KiB to enroll), uncompressed, and within
   `ingest.max_concurrent_requests`. Connections beyond `ingest.max_connections` are closed at once, those that do not
   become calls after 20 s, and calls whose message does not come after a minute.
-- **In the log** the first of one caller's refused calls for a reason stands in full, those that follow within ten seconds
-  as one line with their number (`calls-refused`). The counters have every one.
+- **In the log** the first of one caller's refused calls for a reason stands in full, those that follow within ten
+  seconds as one line with their number (`calls-refused`). The counters have every one.
 - **Handshakes** that fail (no certificate, another authority's, an expired one, plain text) never become calls, so no
   counter has them; the caller sees a connection that fails.
 - **Clusters** whose updates keep being faulty are [quarantined](aggregation.md).

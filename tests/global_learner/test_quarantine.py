@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import vector
 from learner_process import LearnerProcess
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from global_learner.errors import FAULTY, Rejection, StateUnusable, UpdateRejected
@@ -83,6 +84,16 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_refused(tmp_path: Path) 
     record.write_text("nonsense\n")
     with pytest.raises(StateUnusable, match="line 1: damaged"):
         make(tmp_path)
+
+
+def test_an_emptied_record_is_said_once_and_begun_anew(tmp_path: Path) -> None:
+    faulty(make(tmp_path), 3)
+    (tmp_path / "quarantine.jsonl").write_text("")
+    with capture_logs() as said:
+        assert [make(tmp_path).count, make(tmp_path).count] == [0, 0]
+    assert [line["event"] for line in said] == ["quarantine-record-empty"]
+    faulty(make(tmp_path), 3)
+    assert make(tmp_path).count == 1
 
 
 def test_with_zero_seconds_nobody_is_quarantined(tmp_path: Path) -> None:

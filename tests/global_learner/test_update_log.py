@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,37 @@ def test_damage_in_an_older_segment_is_an_error(tmp_path: Path, damage) -> None:
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(StateUnusable, match="damaged before its end"):
         list(read_log(tmp_path, SPEC.digest))
+
+
+@pytest.mark.parametrize("span", [1, 8, 60, 5000])
+@pytest.mark.parametrize("fill", [b"\x00", b"\xff"])
+def test_damage_before_the_last_whole_record_of_the_newest_segment_is_an_error(
+    tmp_path: Path, span: int, fill: bytes
+) -> None:
+    path = write_segment(tmp_path, 1, [applied(step) for step in range(1, 9)])
+    data = bytearray(path.read_bytes())
+    start = len(write_segment(tmp_path / "short", 1, [applied(1), applied(2)]).read_bytes())
+    wide = min(span, len(data) - start - len(data) // 4)  # the last record stays whole
+    data[start : start + wide] = fill * wide  # from the length of the third record on
+    path.write_bytes(data)
+    read = read_log(tmp_path, SPEC.digest)
+    assert [next(read).step, next(read).step] == [1, 2]
+    with pytest.raises(StateUnusable, match=rf"update 3 is damaged.*truncate -s {start} "):
+        next(read)
+    os.truncate(path, start)
+    assert [record.step for record in read_log(tmp_path, SPEC.digest)] == [1, 2]
+
+
+@given(st.integers(1, 400), st.sampled_from([b"", b"\x00", b"x"]))
+def test_whatever_is_left_of_the_last_record_is_a_torn_tail(
+    tmp_path_factory: pytest.TempPathFactory, lost: int, fill: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    path = write_segment(folder, 1, [applied(1), applied(2)])
+    data = path.read_bytes()
+    lost = min(lost, len(data) // 3)
+    path.write_bytes(data[:-lost] + fill * lost)
+    assert [record.step for record in read_log(folder, SPEC.digest)] == [1]
 
 
 @pytest.mark.parametrize("torn", [0, 1, 100])

@@ -39,7 +39,7 @@ from policy_net.plain_text import plain_line
 pytestmark = pytest.mark.heavy
 
 View = dict[str, Any]
-FORGOTTEN = frozenset({"quarantine.jsonl=gone", "quarantine.jsonl=emptied"})
+FORGOTTEN = frozenset({"quarantine.jsonl=gone"})
 """Clusters are looked at again, and quarantined again if they need it; nothing says that there was a record."""
 LONGEST_LINE = 700
 
