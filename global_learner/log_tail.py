@@ -67,4 +67,6 @@ def _is_whole(data: mmap.mmap, at: int, record: struct.Struct, layout: struct.St
     if start > len(data):
         return False
     length, checksum = record.unpack_from(data, at)
-    return layout.size <= length <= len(data) - start and zlib.crc32(data[start : start + length]) == checksum
+    if not layout.size <= length <= len(data) - start:
+        return False
+    return zlib.crc32(data[start : start + length]) == int(checksum)
