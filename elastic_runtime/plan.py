@@ -138,12 +138,14 @@ class Timeline:
         self.start_step = view.start_step
         self.changes = view.changes
         self._substitutes = dict(view.substitutes)
+        self._before: dict[int, Plan] = {}
         self._steps = [view.start_step]
         self._plans = [self._substituted(view.start_plan)]
         plan = view.start_plan
         for change in view.changes:
             if change.clock < self._steps[-1]:
                 raise ValueError(f"change {change.number} at step {change.clock} begins before step {self._steps[-1]}")
+            self._before[change.number] = plan
             for offset, stage in enumerate(change.stages or (Stage(),)):
                 plan = _after(plan, change.number, stage)
                 self._steps.append(change.clock + offset)
@@ -158,6 +160,10 @@ class Timeline:
         if step < self.start_step:
             raise ValueError(f"step {step} lies before step {self.start_step}, where this generation began")
         return self._plans[bisect_right(self._steps, step) - 1]
+
+    def moved_by(self, change: Change) -> dict[int, tuple[str, str, int]]:
+        """What a confirmed change moves: block → (old owner, new owner, first step of the new one)."""
+        return moved_blocks(change, self._before[change.number])
 
     def halts_at(self) -> int | None:
         """The step that nobody begins, if there is one."""

@@ -5,4 +5,4 @@ from __future__ import annotations
 
 def checkpoint_name(step: int) -> str:
     """The folder of the checkpoint at a step; names sort by step."""
-    return f"step-{step:012d}"
+    return f"step-{step:010d}"

@@ -1,1 +1,1 @@
-"""Generated from fleet.proto by `make proto`; the only place in this package that imports grpc."""
+"""Generated from elastic.proto by `make proto`; the only place in this package that imports grpc."""

@@ -44,14 +44,16 @@ class _Owned:
 class BlockStore:
     """The blocks that a server owns. One thread uses it; copies that it hands out are anybody's."""
 
-    def __init__(self, layout: Layout, optimizer: Optimizer, memory: Mapping[int, Any] | None = None) -> None:
+    def __init__(
+        self, layout: Layout, optimizer: Optimizer, memory: Mapping[tuple[int, str], Any] | None = None
+    ) -> None:
         """Own nothing yet.
 
         Args:
             layout: of the job's model.
             optimizer: of the job.
-            memory: writable buffers for the parameters of some segments, by their index, each of the whole segment:
-                shared memory that other processes read. Other segments get private memory.
+            memory: writable buffers, each of a whole segment, by the segment's index and "parameters" or the name of a
+                tensor of the optimizer: memory that others read, or that messages are sent from. The rest is private.
 
         Raises:
             ValueError: a buffer that does not fit its segment.
@@ -63,8 +65,8 @@ class BlockStore:
         self._memory: dict[tuple[int, str], FlatMemory] = {}
         self._owned: dict[int, _Owned] = {}
         self._sums = Sums()
-        for index in self._outside:
-            self._flat(index, _PARAMETERS)
+        for segment, name in self._outside:
+            self._flat(segment, name)
 
     @property
     def owned(self) -> frozenset[int]:
@@ -269,10 +271,19 @@ class BlockStore:
     def _trained(self, segment: int) -> bool:
         return self.layout.segments[segment].kind == Kind.PARAMETER
 
+    def flat(self, segment: int, name: str) -> Tensor:
+        """The whole flat memory of a segment (elements,), of which only the held blocks mean anything.
+
+        Args:
+            segment: its index.
+            name: "parameters", or the name of one of the optimizer's tensors.
+        """
+        return self._flat(segment, name).tensor
+
     def _flat(self, segment: int, name: str) -> FlatMemory:
         key = (segment, name)
         if key not in self._memory:
-            outside = self._outside.get(segment) if name == _PARAMETERS else None
+            outside = self._outside.get(key)
             self._memory[key] = FlatMemory(self.layout.segments[segment].elements, self._dtypes[segment], outside)
         return self._memory[key]
 

@@ -116,8 +116,10 @@ class Endpoint:
         """What was not let in, by reason."""
         return self.counters.refusals
 
-    def region(self, name: str, size_bytes: int) -> Region:
+    def region(self, name: str, size_bytes: int, *, shared: bool = True) -> Region:
         """New memory of our own, zero at first; shared with peers on this host where that is possible.
+
+        Memory that is not shared takes no pages before it is written to, and its parts travel as frames.
 
         Raises:
             BadMessage: a size below 1.
@@ -126,7 +128,8 @@ class Endpoint:
         if size_bytes < 1:
             raise BadMessage(f"region {name!r} of {size_bytes} bytes")
         self._next_region += 1
-        return Region(self._next_region, name, size_bytes, shared=self._own.shared_memory, allocate=self._allocate)
+        shared = shared and self._own.shared_memory
+        return Region(self._next_region, name, size_bytes, shared=shared, allocate=self._allocate)
 
     def release(self, region: Region) -> None:
         """Let peers unmap `region`, which is not sent any more; the memory goes with the last view on it."""

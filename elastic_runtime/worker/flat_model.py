@@ -38,6 +38,7 @@ class _Trained:
     active: Bank
     staging: Bank
     gradients: Bank
+    banks_of_gradients: list[Bank]
 
     def rows(self, bank: Bank) -> Iterator[tuple[Slot, nn.Parameter, torch.Tensor]]:
         """Each tensor with its place, and its view of the bank."""
@@ -51,7 +52,8 @@ class FlatModel:
         model: its trained tensors and buffers are those of `layout`.
         layout: how it is cut.
         allocate: where the memory comes from; asked for `active-S`, `staging-S` and `gradients-S` for each segment S of
-            trained tensors, and for `buffers-S` for each segment of buffers.
+            trained tensors, for `gradientsN-S` when bank N is first used, and for `buffers-S` for each segment of
+            buffers.
         on_gradient: told of each tensor whose gradient lies in its bank, during the backward pass: the index of the
             segment and the slot. It must not wait. On an accelerator it is told of all in `finish_backward`.
 
@@ -69,6 +71,7 @@ class FlatModel:
     ) -> None:
         self._model = model
         self._layout = layout
+        self._allocate = allocate
         self._on_gradient = on_gradient
         self._arrived: set[str] = set()
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -80,8 +83,11 @@ class FlatModel:
             if segment.kind == Kind.BUFFER:
                 self._merged[segment.index] = flat_tensor(allocate, "buffers", segment)
                 continue
-            banks = (make_bank(allocate, name, segment, device) for name in ("active", "staging", "gradients"))
-            trained = _Trained(segment, [parameters[slot.tensor.name] for slot in segment.slots], *banks)
+            active, staging, gradients = (
+                make_bank(allocate, name, segment, device) for name in ("active", "staging", "gradients")
+            )
+            own = [parameters[slot.tensor.name] for slot in segment.slots]
+            trained = _Trained(segment, own, active, staging, gradients, [gradients])
             self._trained[segment.index] = trained
             self._adopt(trained)
         self.collect_buffers()
@@ -101,6 +107,15 @@ class FlatModel:
     def buffers(self, segment: int) -> torch.Tensor:
         """The flat buffers (elements of the segment,) as of the last `collect_buffers`."""
         return self._merged[segment]
+
+    def use_gradients(self, number: int) -> None:
+        """Put gradients into bank `number` from now on: one is still being read while another slice is computed."""
+        for trained in self._trained.values():
+            banks = trained.banks_of_gradients
+            while len(banks) <= number:
+                device = trained.active.device.device
+                banks.append(make_bank(self._allocate, f"gradients{len(banks)}", trained.segment, device))
+            trained.gradients = banks[number]
 
     def begin_step(self) -> None:
         """Before the forward pass of one slice: nothing has arrived, and no gradient is left over."""
@@ -168,16 +183,16 @@ class FlatModel:
             view.copy_(parameter.data)
             parameter.data = view
         trained.active.to_host()
-        for slot, parameter, gradient in trained.rows(trained.gradients):
-            hook = functools.partial(self._take_gradient, trained, slot, gradient)
+        for index, (slot, parameter) in enumerate(zip(trained.segment.slots, trained.parameters, strict=True)):
+            hook = functools.partial(self._take_gradient, trained, slot, index)
             self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))  # type: ignore[no-untyped-call]  # torch's
 
-    def _take_gradient(self, trained: _Trained, slot: Slot, bank: torch.Tensor, parameter: torch.Tensor) -> None:
+    def _take_gradient(self, trained: _Trained, slot: Slot, index: int, parameter: torch.Tensor) -> None:
         """Called by autograd for each tensor, once in a backward pass."""
         gradient = parameter.grad
         if gradient is None:
             return
-        bank.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+        trained.gradients.views[index].copy_(gradient.to_dense() if gradient.is_sparse else gradient)
         parameter.grad = None
         self._arrived.add(slot.tensor.name)
         if self._on_gradient is not None and trained.gradients.on_host:

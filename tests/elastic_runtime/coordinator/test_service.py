@@ -133,7 +133,7 @@ class Pretender:
             self.link.report(generation=view.generation, ready=True, arrived=newest, shards=shards[-3:])
 
     def write(self, step: int) -> Shard:
-        folder = self.checkpoints / f"step-{step:012d}"
+        folder = self.checkpoints / f"step-{step:010d}"
         folder.mkdir(exist_ok=True)
         (folder / self.task).write_bytes(b"blocks")
         return Shard(self.task, step, 6, hashlib.sha256(b"blocks").hexdigest())

@@ -1,0 +1,127 @@
+"""What a worker or parameter server is told by whoever starts it, in its environment: the same in a container."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+
+from elastic_runtime.control.credentials import ClientCredentials, read_pem, read_token
+from elastic_runtime.control.member_link import MemberLink
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable
+from elastic_runtime.plan import Role
+from elastic_runtime.transport import CurveKeys, Endpoint
+
+COORDINATOR = "ELASTIC_COORDINATOR"
+JOB = "ELASTIC_JOB"
+TASK = "ELASTIC_TASK"
+TOKEN_FILE = "ELASTIC_TOKEN_FILE"  # noqa: S105  # a variable's name
+CHECKPOINTS = "ELASTIC_CHECKPOINTS"
+BIND = "ELASTIC_BIND"
+ADVERTISE = "ELASTIC_ADVERTISE"
+CA_FILE = "ELASTIC_CA_FILE"
+INSECURE = "ELASTIC_INSECURE"
+CURVE = "ELASTIC_CURVE"
+SHARED_MEMORY = "ELASTIC_SHARED_MEMORY"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEnvironment:
+    """Where the job is and who this process is in it.
+
+    Attributes:
+        coordinator: `host:port`.
+        job: its name.
+        task: this process's, such as `worker-3`.
+        checkpoints: the folder that all members of the job share.
+        bind: ZeroMQ address of the data plane.
+        advertise: host that peers use, where it is not the bound one; None: the bound one.
+        credentials: for the coordinator; the token is the data plane's too.
+        curve: encrypt the data plane.
+        shared_memory: use it between processes of one host.
+        incarnation: random, of this process.
+    """
+
+    coordinator: str
+    job: str
+    task: str
+    checkpoints: Path
+    bind: str
+    advertise: str | None
+    credentials: ClientCredentials
+    curve: bool
+    shared_memory: bool
+    incarnation: int = field(default_factory=lambda: secrets.randbits(64) | 1)
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> MemberEnvironment:
+        """From a process's environment.
+
+        Raises:
+            BadInput: a variable is missing or cannot be used.
+        """
+        missing = [name for name in (COORDINATOR, JOB, TASK, TOKEN_FILE, CHECKPOINTS) if not environment.get(name)]
+        if missing:
+            raise BadInput(f"{', '.join(missing)} not set; `elastic-run` sets them for every task that it starts")
+        ca_file = environment.get(CA_FILE)
+        return cls(
+            coordinator=environment[COORDINATOR],
+            job=environment[JOB],
+            task=environment[TASK],
+            checkpoints=Path(environment[CHECKPOINTS]),
+            bind=_zmq_address(environment.get(BIND, "127.0.0.1")),
+            advertise=environment.get(ADVERTISE) or None,
+            credentials=ClientCredentials(
+                token=read_token(Path(environment[TOKEN_FILE])),
+                ca_pem=read_pem(Path(ca_file), "CA file") if ca_file else None,
+                insecure_allowed=_flag(environment, INSECURE, default=False),
+            ),
+            curve=_flag(environment, CURVE, default=False),
+            shared_memory=_flag(environment, SHARED_MEMORY, default=True),
+        )
+
+    def open_endpoint(self) -> Endpoint:
+        """This member's data plane.
+
+        Raises:
+            BadInput: the address cannot be bound.
+        """
+        try:
+            return Endpoint(
+                self.task,
+                bind=self.bind,
+                job_token=self.credentials.token,
+                curve=CurveKeys.generate() if self.curve else None,
+                advertise=self.advertise,
+                shared_memory=self.shared_memory,
+            )
+        except zmq.ZMQError as error:
+            raise BadInput(f"{BIND}={self.bind.removeprefix('tcp://')} cannot be bound: {error}") from error
+
+    def open_link(self, role: Role) -> MemberLink:
+        """This member's line to the coordinator."""
+        return MemberLink(self.coordinator, self.job, self.task, role, self.incarnation, self.credentials)
+
+    def unreachable(self, seconds: float) -> CoordinatorUnreachable:
+        """The error of a member that has waited long enough."""
+        return CoordinatorUnreachable(
+            f"{self.task}: the coordinator of {self.job} at {self.coordinator} was silent for {seconds:.0f} s"
+        )
+
+
+def _zmq_address(bind: str) -> str:
+    """`host` or `host:port` as ZeroMQ wants it; without a port any free one."""
+    host, colon, port = bind.rpartition(":")
+    if not colon or not port.isdigit():
+        host, port = bind, "0"
+    return f"tcp://{host}:{port}"
+
+
+def _flag(environment: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = environment.get(name, "").lower()
+    if value not in {"", "0", "1", "true", "false"}:
+        raise BadInput(f"{name} is {value[:40]!r}; set it to 1 or 0")
+    return value in {"1", "true"} if value else default

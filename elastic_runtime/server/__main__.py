@@ -1,0 +1,42 @@
+"""`python -m elastic_runtime.server`: one parameter server, told where its job is by arguments and environment."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import torch
+
+from elastic_runtime.errors import EXIT_CODES, ElasticError
+from elastic_runtime.member_environment import TASK, MemberEnvironment
+from elastic_runtime.server.process import ServerProcess
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m elastic_runtime.server", description=__doc__)
+    parser.add_argument("--task", help=f"this server's name, such as ps-0; instead of {TASK}")
+    parser.add_argument("--debug", action="store_true", help="show where an error came from")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # applying a block is bound by memory; the cores are the workers'
+    try:
+        environment = MemberEnvironment.read({**os.environ, **({TASK: options.task} if options.task else {})})
+        server = ServerProcess(environment)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: server.stop())
+        gc.freeze()
+        server.run()
+    except ElasticError as error:
+        if options.debug:
+            raise
+        print(f"elastic server: {error}", file=sys.stderr)
+        return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
