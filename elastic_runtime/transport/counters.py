@@ -18,7 +18,7 @@ class Refusal(StrEnum):
     FORBIDDEN = "forbidden"
     """The peer was shut out since."""
     HANDSHAKE = "handshake"
-    """It does not speak our protocol: garbage, another mechanism, no answer in time."""
+    """It ended before it had said who it is: garbage, no answer in time, or one of the reasons above."""
     UNKNOWN = "unknown"
     """A message on a connection without a hello."""
     MALFORMED = "malformed"

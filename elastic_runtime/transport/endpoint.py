@@ -9,6 +9,7 @@ acknowledgement; what was lost with a connection is told, and what to do about i
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -16,25 +17,30 @@ from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 
 import zmq
 
 from elastic_runtime.transport.address import Address, host_identity
 from elastic_runtime.transport.counters import Counters, PeerCounters, Refusal
 from elastic_runtime.transport.errors import BadMessage, Busy, PeerUnreachable, UnknownPeer
-from elastic_runtime.transport.identity import DOMAIN, MOST_NAME_BYTES, CurveKeys, Doorkeeper
+from elastic_runtime.transport.freed_memory import keep_freed_memory
+from elastic_runtime.transport.identity import MOST_NAME_BYTES, CurveKeys, Doorkeeper
 from elastic_runtime.transport.inbound import Inbound
-from elastic_runtime.transport.message import Event, Place
+from elastic_runtime.transport.listening import listen
+from elastic_runtime.transport.message import Event, PeerLost, Place, Way
 from elastic_runtime.transport.outbound import Link, LinkState
 from elastic_runtime.transport.own import Clock, Context, Own, Socket
 from elastic_runtime.transport.regions import Allocate, Part, Region, allocate_pages
 from elastic_runtime.transport.settings import TransportSettings
 from elastic_runtime.transport.shared_regions import SharedRegions
-from elastic_runtime.transport.wire import MOST_FRAME_BYTES, SMALL_PART_BYTES
+from elastic_runtime.transport.wire import MOST_FRAME_BYTES, SMALL_PART_BYTES, Acknowledgement
 
 _PUMP_EVERY_MESSAGES = 16
 """News of connections are looked at so often while messages come without a pause."""
+
+
+_WAIT_FOR_FRAME_SECONDS = 0.02
+"""In the middle of a message only its next frame is waited for, which is cheaper; everything else so much later."""
 
 
 class Endpoint:
@@ -81,6 +87,8 @@ class Endpoint:
         self._clock = clock
         self._settings = settings
         self._allocate = allocate
+        if settings.keep_freed_memory:
+            keep_freed_memory()
         incarnation = secrets.token_bytes(16)
         shared_memory = shared_memory and settings.local_sockets
         self._own = Own(name, incarnation, job_token, curve, host_identity(), shared_memory, settings, clock)
@@ -94,9 +102,9 @@ class Endpoint:
         self._closed = False
         socket = self._context.socket(zmq.ROUTER)
         regions = SharedRegions(self._own, self.counters) if settings.local_sockets else None
-        self._inbound = Inbound(socket, self._own, self._doorkeeper, self.counters, regions, place)
+        self._inbound = Inbound(socket, self._own, self._doorkeeper, self.counters, regions, place, self._acknowledged)
         try:
-            self.address = self._listen(socket, bind, advertise, regions)
+            self.address = listen(socket, self._own, bind, advertise, regions.address if regions else "").text()
         except zmq.ZMQError:
             self.close()
             raise
@@ -232,7 +240,7 @@ class Endpoint:
             _poll(link.pollables(), min(left, link.seconds_to_next_step()))
         self.counters.peer(peer).out.wait_seconds += self._clock() - started
         try:
-            return link.send(header, parts)
+            return link.send(header, parts, self._inbound.receipts.take(peer))
         except zmq.ZMQError as error:
             link.fail(f"the socket does not take a message: {error}")
             raise PeerUnreachable(f"no connection to {peer}: {link.trouble}") from error
@@ -240,31 +248,31 @@ class Endpoint:
     def receive(self, timeout_seconds: float) -> Event | None:
         """The next message, or news of a peer; None after the time, or after `wake`.
 
-        Taking the next message acknowledges the one before it.
+        Taking the next message acknowledges the one before it; if both are small, a little later.
         """
-        started = self._clock()
+        deadline = self._clock() + timeout_seconds
+        expired = False
+        self._inbound.receipts.tell_much()
         while True:
             self._since_pump += 1
             if self._since_pump >= _PUMP_EVERY_MESSAGES:
                 self._pump()
             event = self._events.popleft() if self._events else self._inbound.take()
+            if isinstance(event, PeerLost) and event.way is Way.OUT:
+                self._inbound.receipts.repeat(event.peer)
             if event is not None:
                 return event
-            self._pump()
-            if self._events or (event := self._inbound.take()) is not None:
-                if event is not None:
-                    return event
+            if expired:
+                return None
+            self._inbound.receipts.tell_all()
+            if self._inbound.wait_for_frame(_WAIT_FOR_FRAME_SECONDS):
                 continue
-            if self._woken():
-                return None
-            left = started + timeout_seconds - self._clock()
-            if left <= 0.0:
-                return None
-            before = self._clock()
-            steps = [link.seconds_to_next_step() for link in self._links.values()]
-            pollables = [pollable for link in self._links.values() for pollable in link.pollables()]
-            _poll([*self._inbound.pollables(), *pollables, self._wake], min([left, *steps]))
-            self.counters.receive_wait_seconds += self._clock() - before
+            left = deadline - self._clock()
+            expired = left <= 0.0
+            if self._wait(left):
+                self._pump()
+                if self._woken():
+                    return None
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until the peers have received everything that was sent; whether they did."""
@@ -287,7 +295,6 @@ class Endpoint:
         if self._closed:
             return
         self._closed = True
-        self._inbound.acknowledge()
         for peer in self.peers:
             self.disconnect(peer)
         self._inbound.close()
@@ -303,34 +310,26 @@ class Endpoint:
     ) -> None:
         self.close()
 
-    def _listen(self, socket: Socket, bind: str, advertise: str | None, regions: SharedRegions | None) -> str:
-        own = self._own
-        own.set_options(socket, MOST_FRAME_BYTES)
-        socket.router_mandatory = True
-        socket.zap_domain = DOMAIN
-        if own.curve is not None:
-            socket.curve_server = True
-            socket.curve_secretkey = own.curve.secret.encode()
-        else:
-            socket.plain_server = True
-        socket.bind(bind)
-        bound = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        ipc = ""
-        if regions is not None:
-            ipc = f"ipc://@fedl2-data-{secrets.token_hex(16)}"
-            socket.bind(ipc)
-        if advertise is not None:
-            bound = f"tcp://{advertise}:{urlsplit(bound).port}"
-        key = own.curve.public if own.curve is not None else ""
-        share = regions.address if regions is not None else ""
-        return Address(bound, ipc, share, own.host, key).text()
-
     def _pump(self) -> None:
         self._since_pump = 0
-        self._inbound.acknowledge()
+        self._inbound.receipts.tell_all()
         self._inbound.pump()
         for link in self._links.values():
             link.pump()
+
+    def _acknowledged(self, peer: str, received: Acknowledgement) -> None:
+        link = self._links.get(peer)
+        if link is not None:
+            link.acknowledge(received)
+
+    def _wait(self, left_seconds: float) -> bool:
+        """Until something comes; whether it is more than a message."""
+        before = self._clock()
+        steps = [link.seconds_to_next_step() for link in self._links.values()]
+        pollables = [pollable for link in self._links.values() for pollable in link.pollables()]
+        ready = _poll([*self._inbound.pollables(), *pollables, self._wake], min([left_seconds, *steps]))
+        self.counters.receive_wait_seconds += self._clock() - before
+        return len(ready) != 1 or self._inbound.socket not in ready
 
     def _woken(self) -> bool:
         try:
@@ -357,11 +356,8 @@ class Endpoint:
             part.memory()
 
 
-def _poll(pollables: Sequence[Socket | int], seconds: float) -> None:
-    poller = zmq.Poller()
-    for pollable in pollables:
-        poller.register(pollable, zmq.POLLIN)
-    poller.poll(max(1, round(1000.0 * seconds)))
+def _poll(pollables: Sequence[Socket | int], seconds: float) -> dict[Socket | int, int]:
+    return dict(zmq.zmq_poll([(pollable, zmq.POLLIN) for pollable in pollables], math.ceil(1000.0 * max(0.0, seconds))))
 
 
 def _check_name(name: str) -> None:

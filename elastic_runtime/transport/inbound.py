@@ -8,6 +8,7 @@ rejected, which its sender notices, and connects again.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -20,8 +21,10 @@ from elastic_runtime.transport.identity import Doorkeeper
 from elastic_runtime.transport.memory_pool import MemoryPool
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
 from elastic_runtime.transport.own import Own, Socket
+from elastic_runtime.transport.receipts import Receipts
 from elastic_runtime.transport.shared_regions import SharedRegions
 from elastic_runtime.transport.wire import (
+    Acknowledgement,
     Hello,
     Malformed,
     Reference,
@@ -47,8 +50,6 @@ class Connection:
     descriptor: int
     """Of its socket, by which ZeroMQ tells that it ended."""
     assembly: Assembly | None = None
-    due: int = 0
-    """Number of the newest message that the caller has and that is not acknowledged."""
     rejected: bool = False
 
 
@@ -71,26 +72,32 @@ class Inbound:
         counters: Counters,
         regions: SharedRegions | None,
         place: Place | None,
+        acknowledged: Callable[[str, Acknowledgement], None],
     ) -> None:
-        self._socket = socket
-        self._monitor = socket.get_monitor_socket(
-            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        )
+        self.socket = socket
+        self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._own = own
         self._doorkeeper = doorkeeper
         self._counters = counters
         self._regions = regions
         self._place = place
+        self._acknowledged = acknowledged
         self._pool = MemoryPool()
         self._connections: dict[bytes, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
         self._streams: dict[str, Stream] = {}
-        self._due: dict[bytes, Connection] = {}
+        self.receipts = Receipts(self._acknowledge)
         self._events: deque[Event] = deque()
+
+    def wait_for_frame(self, seconds: float) -> bool:
+        """Whether a message is under way, and its next frame is there in time."""
+        if all(connection.assembly is None for connection in self._connections.values()):
+            return False
+        return bool(zmq.zmq_poll([(self.socket, zmq.POLLIN)], round(1000.0 * seconds)))
 
     def pollables(self) -> list[Socket | int]:
         """What has news when it is readable."""
-        return [self._socket, self._monitor, *(self._regions.pollables() if self._regions is not None else [])]
+        return [self.socket, self._monitor, *(self._regions.pollables() if self._regions is not None else [])]
 
     def peers(self) -> set[str]:
         """Who is connected to us."""
@@ -100,7 +107,7 @@ class Inbound:
         """The next message or news that is there; never waits."""
         while not self._events:
             try:
-                identity = self._socket.recv(zmq.NOBLOCK)
+                identity = self.socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return None
             connection = self._connections.get(identity)
@@ -128,29 +135,22 @@ class Inbound:
                 event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 return
-            if event["event"] != zmq.EVENT_DISCONNECTED:
+            ended = [each for each in self._connections.values() if each.descriptor == event["value"]]
+            for connection in ended:
+                self._end(connection, "the connection ended")
+            if not ended:
                 self._counters.refuse(Refusal.HANDSHAKE)
-                continue
-            for connection in list(self._connections.values()):
-                if connection.descriptor == event["value"]:
-                    self._end(connection, "the connection ended")
-
-    def acknowledge(self) -> None:
-        """Tell the senders what the caller has by now."""
-        for connection in self._due.values():
-            self._answer(connection, pack_acknowledgement(connection.due))
-        self._due.clear()
 
     def close(self) -> None:
         """Take nothing any more."""
-        self._socket.disable_monitor()
+        self.socket.disable_monitor()
         self._monitor.close()
-        self._socket.close()
+        self.socket.close()
         if self._regions is not None:
             self._regions.close()
 
     def _greet(self, identity: bytes) -> None:
-        frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+        frame = self.socket.recv(zmq.NOBLOCK, copy=False)
         descriptor, user = int(frame.get(zmq.SRCFD)), str(frame.get("User-Id"))
         try:
             self._expect_last()
@@ -178,9 +178,9 @@ class Inbound:
     def _take_frame(self, connection: Connection) -> Message | None:
         try:
             if connection.assembly is None:
-                connection.assembly = self._begin(connection, self._socket.recv(zmq.NOBLOCK))
+                connection.assembly = self._begin(connection, self.socket.recv(zmq.NOBLOCK))
             else:
-                connection.assembly.take_frame(self._socket)
+                connection.assembly.take_frame(self.socket)
             self._expect_last()
         except OutOfRange as error:
             self._reject(connection, Refusal.OUT_OF_RANGE, str(error))
@@ -202,6 +202,8 @@ class Inbound:
             max_parts=settings.max_parts,
             max_message_bytes=settings.max_message_bytes,
         )
+        if head.acknowledgement.sequence:
+            self._acknowledged(peer, head.acknowledgement)
         stream = self._streams[peer]
         wanted = head.sequence > stream.last
         if wanted:
@@ -222,8 +224,8 @@ class Inbound:
 
     def _finish(self, connection: Connection, assembly: Assembly) -> Message | None:
         head = assembly.head
-        connection.due = max(connection.due, head.sequence)
-        self._due[connection.identity] = connection
+        size_bytes = sum(reference.size_bytes for reference in head.references)
+        self.receipts.add(connection.hello.name, connection.hello.link, head.sequence, size_bytes)
         if not assembly.wanted:
             return None
         counters = self._counters.peer(connection.hello.name).into
@@ -251,29 +253,36 @@ class Inbound:
     def _end(self, connection: Connection, reason: str) -> None:
         peer = connection.hello.name
         self._connections.pop(connection.identity, None)
-        self._due.pop(connection.identity, None)
+        if connection.assembly is not None and connection.assembly.wanted:
+            self._counters.peer(peer).into.lost_messages += 1
         if self._regions is not None:
             self._regions.end(connection.hello.link)
         if self._by_peer.get(peer) is connection:
             del self._by_peer[peer]
+            self.receipts.end(peer)
             self._events.append(PeerLost(peer, Way.IN, reason))
+
+    def _acknowledge(self, peer: str, sequence: int) -> None:
+        connection = self._by_peer.get(peer)
+        if connection is not None:
+            self._answer(connection, pack_acknowledgement(sequence))
 
     def _answer(self, connection: Connection, frame: bytes) -> None:
         try:
-            self._socket.send_multipart([connection.identity, frame], zmq.NOBLOCK)
+            self.socket.send_multipart([connection.identity, frame], zmq.NOBLOCK)
         except zmq.ZMQError:
             # Gone, which its end tells; or it does not read its answers, and a later one covers this one.
             _log.debug("no acknowledgement", endpoint=self._own.name, peer=connection.hello.name)
 
     def _expect_last(self) -> None:
-        if self._socket.rcvmore:
+        if self.socket.rcvmore:
             self._skip_rest()
             raise Malformed("a message of several frames")
 
     def _skip(self) -> None:
-        self._socket.recv_into(bytearray(), flags=zmq.NOBLOCK)
+        self.socket.recv_into(bytearray(), flags=zmq.NOBLOCK)
         self._skip_rest()
 
     def _skip_rest(self) -> None:
-        while self._socket.rcvmore:
-            self._socket.recv_into(bytearray(), flags=zmq.NOBLOCK)
+        while self.socket.rcvmore:
+            self.socket.recv_into(bytearray(), flags=zmq.NOBLOCK)

@@ -6,6 +6,7 @@ of its own, so that no message outlives the connection that it was sent on, and 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import secrets
 from collections import deque
@@ -17,12 +18,13 @@ from zmq.utils.monitor import parse_monitor_message
 
 from elastic_runtime.transport.address import Address
 from elastic_runtime.transport.counters import WayCounters
-from elastic_runtime.transport.identity import prove
+from elastic_runtime.transport.dialing import FAILURES, choose_way, make_socket
 from elastic_runtime.transport.message import Event, PeerLost, PeerUp, Way
 from elastic_runtime.transport.own import Context, Own, Socket
 from elastic_runtime.transport.regions import Part, Region
 from elastic_runtime.transport.sharing import RegionSender
 from elastic_runtime.transport.wire import (
+    Acknowledgement,
     Hello,
     Kind,
     Malformed,
@@ -35,15 +37,6 @@ from elastic_runtime.transport.wire import (
     unpack_reason,
     unpack_sequence,
 )
-
-_MOST_ANSWER_BYTES = 1024
-_FAILURES = {
-    zmq.EVENT_DISCONNECTED: "the connection ended",
-    zmq.EVENT_CLOSED: "nobody answers at its address",
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it refused us: wrong token or key, or our name is not allowed there",
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it speaks another protocol, or its key is not the one in its address",
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it closed the connection before it was made",
-}
 
 
 class LinkState(StrEnum):
@@ -73,6 +66,7 @@ class Link:
         self._socket: Socket | None = None
         self._monitor: Socket | None = None
         self._regions: RegionSender | None = None
+        self._link = b""
         self._failures = 0
         self._next_seconds = own.clock()
         self._sent = 0
@@ -109,8 +103,10 @@ class Link:
             and self._in_flight_bytes + self._framed_bytes(parts) <= settings.max_in_flight_bytes
         )
 
-    def send(self, header: bytes, parts: Sequence[Part]) -> int:
+    def send(self, header: bytes, parts: Sequence[Part], received: Acknowledgement) -> int:
         """Hand one message to the socket; the connection is up and there is room.
+
+        `received` goes with it: what we have of the peer's messages.
 
         Raises:
             zmq.ZMQError: it does not take it; the connection has to be given up.
@@ -119,7 +115,7 @@ class Link:
         sizes = [len(memory) for memory in framed]
         self._sent += 1
         frame_bytes = self._own.settings.frame_bytes
-        self._put(pack_message(MessageHead(self._sent, frame_bytes, tuple(references), header)))
+        self._put(pack_message(MessageHead(self._sent, frame_bytes, tuple(references), header, received)))
         for frame in cut(sizes, frame_bytes):
             if frame.joined:
                 joined = bytearray(frame.size_bytes)
@@ -190,48 +186,17 @@ class Link:
 
     def _open(self) -> None:
         own = self._own
-        settings = own.settings
-        link = secrets.token_bytes(16)
-        endpoint = self._choose(link)
-        socket = self._context.socket(zmq.DEALER)
-        own.set_options(socket, _MOST_ANSWER_BYTES)
-        socket.routing_id = b"L" + link
-        socket.reconnect_ivl = -1
-        if own.curve is not None:
-            socket.curve_publickey = own.curve.public.encode()
-            socket.curve_secretkey = own.curve.secret.encode()
-            socket.curve_serverkey = self.address.public_key.encode()
-        else:
-            socket.plain_username = own.name.encode()
-            socket.plain_password = prove(own.token, own.name, self.peer).encode()
-        self._socket = socket
-        self._monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | sum(_FAILURES))
+        self._link = secrets.token_bytes(16)
+        endpoint, self._regions = choose_way(self.address, own, self.peer, self._link)
+        self._socket, self._monitor = make_socket(self._context, own, self.peer, self.address.public_key, self._link)
         self.state = LinkState.CONNECTING
-        self._next_seconds = own.clock() + 2 * settings.handshake_seconds
+        self._next_seconds = own.clock() + 2 * own.settings.handshake_seconds
         try:
-            socket.connect(endpoint)
-            self._put(pack_hello(Hello(own.incarnation, link, own.name)))
+            self._socket.connect(endpoint)
+            with contextlib.suppress(zmq.Again):  # it failed already, as the monitor will say
+                self._put(pack_hello(Hello(own.incarnation, self._link, own.name)))
         except zmq.ZMQError as error:
             self.fail(f"{endpoint}: {error}")
-
-    def _choose(self, link: bytes) -> str:
-        """The way to the peer; on this host a Unix socket, if somebody answers at the other one."""
-        address, own = self.address, self._own
-        if not own.settings.local_sockets or not address.ipc or not own.host or address.host != own.host:
-            return address.tcp
-        try:
-            regions = RegionSender(address.share)
-        except OSError:
-            return address.tcp
-        if not own.shared_memory:
-            regions.close()
-            return address.ipc
-        self._regions = regions
-        try:
-            regions.introduce(own.token, own.name, self.peer, link)
-        except OSError:
-            self._stop_sharing()
-        return address.ipc
 
     def _read_answers(self) -> None:
         while self._socket is not None:
@@ -241,7 +206,7 @@ class Link:
                 if kind is Kind.REJECTION:
                     self.fail(f"it rejected a message: {unpack_reason(frame)}")
                 elif kind is Kind.ACKNOWLEDGEMENT:
-                    self._acknowledge(unpack_sequence(frame))
+                    self._received(unpack_sequence(frame))
                 else:
                     self.fail("it answers what no endpoint would")
             except zmq.Again:
@@ -249,7 +214,12 @@ class Link:
             except Malformed:
                 self.fail("it answers what no endpoint would")
 
-    def _acknowledge(self, sequence: int) -> None:
+    def acknowledge(self, received: Acknowledgement) -> None:
+        """The peer said with a message of its own what it has received."""
+        if received.link == self._link:
+            self._received(received.sequence)
+
+    def _received(self, sequence: int) -> None:
         while self._in_flight and self._in_flight[0][0] <= sequence:
             _, size_bytes = self._in_flight.popleft()
             self._in_flight_bytes -= size_bytes
@@ -260,7 +230,7 @@ class Link:
                 event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 return
-            failure = _FAILURES.get(zmq.Event(event["event"]))
+            failure = FAILURES.get(zmq.Event(event["event"]))
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.state = LinkState.UP
                 self.trouble = ""

@@ -45,6 +45,9 @@ class TransportSettings:
     io_threads: int = 1
     """Threads that move bytes; a second one helps only where cores are idle."""
 
+    keep_freed_memory: bool = True
+    """Ask the C library to keep freed memory in the process, for the next frame; all of the process's memory."""
+
     @property
     def max_queued_frames(self) -> int:
         """High-water mark of the sockets: more frames than the bounds above let anybody have in flight."""

@@ -25,7 +25,7 @@ _ALIGNMENT_BYTES = 64
 
 _HEAD = struct.Struct("<HBB")
 _HELLO = struct.Struct("<16s16s")
-_MESSAGE = struct.Struct("<QIII")
+_MESSAGE = struct.Struct("<QIII16sQ")
 _PART = struct.Struct("<IQQ")
 _SEQUENCE = struct.Struct("<Q")
 
@@ -68,6 +68,18 @@ class Reference(NamedTuple):
         return self.stop_byte - self.start_byte
 
 
+class Acknowledgement(NamedTuple):
+    """What the application of an endpoint has received."""
+
+    link: bytes
+    """The connection, by its sender's hello."""
+    sequence: int
+    """All messages up to this one."""
+
+
+NOTHING = Acknowledgement(bytes(16), 0)
+
+
 class MessageHead(NamedTuple):
     """First frame of a message."""
 
@@ -76,6 +88,8 @@ class MessageHead(NamedTuple):
     """By which the sender cuts."""
     references: tuple[Reference, ...]
     header: bytes
+    acknowledgement: Acknowledgement = NOTHING
+    """Of the other way; an answer at once saves a frame of its own, and two threads their waking up."""
 
 
 class Piece(NamedTuple):
@@ -137,7 +151,9 @@ def pack_hello(hello: Hello) -> bytes:
 
 def pack_message(head: MessageHead) -> bytes:
     """As bytes."""
-    fixed = _MESSAGE.pack(head.sequence, head.frame_bytes, len(head.references), len(head.header))
+    fixed = _MESSAGE.pack(
+        head.sequence, head.frame_bytes, len(head.references), len(head.header), *head.acknowledgement
+    )
     table = b"".join(_PART.pack(*reference) for reference in head.references)
     return b"".join((_HEAD.pack(MAGIC, VERSION, Kind.MESSAGE), fixed, table, head.header))
 
@@ -193,7 +209,7 @@ def unpack_message(frame: bytes, *, max_header_bytes: int, max_parts: int, max_m
     start = _HEAD.size + _MESSAGE.size
     if len(frame) < start:
         raise Malformed(f"{len(frame)} bytes are too few for a message")
-    sequence, frame_bytes, parts, header_bytes = _MESSAGE.unpack_from(frame, _HEAD.size)
+    sequence, frame_bytes, parts, header_bytes, *received = _MESSAGE.unpack_from(frame, _HEAD.size)
     if parts > max_parts or header_bytes > max_header_bytes:
         raise Malformed(f"{parts} parts and {header_bytes} bytes of header; at most {max_parts} and {max_header_bytes}")
     if not SMALL_PART_BYTES <= frame_bytes <= MOST_FRAME_BYTES:
@@ -206,7 +222,7 @@ def unpack_message(frame: bytes, *, max_header_bytes: int, max_parts: int, max_m
         raise Malformed("a part that ends before it starts")
     if sum(reference.size_bytes for reference in references) > max_message_bytes:
         raise Malformed(f"more than {max_message_bytes} bytes of parts")
-    return MessageHead(sequence, frame_bytes, references, frame[stop:])
+    return MessageHead(sequence, frame_bytes, references, frame[stop:], Acknowledgement(*received))
 
 
 def unpack_sequence(frame: bytes) -> int:

@@ -1,0 +1,258 @@
+"""What strangers and broken peers send: refused, counted, never shown to the caller, and the token is never logged."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import zmq
+
+from elastic_runtime.transport import BadAddress, BadMessage, CurveKeys, Message, PeerUnreachable, PeerUp, Refusal
+from elastic_runtime.transport.identity import prove
+from elastic_runtime.transport.regions import SEALS
+from elastic_runtime.transport.wire import Hello, MessageHead, Reference, pack_hello, pack_message
+
+MB = 1024 * 1024
+TOKEN = "of the job"  # noqa: S105 -- guards nothing
+LINK = bytes(range(16))
+
+
+class Intruder:
+    """A ZeroMQ socket that knows the token and says what it wants."""
+
+    def __init__(self, server, *, proof_of: str = "worker-9") -> None:
+        self._context = zmq.Context()
+        self.socket = self._context.socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.routing_id = b"L" + LINK
+        self.socket.plain_username = proof_of.encode()
+        self.socket.plain_password = prove(TOKEN, proof_of, server.name).encode()
+        self.socket.connect(json.loads(server.address)["tcp"])
+
+    def hello(self, name: str = "worker-9") -> None:
+        self.socket.send(pack_hello(Hello(bytes(16), LINK, name)))
+
+    def message(self, sequence: int, *references: Reference, header: bytes = b"") -> None:
+        self.socket.send(pack_message(MessageHead(sequence, MB, references, header)))
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+
+
+@pytest.fixture
+def server(tcp):
+    return tcp.endpoint("ps-0")
+
+
+@pytest.fixture
+def intruder(server):
+    made = Intruder(server)
+    yield made
+    made.close()
+
+
+def _messages(wire, server):
+    return [event for event in wire.events[server] if isinstance(event, Message)]
+
+
+def test_a_wrong_token_is_refused_counted_and_not_logged(tcp, server, capsys):
+    stranger = tcp.endpoint("worker-0", job_token="a guess")  # noqa: S106
+    stranger.connect("ps-0", server.address)
+    tcp.until(lambda: server.refusals[Refusal.BAD_TOKEN] > 0)
+    with pytest.raises(PeerUnreachable, match="it refused us: wrong token or key"):
+        stranger.send("ps-0", b"", timeout_seconds=0.1)
+    assert not tcp.events[server]
+    said = capsys.readouterr()
+    assert "bad-token" in said.out + said.err
+    assert "a guess" not in said.out + said.err
+    assert TOKEN not in said.out + said.err
+
+
+@pytest.mark.parametrize("wire", ["tcp+curve", "shared+curve"], indirect=True)
+def test_a_key_that_belongs_to_no_peer_is_refused(wire):
+    server = wire.endpoint("ps-0")
+    stranger = wire.endpoint("worker-0")
+    server.forbid("worker-0")
+    stranger.connect("ps-0", server.address)
+    wire.until(lambda: server.refusals[Refusal.BAD_KEY] > 0)
+    assert not wire.events[server]
+    server.allow("worker-0", wire.keys["worker-0"].public)
+    wire.until(lambda: bool(wire.events[server]))
+    assert isinstance(wire.events[server][0], PeerUp)
+
+
+@pytest.mark.parametrize("wire", ["tcp+curve"], indirect=True)
+def test_a_key_speaks_only_for_its_own_peer(wire):
+    server = wire.endpoint("ps-0")
+    stranger = wire.endpoint("worker-0")
+    server.allow("worker-0", None)
+    server.allow("worker-1", wire.keys["worker-0"].public)  # so our stranger is worker-1, whatever it says
+    stranger.connect("ps-0", server.address)
+    wire.until(lambda: server.refusals[Refusal.BAD_NAME] > 0)
+    assert not wire.events[server]
+
+
+@pytest.mark.parametrize("wire", ["tcp+curve"], indirect=True)
+def test_whoever_sits_at_an_address_without_its_key_hears_nothing(wire):
+    worker, impostor = wire.endpoint("worker-0"), wire.endpoint("ps-0")
+    address = {**json.loads(impostor.address), "public_key": CurveKeys.generate().public}
+    worker.connect("ps-0", json.dumps(address))
+    with pytest.raises(PeerUnreachable):
+        worker.send("ps-0", b"secret", timeout_seconds=0.3)
+    wire.turn()
+    assert not wire.events[impostor]
+
+
+def test_without_curve_a_name_has_to_be_the_one_that_was_proved(tcp, server, intruder):
+    intruder.hello("worker-0")
+    tcp.until(lambda: server.refusals[Refusal.BAD_NAME] == 1)
+    assert not tcp.events[server]
+
+
+def test_a_forbidden_peer_is_cut_off_and_let_in_again_when_allowed(tcp, server):
+    worker = tcp.endpoint("worker-0")
+    tcp.connect((worker, server))
+    server.forbid("worker-0")
+    worker.send("ps-0", b"still there")
+    tcp.until(lambda: server.refusals[Refusal.FORBIDDEN] > 0 and not worker.is_up("ps-0"))
+    assert not _messages(tcp, server)
+    server.allow("worker-0")
+    tcp.until(lambda: worker.is_up("ps-0"))
+    worker.send("ps-0", b"back")
+    assert tcp.message(server).header == b"back"
+
+
+def test_a_message_before_the_hello_is_dropped(tcp, server, intruder):
+    intruder.message(1, header=b"no hello")
+    intruder.socket.send_multipart([b"several", b"frames"])
+    tcp.until(lambda: server.refusals[Refusal.UNKNOWN] == 2)
+    assert not tcp.events[server]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param([b"garbage"], id="garbage"),
+        pytest.param([b""], id="empty"),
+        pytest.param([pack_message(MessageHead(1, MB, (), b"header"))[:-1]], id="cut short"),
+        pytest.param([pack_message(MessageHead(1, MB, (), bytes(65537)))], id="header too large"),
+        pytest.param([pack_message(MessageHead(1, MB, (Reference(0, 0, 1),) * 5000, b""))], id="too many parts"),
+        pytest.param([pack_message(MessageHead(1, MB, (Reference(0, 9, 3),), b""))], id="part ends before it starts"),
+        pytest.param([pack_message(MessageHead(1, 1, (Reference(0, 0, MB),), b""))], id="cut into single bytes"),
+        pytest.param([pack_message(MessageHead(1, MB, (Reference(0, 0, 2**60),), b""))], id="message too large"),
+        pytest.param([pack_message(MessageHead(1, MB, (Reference(0, 0, 99),), b"")), b"98"], id="frame too short"),
+        pytest.param(
+            [pack_message(MessageHead(1, MB, (Reference(0, 0, 2 * MB),), b"")), bytes(MB + 1)], id="frame too long"
+        ),
+        pytest.param([pack_hello(Hello(bytes(16), LINK, "worker-9"))], id="second hello"),
+    ],
+)
+def test_malformed_frames_end_the_connection_and_reach_nobody(tcp, server, intruder, frames):
+    intruder.hello()
+    for frame in frames:
+        intruder.socket.send(frame)
+    intruder.message(2, header=b"after")
+    tcp.until(lambda: server.refusals[Refusal.MALFORMED] == 1)
+    assert intruder.socket.poll(20_000)
+    assert b"malformed" in intruder.socket.recv()
+    assert not _messages(tcp, server)
+    sound = tcp.endpoint("worker-0")
+    tcp.connect((sound, server))
+    sound.send("ps-0", b"others are served")
+    assert tcp.message(server).header == b"others are served"
+
+
+def test_a_message_with_a_number_from_before_is_dropped_and_a_gap_is_counted(tcp, server, intruder):
+    intruder.hello()
+    for sequence, header in ((1, b"a"), (4, b"b"), (4, b"again"), (2, b"late"), (5, b"c")):
+        intruder.message(sequence, Reference(0, 0, 10), header=header)
+        intruder.socket.send(b"0123456789")
+    assert [tcp.message(server).header for _ in range(3)] == [b"a", b"b", b"c"]
+    assert server.losses("worker-9") == (0, 2)
+    assert server.refusals[Refusal.DUPLICATE] == 2
+
+
+def test_memory_that_was_not_handed_over_is_not_read(tcp, server, intruder):
+    intruder.hello()
+    intruder.message(1, Reference(7, 0, 100))
+    tcp.until(lambda: server.refusals[Refusal.OUT_OF_RANGE] == 1)
+    assert not _messages(tcp, server)
+
+
+def test_a_reference_beyond_a_region_is_not_read(shared_wire):
+    worker, server = shared_wire.pair()
+    region = worker.region("gradients", MB)
+    region.size_bytes += 1  # a sender that lies
+    region.memory = memoryview(bytes(MB + 1))
+    worker._links["ps-0"]._regions.give = lambda region: None
+    worker.send("ps-0", b"", [region.part()])
+    shared_wire.until(lambda: server.refusals[Refusal.OUT_OF_RANGE] == 1)
+    assert not _messages(shared_wire, server)
+
+
+def _letters(server, *letters, proof: str | None = None):
+    """A connection that hands over memory by its own rules; each letter is (fields, size, seals)."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(20.0)
+    connection.connect("\0" + json.loads(server.address)["share"])
+    proof = prove(TOKEN, "worker-9", server.name) if proof is None else proof
+    hello = {"hello": "worker-9", "link": LINK.hex(), "proof": proof}
+    for fields, size_bytes, seals in [(hello, mmap.PAGESIZE, SEALS), *letters]:
+        descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, size_bytes)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        socket.send_fds(connection, [json.dumps(fields).encode()], [descriptor])
+        os.close(descriptor)
+    return connection
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [
+        pytest.param(({"region": 1, "size_bytes": MB}, MB, SEALS & ~fcntl.F_SEAL_SHRINK), id="could be cut short"),
+        pytest.param(({"region": 1, "size_bytes": 2 * MB}, MB, SEALS), id="smaller than announced"),
+        pytest.param(({"region": 1, "size_bytes": 0}, 0, SEALS), id="empty"),
+        pytest.param(({"region": "x", "size_bytes": MB}, MB, SEALS), id="no number"),
+        pytest.param(({}, MB, SEALS), id="no fields"),
+    ],
+)
+def test_memory_that_could_fail_its_reader_is_refused(shared_wire, letter):
+    server = shared_wire.endpoint("ps-0")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with _letters(server, letter) as connection:
+        shared_wire.until(lambda: server.refusals[Refusal.SHARING] == 1)
+        assert len(connection.recv(100)) == 32  # the answer to the probe
+        assert connection.recv(100) == b""
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_memory_from_somebody_without_the_token_is_refused(shared_wire):
+    server = shared_wire.endpoint("ps-0")
+    with _letters(server, proof="x.y") as connection:
+        shared_wire.until(lambda: server.refusals[Refusal.SHARING] == 1)
+        assert connection.recv(100) == b""
+
+
+def test_bytes_that_are_no_protocol_at_all_are_counted(tcp, server):
+    host, port = json.loads(server.address)["tcp"].removeprefix("tcp://").split(":")
+    with socket.create_connection((host, int(port))) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n" + bytes(200))
+        tcp.until(lambda: server.refusals[Refusal.HANDSHAKE] >= 1)
+    assert not tcp.events[server]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "tcp://127.0.0.1:1", '{"tcp": 3}', "null"])
+def test_an_address_that_is_none_is_said_so(tcp, text):
+    worker = tcp.endpoint("worker-0")
+    with pytest.raises(BadAddress, match="not the address of a data endpoint"):
+        worker.connect("ps-0", text)
+
+
+def test_names_have_a_bound(tcp):
+    with pytest.raises(BadMessage, match="1 to 128 bytes"):
+        tcp.endpoint("w" * 129)
