@@ -5,14 +5,21 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 import cluster_agent.telemetry
+import elastic_runtime.coordinator.metrics
 import global_learner.telemetry
+from elastic_runtime.control.messages import JobStatus
+from elastic_runtime.plan import Phase
 
 _HEAD = """# Metrics
 
 Prometheus text at `/metrics`, named `fedl2_<component>_<what>_<unit>`. The learner answers on its
 `telemetry.http_listen`, beside `/healthz` (the process lives) and `/readyz` (it serves); the agent on its
-`telemetry.metrics_port`. This page is made from the programs by `make reference`.
+`telemetry.metrics_port`, a training job's coordinator on `--metrics-port`. This page is made from the programs by
+`make reference`.
 """
+
+
+_NO_STATUS = JobStatus(job="", phase=Phase.STARTING)
 
 
 def metrics_page() -> str:
@@ -21,6 +28,7 @@ def metrics_page() -> str:
     for title, registry in (
         ("global-learner", global_learner.telemetry.Telemetry().registry),
         ("cluster-agent", cluster_agent.telemetry.Telemetry().registry),
+        ("elastic-run", elastic_runtime.coordinator.metrics.JobMetrics(lambda: _NO_STATUS).registry),
     ):
         parts.append(f"\n## `{title}`\n\n| metric | kind | meaning |\n|---|---|---|\n")
         parts += [f"| `{name}` | {kind} | {meaning} |\n" for name, kind, meaning in _metrics(registry)]

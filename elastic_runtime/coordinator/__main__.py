@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import signal
 import sys
@@ -15,6 +16,7 @@ from elastic_runtime.coordinator.address_file import write_address
 from elastic_runtime.coordinator.depot import CheckpointDepot
 from elastic_runtime.coordinator.machine import Machine
 from elastic_runtime.coordinator.memory_records import MemoryRecords
+from elastic_runtime.coordinator.metrics import serve_metrics
 from elastic_runtime.coordinator.options import Options, parse
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
@@ -42,7 +44,8 @@ def serve(options: Options, stop: threading.Event) -> int:
         raise BadInput(f"a folder of job {options.settings.job} cannot be made: {error}") from error
     machine = Machine(options.settings, time.monotonic(), None, time.time)
     runner = Runner(machine, MemoryRecords(), CheckpointDepot(options.checkpoints), time.monotonic)
-    try:
+    with contextlib.ExitStack() as closing:
+        closing.callback(runner.close)
         server, port = start_server(
             runner,
             options.settings.job,
@@ -51,6 +54,9 @@ def serve(options: Options, stop: threading.Event) -> int:
             options.settings.report_every_seconds,
         )
         address = f"{options.bind.rpartition(':')[0]}:{port}"
+        if options.metrics_port is not None:
+            host = options.bind.rpartition(":")[0].strip("[]")
+            closing.callback(serve_metrics(runner.status, host, options.metrics_port))
         write_address(options.address_file, address, secrets.randbits(64))
         _log.info("coordinator_serves", job=options.settings.job, address=address)
         ended_seconds: float | None = None
@@ -65,8 +71,6 @@ def serve(options: Options, stop: threading.Event) -> int:
             if waited_seconds >= (options.settings.leave_seconds if status.tasks else _LINGER_SECONDS):
                 break
         server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS + 1)
-    finally:
-        runner.close()
     return 1 if runner.status().phase is Phase.FAILED else 0
 
 

@@ -23,6 +23,7 @@ class Options:
         checkpoints: of the job's checkpoints.
         address_file: where it says where it answers.
         bind: `host:port`; port 0 takes any.
+        metrics_port: where metrics are answered, at the same host; None: nowhere.
     """
 
     settings: CoordinatorSettings
@@ -31,6 +32,7 @@ class Options:
     address_file: Path
     bind: str
     credentials: ServerCredentials
+    metrics_port: int | None = None
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -48,6 +50,7 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument("--address-file", type=Path, help="written once it serves; FOLDER/coordinator.json")
     parser.add_argument("--bind", default="127.0.0.1:0", help="host or host:port to serve at; port 0: any that is free")
     parser.add_argument("--port", type=int, help="port to serve at, if --bind names only a host")
+    parser.add_argument("--metrics-port", type=int, help="answers Prometheus there, at the host of --bind")
     parser.add_argument("--token-file", type=Path, required=True, help="the job's token, one line")
     parser.add_argument("--certificate", type=Path, help="PEM file to serve TLS with")
     parser.add_argument("--key", type=Path, help="the certificate's key, PEM")
@@ -77,6 +80,7 @@ def parse(arguments: Sequence[str]) -> Options:
             read_pem(given["key"], "key") if given["key"] else None,
             given["allow_insecure"],
         ),
+        metrics_port=given["metrics_port"],
     )
 
 

@@ -32,8 +32,19 @@ class JobSpec(BaseModel):
     """Address that the coordinator and the data plane listen on."""
     port: int = Field(0, ge=0, le=65535)
     """The coordinator's; 0: any that is free."""
+    metrics_port: int | None = Field(None, ge=1, le=65535)
+    """Where the coordinator answers Prometheus; None: nowhere."""
     restarts: int = Field(3, ge=0)
     """Failures of the script that the job survives."""
+    certificate: Path | None = None
+    """The coordinator's (PEM); with it and its key control goes over TLS."""
+    key: Path | None = None
+    ca: Path | None = None
+    """Certificates that the coordinator's is checked against (PEM)."""
+    insecure: bool = False
+    """Whether control may leave this machine without TLS."""
+    curve: bool = False
+    """Whether parameters and gradients are encrypted on their way."""
     worker_threads: int = Field(0, ge=0)
     """Of one worker's computations; 0: the cores shared among the workers."""
 
@@ -66,26 +77,3 @@ def spec_of(record: Mapping[str, Any], where: Path) -> JobSpec:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise BadInput(f"{where}: {place}: {first['msg']}; start the job anew") from error
-
-
-def check_script(script: Path) -> Path:
-    """The absolute path of a script that Python can run.
-
-    Raises:
-        BadInput: missing, a folder, unreadable, or no Python.
-    """
-    if not script.exists():
-        raise BadInput(f"{script}: there is no such file; name the Python script that trains")
-    if not script.is_file():
-        raise BadInput(f"{script}: is no file; name the Python script that trains")
-    try:
-        source = script.read_bytes()
-        compile(source, str(script), "exec", dont_inherit=True)
-    except OSError as error:
-        raise BadInput(f"{script}: cannot be read ({error.strerror})") from error
-    except SyntaxError as error:
-        where = f", line {error.lineno}" if error.lineno else ""
-        raise BadInput(f"{script}{where}: is no Python ({error.msg})") from error
-    except ValueError as error:  # null bytes
-        raise BadInput(f"{script}: is no Python ({error})") from error
-    return script.absolute()

@@ -14,10 +14,11 @@ import typer
 from rich.console import Console, RenderableType
 
 from elastic_runtime.control.client import ControlClient
-from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
+from elastic_runtime.launcher.job_credentials import credentials_of
 from elastic_runtime.launcher.job_folder import JobFolder, jobs_folder, read_json
 from elastic_runtime.launcher.job_lock import holder_of
+from elastic_runtime.launcher.job_spec import spec_of
 
 PROGRAM = "elastic-run"
 _FILE_WIDTH = 160
@@ -66,7 +67,8 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
     address = found.get("address")
     if not isinstance(address, str):
         raise CoordinatorUnreachable(f"{folder.name}: its coordinator is being started; try again in some seconds")
-    return ControlClient(address, folder.name, ClientCredentials(folder.token()), timeout_seconds)
+    spec = spec_of(folder.record(), folder.record_file)
+    return ControlClient(address, folder.name, credentials_of(folder, spec), timeout_seconds)
 
 
 def show(output: Output, record: Mapping[str, Any] | list[dict[str, Any]], table: RenderableType) -> None:

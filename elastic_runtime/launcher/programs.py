@@ -32,6 +32,7 @@ class Programs:
     def coordinator(self, port: int) -> tuple[str, ...]:
         """Command line of the coordinator; port 0: any that is free."""
         spec = self.spec
+        optional = {"metrics-port": spec.metrics_port, "certificate": spec.certificate, "key": spec.key}
         return (
             spec.python,
             "-m",
@@ -48,6 +49,8 @@ class Programs:
             f"--minimum-servers={spec.minimum_servers}",
             f"--minimum-workers={spec.minimum_workers}",
             f"--restarts={spec.restarts}",
+            *(f"--{name}={value}" for name, value in optional.items() if value is not None),
+            *(["--allow-insecure"] if spec.insecure else []),
         )
 
     def task(self, task: str) -> tuple[str, ...]:
@@ -79,6 +82,9 @@ class Programs:
             "ELASTIC_TOKEN_FILE": str(self.folder.token_file),
             "ELASTIC_CHECKPOINTS": str(self.checkpoints),
             "ELASTIC_BIND": self.spec.bind,
+            "ELASTIC_CA_FILE": str(self.spec.ca or ""),
+            "ELASTIC_INSECURE": str(int(self.spec.insecure)),
+            "ELASTIC_CURVE": str(int(self.spec.curve)),
         }
 
 

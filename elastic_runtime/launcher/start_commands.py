@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import socket
 import sys
 import uuid
 from pathlib import Path
@@ -13,15 +11,16 @@ from typing import Annotated
 import typer
 
 from elastic_runtime.control.client import ControlClient
-from elastic_runtime.control.credentials import ClientCredentials
-from elastic_runtime.control.messages import JobStatus, Size
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.asking import WaitOption, ask
 from elastic_runtime.launcher.display import Display
+from elastic_runtime.launcher.job_credentials import credentials_of
 from elastic_runtime.launcher.job_facts import resting_facts
 from elastic_runtime.launcher.job_folder import JobFolder, create, open_job
 from elastic_runtime.launcher.job_lock import JobLock, holder_of
-from elastic_runtime.launcher.job_spec import JobSpec, check_script, spec_of
+from elastic_runtime.launcher.job_spec import JobSpec, spec_of
+from elastic_runtime.launcher.launch_checks import check_address, check_script
 from elastic_runtime.launcher.options import (
     PROGRAM,
     TIMEOUT_SECONDS,
@@ -66,7 +65,19 @@ def run(
     ] = 1,
     bind: Annotated[str, typer.Option(help="Address that the job's processes listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The coordinator's port; 0: any that is free.")] = 0,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Answer Prometheus there, at --bind.")
+    ] = None,
     restarts: Annotated[int, typer.Option(min=0, help="Failures of the script after which the job fails.")] = 3,
+    certificate: Annotated[
+        Path | None, typer.Option(help="The coordinator's certificate (PEM), for TLS; with --key and --ca.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    ca: Annotated[Path | None, typer.Option(help="Certificates the coordinator's is checked against (PEM).")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--allow-insecure", help="Let control leave this machine without TLS.")
+    ] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="Encrypt parameters and gradients on their way.")] = False,
     worker_threads: Annotated[
         int, typer.Option("--worker-threads", min=0, help="Threads of a worker; 0: the cores shared among them.")
     ] = 0,
@@ -84,8 +95,12 @@ def run(
         raise BadInput(
             f"--ps {servers} --workers {workers} is below --min-ps {minimum_servers} --min-workers {minimum_workers}"
         )
+    if len({certificate is None, key is None, ca is None}) > 1:
+        raise BadInput("--certificate, --key and --ca go together; give all of them, or none")
     script = check_script(script)
-    _check_port(bind, port)
+    check_address(bind, port, "--port")
+    if metrics_port is not None:
+        check_address(bind, metrics_port, "--metrics-port")
     jobs = jobs_of(folder)
     spec = JobSpec(
         script=script,
@@ -96,10 +111,16 @@ def run(
         workers=workers,
         minimum_servers=minimum_servers,
         minimum_workers=minimum_workers,
-        checkpoints=None if checkpoints is None else checkpoints.absolute(),
+        checkpoints=_absolute(checkpoints),
         bind=bind,
         port=port,
+        metrics_port=metrics_port,
         restarts=restarts,
+        certificate=_absolute(certificate),
+        key=_absolute(key),
+        ca=_absolute(ca),
+        insecure=insecure,
+        curve=curve,
         worker_threads=worker_threads,
     )
     job = create(jobs, name, script, spec.record())
@@ -120,10 +141,11 @@ def resume(
     """Go on with a suspended job; one of which nothing runs is started again from its folder, in the foreground."""
     del debug
     job = open_job(jobs_of(folder), name)
+    spec = spec_of(job.record(), job.record_file)
     chosen = request_id or uuid.uuid4().hex
 
     def target_of(status: JobStatus) -> Size:
-        before = status.target
+        before = _size_before(status, spec)
         return Size(before.servers if servers is None else servers, before.workers if workers is None else workers)
 
     def wish(client: ControlClient) -> object:
@@ -147,6 +169,14 @@ def resume(
         ask(lambda: client.resume(chosen, target), f"{name} goes on with {target}", chosen, wait, timeout, output)
 
 
+def _size_before(status: JobStatus, spec: JobSpec) -> Size:
+    """What a job had before it was suspended; what it has, if it was not."""
+    if status.target.workers:
+        return status.target
+    sizes = [row.target for row in status.requests if row.state is RequestOutcome.DONE and row.target.workers]
+    return sizes[-1] if sizes else Size(spec.servers, spec.workers)
+
+
 def _look_after(job: JobFolder, output: Output, wish: Wish | None) -> None:
     settings = LauncherSettings()
     with JobLock(job.path):
@@ -158,7 +188,7 @@ def _look_after(job: JobFolder, output: Output, wish: Wish | None) -> None:
         )
         display.tell(f"job {job.name} in {job.path}")
         try:
-            phase = Supervisor(programs, ClientCredentials(job.token()), display, settings).run(wish)
+            phase = Supervisor(programs, credentials_of(job, spec), display, settings).run(wish)
         finally:
             display.close()
     facts = resting_facts(job)
@@ -172,16 +202,5 @@ def _look_after(job: JobFolder, output: Output, wish: Wish | None) -> None:
         print(f"{job.name} is done after {facts.get('step', 0)} steps; checkpoints: {programs.checkpoints}")
 
 
-def _check_port(bind: str, port: int) -> None:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise BadInput(f"--bind {bind}: is no address ({error.strerror})") from error
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the coordinator will: no rest of a past one
-        try:
-            probe.bind(address)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise BadInput(f"--port {port}: something listens on {bind}:{port} already; name another") from error
-            raise BadInput(f"--bind {bind} --port {port}: cannot be listened on ({error.strerror})") from error
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()

@@ -248,7 +248,8 @@ class Supervisor:
 
 
 def _may_end(view: View, task: str) -> bool:
-    return view.phase in OVER or view.phase is Phase.SUSPENDING or task in view.leaving or view.member(task) is None
+    ending = view.phase in OVER or view.phase is Phase.SUSPENDING or task in view.leaving
+    return ending or (view.member(task) is None and task not in view.wanted)
 
 
 def _size(view: View) -> str:

@@ -24,7 +24,7 @@ OPTIONS |= BENCHMARK_OPTIONS
 ENVIRONMENT = {str(parameter.envvar) for parameter in PARAMETERS if parameter.envvar}
 FOREIGN = ("rm", "sacct", "kubectl")
 """Programs that are not ours, and may stand in a shell block."""
-METRIC = re.compile(r"\bfedl2_(?:learner|agent)_[a-z_]+\b")
+METRIC = re.compile(r"\bfedl2_(?:learner|agent|elastic)_[a-z_]+\b")
 
 LINES = [(page, line) for page in PAGES for line in command_lines(page)]
 
@@ -82,7 +82,9 @@ def test_every_make_target_is_documented() -> None:
 def test_metrics_in_the_documentation_and_in_the_source_are_the_same() -> None:
     documented = {name for page in PAGES for name in METRIC.findall(page.read_text(encoding="utf-8"))}
     assert documented == set(METRIC.findall(metrics_page()))
-    sources = [path for name in ("cluster_agent", "global_learner") for path in (ROOT / name).rglob("*.py")]
+    sources = [
+        path for name in ("cluster_agent", "elastic_runtime", "global_learner") for path in (ROOT / name).rglob("*.py")
+    ]
     made = {name for path in sources for name in re.findall(r'"(fedl2_[a-z_]+)"', path.read_text(encoding="utf-8"))}
     assert {name.removesuffix("_total") for name in made} == {name.removesuffix("_total") for name in documented}
 

@@ -66,6 +66,8 @@ def test_a_script_needs_no_command_in_front_and_gets_its_own_options(typed: Type
         (["--ps", "-1", "SCRIPT"], "--ps"),
         (["--name", "A b", "SCRIPT"], "--name A b: a name has"),
         (["--bind", "256.0.0.1", "SCRIPT"], "--bind 256.0.0.1"),
+        (["--bind", "::", "SCRIPT"], "name one address"),
+        (["--certificate", "a.pem", "SCRIPT"], "--certificate, --key and --ca go together"),
         (["--folder", "SCRIPT", "SCRIPT"], "name another --folder"),
         (["--no-such", "SCRIPT"], "--no-such"),
         (["resize", "net-1", "--ps", "1"], "net-1: no such job"),
