@@ -70,13 +70,14 @@ class Display:
 
     def _line(self, fleet: FleetNow, elapsed_seconds: float) -> str:
         clusters = "; ".join(
-            f"{cluster.name} slot {cluster.time_seconds / self._slot_seconds:.0f} done {cluster.done}"
-            f" JCT {_hours(cluster.avg_jct_seconds)} (DRF {_hours(cluster.drf_jct_seconds)})"
+            f"{cluster.name} slot {cluster.time_seconds / self._slot_seconds:.0f},"
+            f" {'1 job' if cluster.done == 1 else f'{cluster.done} jobs'} done,"
+            f" average JCT {_in_hours(cluster.avg_jct_seconds)} (DRF {_in_hours(cluster.drf_jct_seconds)})"
             for cluster in fleet.clusters
         )
         return (
             f"{elapsed_seconds:4.0f} s  head step {fleet.head_step}, v{fleet.latest_version},"
-            f" staleness p50 {fleet.staleness_p50:.0f} | {clusters}"
+            f" median staleness {fleet.staleness_p50:.0f} steps | {clusters}"
         )
 
 
@@ -110,6 +111,10 @@ def _cells(cluster: ClusterNow, slot_seconds: float) -> list[str]:
         str(cluster.learning_step),
         str(cluster.staleness),
     ]
+
+
+def _in_hours(seconds: float) -> str:
+    return f"{_hours(seconds)} h" if seconds > 0 else _hours(seconds)
 
 
 def _hours(seconds: float) -> str:

@@ -27,13 +27,14 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
 
 
 def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
-    """By reason, most frequent first, with what each cluster had of it; and of how many decisions."""
+    """By reason, most frequent first, with what each cluster had of it; of how many decisions; all known reasons."""
     totals: Counter[str] = Counter()
     for view in views:
         totals.update(view.status.guard_interventions)
     return {
         "decisions": sum(view.status.decisions for view in views),
         "total": totals.total(),
+        "watched": [{"reason": reason, "meaning": meaning} for reason, meaning in MEANINGS.items()],
         "reasons": [
             {
                 "reason": shown(reason),

@@ -13,6 +13,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select
 
 from global_learner.report.content import report_content
+from global_learner.report.interventions import MEANINGS
 from global_learner.report.page import static_page
 from policy_net.exchange.generated import fleet_pb2 as pb
 
@@ -100,6 +101,14 @@ def test_a_curve_of_one_version_is_a_sentence(browser: WebDriver, tmp_path: Path
     opened(browser, page.as_uri())
     assert "of the time of DRF; a curve needs another version’s score" in text(browser, "#learning")
     assert browser.find_element(By.CSS_SELECTOR, "#versions-rows td:nth-of-type(4)").text == "1.064"
+
+
+def test_a_guard_that_had_nothing_to_do_says_what_it_looks_for(browser: WebDriver, pages: dict[str, str]) -> None:
+    opened(browser, pages["one"])
+    assert "None: all " in text(browser, "#guard-part .empty")
+    assert [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#guard dt")] == list(MEANINGS)
+    opened(browser, pages["live"])
+    assert not browser.find_elements(By.CSS_SELECTOR, "#guard dt")
 
 
 def test_finished_clusters_are_said_to_have_finished_and_not_to_be_in_touch(browser: WebDriver, tmp_path: Path) -> None:
