@@ -5,22 +5,24 @@ size every PS gives and gets is decided, then *which*: most blocks of a model ha
 and leaves the choice to keep neighbours together, which later travel in one message.
 
 Source: DL2 §5 (best-fit: equal load, least movement). Deviation: blocks instead of whole parameters, several PSs added
-and removed at once, and movement is only spent until loads are equal in the above sense.
+and removed at once, and no more is
+moved than makes loads equal in the above sense: the least in nearly all cases (`movement_bound` tells), not provably.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elastic_runtime.layout import Layout
-from elastic_runtime.movement_bound import minimum_bytes
-
-__all__ = ["Assignment", "Move", "assign", "batches", "minimum_bytes", "moves"]
 
 Assignment = Mapping[int, str]
 """The id of the PS that owns each block, by the block's index."""
+
+_MOST_BLOCKS_REFINED = 2000
+"""Beyond this a needless move is less than a thousandth of a PS's load, and looking for it takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ def assign(
     for size_bytes in sorted(orphans.elements(), reverse=True):
         _give(size_bytes, None, min(servers.values(), key=_emptiest))
     _even_out(servers, largest_bytes)
-    _take_back(servers, largest_bytes)
+    if len(layout.blocks) <= _MOST_BLOCKS_REFINED:
+        _move_less(servers, largest_bytes)
     return _choose(layout, previous, servers)
 
 
@@ -164,18 +167,61 @@ def _even_out(servers: Mapping[str, _Server], largest_bytes: int) -> None:
                 break
 
 
-def _take_back(servers: Mapping[str, _Server], largest_bytes: int) -> None:
-    """Undo what turned out to be needless: a block may stay where it was if loads are even nevertheless."""
-    givers = [(size, server) for server in servers.values() for size, count in server.gives.items() if count]
-    for size_bytes, giver in sorted(givers, key=lambda entry: (-entry[0], entry[1].id)):
-        for getter in sorted(servers.values(), key=_emptiest, reverse=True):
-            while giver.gives[size_bytes] and getter.gets[size_bytes]:
-                after = {server.id: server.load_bytes for server in servers.values()}
-                after[giver.id] += size_bytes
-                after[getter.id] -= size_bytes
-                if max(after.values()) - min(after.values()) > largest_bytes:
-                    break
-                _give(size_bytes, getter, giver)
+def _move_less(servers: Mapping[str, _Server], largest_bytes: int) -> None:
+    """Undo what is needless: a block stays where it was, perhaps for a smaller one, if loads can be even nevertheless.
+
+    What travels anyway costs nothing to redirect, so each try deals all of it out anew.
+    """
+    while any(
+        _kept_instead(server, size_bytes, servers, largest_bytes)
+        for server in sorted(servers.values(), key=lambda server: server.id)
+        for size_bytes in sorted(+server.gives, reverse=True)
+    ):
+        pass  # ends, as every time less moves than before
+
+
+def _kept_instead(giver: _Server, size_bytes: int, servers: Mapping[str, _Server], largest_bytes: int) -> bool:
+    """Let a giver keep a block if loads can still be even, alone or for a smaller one; whether it did."""
+    travelling = sum((server.gets for server in servers.values()), Counter[int]())
+    kept_bytes = {server.id: server.load_bytes - _bytes(server.gets) for server in servers.values()}
+    smaller: list[int | None] = [None, *sorted(size for size in +giver.keeps if size < size_bytes)]
+    for instead_bytes in smaller:
+        instead = Counter() if instead_bytes is None else Counter([instead_bytes])
+        kept_bytes[giver.id] = giver.load_bytes - _bytes(giver.gets) + size_bytes - _bytes(instead)
+        dealt = _dealt(travelling - Counter([size_bytes]) + instead, kept_bytes)
+        loads = [kept_bytes[ps] + _bytes(gets) for ps, gets in dealt.items()]
+        if max(loads) - min(loads) <= largest_bytes:
+            giver.keeps = giver.keeps + Counter([size_bytes]) - instead
+            giver.gives = giver.gives - Counter([size_bytes]) + instead
+            for ps, gets in dealt.items():
+                _receive(servers[ps], gets, kept_bytes[ps] + _bytes(gets))
+            return True
+    return False
+
+
+def _dealt(travelling: Counter[int], kept_bytes: Mapping[str, int]) -> dict[str, Counter[int]]:
+    """Deal blocks out, the largest first, each to whoever has least."""
+    heap = [(load_bytes, ps) for ps, load_bytes in kept_bytes.items()]
+    heapq.heapify(heap)
+    dealt: dict[str, Counter[int]] = {ps: Counter() for ps in kept_bytes}
+    for size_bytes in sorted((+travelling).elements(), reverse=True):
+        load_bytes, ps = heap[0]
+        dealt[ps][size_bytes] += 1
+        heapq.heapreplace(heap, (load_bytes + size_bytes, ps))
+    return dealt
+
+
+def _receive(server: _Server, gets: Counter[int], load_bytes: int) -> None:
+    """Note what a PS gets; what is of a size that it also gives, it keeps instead."""
+    stays = gets & server.gives
+    server.keeps += stays
+    server.gives -= stays
+    server.gets = gets - stays
+    server.load_bytes = load_bytes
+
+
+def _bytes(sizes: Counter[int]) -> int:
+    return sum(size_bytes * count for size_bytes, count in sizes.items())
 
 
 def _choose(layout: Layout, previous: Assignment, servers: Mapping[str, _Server]) -> dict[int, str]:

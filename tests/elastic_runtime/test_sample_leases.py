@@ -148,6 +148,7 @@ def test_a_batch_that_leaves_nothing_to_read_is_refused() -> None:
         {"returned": [[0, 9, 9]]},
         {"held": [[1, "a", 0, 0, 10], [1, "a", 0, 10, 11]]},
         {"held": 3},
+        {"held": [[1, "a", 0, 0, 5], [1, "a", 0, 5, 10]]},
     ],
 )
 def test_a_changed_book_is_refused_in_one_line(change: dict[str, object]) -> None:
