@@ -1,20 +1,18 @@
 """The options that `replay` and `train` share: which world a workload runs in.
 
 Each alias is one option with its unit; `WorldOptions` gathers the values and turns them into the simulator's types. A
-command takes them all by one parameter of this type, under `with_world_options`.
+command takes them all by one parameter of this type, under `with_option_groups`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 
@@ -245,30 +243,6 @@ class WorldOptions:
         )
         changes = resizing(nodes, environment.node_capacity, map(_parse_size, self.resize_cluster or ()))
         return dataclasses.replace(environment, node_changes=changes)
-
-
-def with_world_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option for every field of `WorldOptions` where it has the parameter `world`."""
-    hints = get_type_hints(WorldOptions, include_extras=True)
-    own_hints = get_type_hints(command, include_extras=True)
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name == "world":
-            parameters += [
-                inspect.Parameter(item.name, parameter.KEYWORD_ONLY, default=item.default, annotation=hints[item.name])
-                for item in dataclasses.fields(WorldOptions)
-            ]
-        else:
-            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=own_hints[name]))
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        world = WorldOptions(**{item.name: values.pop(item.name) for item in dataclasses.fields(WorldOptions)})
-        command(world=world, **values)
-
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # where typer looks
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
 
 
 def _parse_gpu_types(text: str | None) -> tuple[tuple[str, int], ...]:

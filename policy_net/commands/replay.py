@@ -15,11 +15,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
-from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows, with_world_options
+from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows
 from policy_net.commands.output import Output, OutputFormat
 from policy_net.commands.replay_report import chosen_policies, write
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.learned import load_policy
+from policy_net.option_groups import with_option_groups
 from policy_net.policy import DEFAULT_POLICY, policy_names
 from policy_net.report import prepare_folder
 from policy_net.simulation.environment import Environment
@@ -46,7 +47,7 @@ _COLUMNS = {
 }
 
 
-@with_world_options
+@with_option_groups
 def replay_command(
     workload: Annotated[
         list[str],

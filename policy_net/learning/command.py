@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 import policy_net.baselines  # noqa: F401  (registers the names that can be imitated)
-from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows, with_world_options
+from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import check_writable, read_policy_file, write_policy_file
 from policy_net.exchange.set_spec import SET
@@ -21,10 +21,11 @@ from policy_net.learning.imitation_command import Teacher, watched
 from policy_net.learning.offline import OfflineSettings
 from policy_net.learning.set_command import SetTraining
 from policy_net.learning.settings import RewardKind
+from policy_net.option_groups import with_option_groups
 from policy_net.policy import policy_names
 
 
-@with_world_options
+@with_option_groups
 def train(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the policy file goes.")],
     world: WorldOptions,
