@@ -7,27 +7,14 @@ import sys
 import typer
 
 from global_learner.errors import EXIT_CODES
-from global_learner.policyctl.client import TlsFiles
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.deed_commands import assign_version, head_app, show_audit, unassign_version
-from global_learner.policyctl.options import (
-    LEARNER,
-    TIMEOUT_SECONDS,
-    Address,
-    Ca,
-    Certificate,
-    Debug,
-    Key,
-    Output,
-    OutputOption,
-    Timeout,
-    asked,
-    show,
-)
+from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.report_command import write_report
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import fleet_facts, fleet_table
 from policy_net.cli_errors import run
+from policy_net.option_groups import with_option_groups
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
 app.add_typer(version_app, name="version")
@@ -40,20 +27,12 @@ app.command("audit")(show_audit)
 
 
 @app.command("fleet")
-def show_fleet(
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
-) -> None:
+@with_option_groups
+def show_fleet(options: CallOptions) -> None:
     """All clusters: their jobs, what they act on, what they contributed."""
-    del debug
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+    with options.client() as client:
         facts = fleet_facts(client.fleet())
-    show(output, facts, fleet_table(facts))
+    options.show(facts, fleet_table(facts))
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from global_learner.errors import BadConfig
-from global_learner.policyctl.client import TlsFiles
 from global_learner.policyctl.cluster_views import (
     clusters_table,
     enrollment_facts,
@@ -18,22 +17,10 @@ from global_learner.policyctl.cluster_views import (
     revocation_facts,
     revocation_table,
 )
-from global_learner.policyctl.options import (
-    LEARNER,
-    TIMEOUT_SECONDS,
-    Address,
-    Ca,
-    Certificate,
-    Debug,
-    Key,
-    Output,
-    OutputOption,
-    Timeout,
-    asked,
-    show,
-)
+from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts
 from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.option_groups import with_option_groups
 
 cluster_app = typer.Typer(no_args_is_help=True, help="Who belongs to the fleet, and who is in quarantine.")
 
@@ -41,22 +28,17 @@ Name = Annotated[str, typer.Argument(help="The cluster's name.")]
 
 
 @cluster_app.command("enroll")
+@with_option_groups
 def enroll_cluster(
     name: Name,
     out: Annotated[
         Path | None, typer.Option("--out", help="The file for the cluster's agent; NAME.enrollment unless set.")
     ] = None,
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
+    *,
+    options: CallOptions,
 ) -> None:
     """Invite a cluster: writes a one-time token, which its agent trades for a certificate."""
-    del debug  # The error boundary looks for the flag itself.
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+    with options.client() as client:
         reply = client.enroll_cluster(name)
     path = out or Path(f"{name}.enrollment")
     enrollment = EnrollmentFile(
@@ -70,58 +52,32 @@ def enroll_cluster(
             "again makes a new one"
         ) from error
     facts = enrollment_facts(enrollment, path)
-    show(output, facts, enrollment_table(facts))
+    options.show(facts, enrollment_table(facts))
 
 
 @cluster_app.command("list")
-def list_clusters(
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
-) -> None:
+@with_option_groups
+def list_clusters(options: CallOptions) -> None:
     """Every cluster that was ever invited: invited, enrolled, expired or revoked."""
-    del debug
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+    with options.client() as client:
         facts = [identity_facts(entry) for entry in client.clusters()]
-    show(output, facts, clusters_table(facts))
+    options.show(facts, clusters_table(facts))
 
 
 @cluster_app.command("revoke")
-def revoke_cluster(
-    name: Name,
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
-) -> None:
+@with_option_groups
+def revoke_cluster(name: Name, options: CallOptions) -> None:
     """Turn a cluster out at once: its certificates and tokens count no longer, also on open connections."""
-    del debug
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+    with options.client() as client:
         reply = client.revoke_cluster(name)
     facts = revocation_facts(name, reply)
-    show(output, facts, revocation_table(facts))
+    options.show(facts, revocation_table(facts))
 
 
 @cluster_app.command("release")
-def release_cluster(
-    name: Name,
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
-) -> None:
+@with_option_groups
+def release_cluster(name: Name, options: CallOptions) -> None:
     """End a cluster's quarantine: its updates are looked at again."""
-    del debug
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+    with options.client() as client:
         facts: Facts = {"cluster": name, "released": client.release_cluster(name)}
-    show(output, facts, released_table(facts))
+    options.show(facts, released_table(facts))

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from global_learner.errors import BadConfig
-from global_learner.policyctl.client import TlsFiles
 from global_learner.policyctl.deed_views import (
     assignment_facts,
     assignments_table,
@@ -18,22 +17,10 @@ from global_learner.policyctl.deed_views import (
     reset_facts,
     reset_table,
 )
-from global_learner.policyctl.options import (
-    LEARNER,
-    TIMEOUT_SECONDS,
-    Address,
-    Ca,
-    Certificate,
-    Debug,
-    Key,
-    Output,
-    OutputOption,
-    Timeout,
-    asked,
-    show,
-)
+from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.since import moment_of
 from global_learner.policyctl.version_names import VersionArgument, version_number
+from policy_net.option_groups import with_option_groups
 
 head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
 
@@ -42,93 +29,73 @@ All = Annotated[bool, typer.Option("--all", help="Every cluster that is register
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
+@with_option_groups
 def assign_version(
     version: VersionArgument,
     cluster: Clusters = None,
     every: All = False,
     yes: Yes = False,
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
+    *,
+    options: CallOptions,
 ) -> None:
     """Let clusters act on a version from their next heartbeat on, and hold them there."""
-    del debug  # The error boundary looks for the flag itself.
     _check_whom(cluster, every)
     number = version_number(version)
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+    with options.client() as client:
         number = number or client.newest_version()
         if every:
             _confirm(f"let every cluster act on v{number}", yes)
         facts = [assignment_facts(entry) for entry in client.assign(number, cluster or [], every)]
-    show(output, facts, assignments_table(facts))
+    options.show(facts, assignments_table(facts))
 
 
+@with_option_groups
 def unassign_version(
     cluster: Clusters = None,
     every: All = False,
     yes: Yes = False,
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
+    *,
+    options: CallOptions,
 ) -> None:
     """Hold clusters no longer: they act on v1 again, or on the newest version where publish.auto_assign is on."""
-    del debug
     _check_whom(cluster, every)
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+    with options.client() as client:
         if every:
             _confirm("let no cluster be held on a version", yes)
         facts = [assignment_facts(entry) for entry in client.assign(0, cluster or [], every)]
-    show(output, facts, assignments_table(facts))
+    options.show(facts, assignments_table(facts))
 
 
 @head_app.command("reset")
+@with_option_groups
 def reset_head(
     to: Annotated[str, typer.Option("--to", help="A version such as 3 or v3, or `latest`.")],
     yes: Yes = False,
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
+    *,
+    options: CallOptions,
 ) -> None:
     """Let the head go on from a version: weights and moments. What was learned since is given up."""
-    del debug
     number = version_number(to)
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+    with options.client() as client:
         number = number or client.newest_version()
         _confirm(f"reset the head to v{number}, and give up what it learned since", yes)
         facts = reset_facts(number, client.reset_head(number))
-    show(output, facts, reset_table(facts))
+    options.show(facts, reset_table(facts))
 
 
+@with_option_groups
 def show_audit(
     since: Annotated[
         str | None, typer.Option("--since", help="From when on: 30m, 12h, 7d, or 2026-01-31 or 2026-01-31T12:00 (UTC).")
     ] = None,
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
+    *,
+    options: CallOptions,
 ) -> None:
     """Who did what, when, to clusters, versions and the head; oldest first."""
-    del debug
     from_when = 0.0 if since is None else moment_of(since, time.time())
-    with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+    with options.client() as client:
         facts = [audit_facts(entry) for entry in client.audit(from_when)]
-    show(output, facts, audit_table(facts))
+    options.show(facts, audit_table(facts))
 
 
 def _check_whom(clusters: list[str] | None, every: bool) -> None:

@@ -1,4 +1,4 @@
-"""Options that every command of policyctl takes, the connection that they stand for, and how results are printed."""
+"""Options that every command of policyctl takes: the connection that they stand for, and how results are printed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -25,44 +26,56 @@ class Output(StrEnum):
     JSON = "json"
 
 
-Address = Annotated[
-    str, typer.Option("--learner", envvar="FEDL2_LEARNER", help="The learner's HOST:PORT.", show_default=True)
-]
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.01, max=600.0, help="Seconds to wait for the learner.")]
-Ca = Annotated[Path | None, typer.Option("--ca", help="Certificates the learner's is checked against (PEM).")]
-Certificate = Annotated[
-    Path | None,
-    typer.Option(
-        "--cert",
-        envvar="FEDL2_CERT",
-        help="This caller's certificate (PEM); of an identity file, such as the learner's admin.pem, also key and ca.",
-    ),
-]
-Key = Annotated[Path | None, typer.Option("--key", help="Its private key (PEM).")]
-Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
-
-LEARNER = "127.0.0.1:7070"
-TIMEOUT_SECONDS = 5.0
-
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, where the widest one fits."""
 
 
-@contextlib.contextmanager
-def asked(address: str, tls: TlsFiles, timeout_seconds: float) -> Iterator[AdminClient]:
-    """A learner to ask, for as long as it takes."""
-    client = AdminClient(address, tls, timeout_seconds)
-    try:
-        yield client
-    finally:
-        client.close()
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """What every command of policyctl can be told; taken whole, under `with_option_groups`."""
 
+    learner: Annotated[
+        str, typer.Option("--learner", envvar="FEDL2_LEARNER", help="The learner's HOST:PORT.", show_default=True)
+    ] = "127.0.0.1:7070"
+    output: Annotated[Output, typer.Option("-o", "--output", help="A table for people, JSON for programs.")] = (
+        Output.TABLE
+    )
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.01, max=600.0, help="Seconds to wait for the learner.")
+    ] = 5.0
+    ca: Annotated[Path | None, typer.Option("--ca", help="Certificates the learner's is checked against (PEM).")] = None
+    cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--cert",
+            envvar="FEDL2_CERT",
+            help=(
+                "This caller's certificate (PEM); of an identity file, such as the learner's admin.pem, also key and "
+                "ca."
+            ),
+        ),
+    ] = None
+    key: Annotated[Path | None, typer.Option("--key", help="Its private key (PEM).")] = None
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False
+    """Nothing here asks for it: the error boundary looks for the flag itself."""
 
-def show(output: Output, facts: Facts | list[Facts], table: Table) -> None:
-    """Print a result in the form that was asked for."""
-    if output is Output.JSON:
-        print(json.dumps(facts, indent=2))
-    else:
-        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-        console.print(table)
+    @contextlib.contextmanager
+    def client(self) -> Iterator[AdminClient]:
+        """The learner to ask, for as long as it takes.
+
+        Raises:
+            BadConfig, IdentityFileError: the address or a file cannot be used.
+        """
+        client = AdminClient(self.learner, TlsFiles(self.ca, self.cert, self.key), self.timeout)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def show(self, facts: Facts | list[Facts], table: Table) -> None:
+        """Print a result in the form that was asked for."""
+        if self.output is Output.JSON:
+            print(json.dumps(facts, indent=2))
+        else:
+            console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+            console.print(table)

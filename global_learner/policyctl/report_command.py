@@ -9,27 +9,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from global_learner.policyctl.client import TlsFiles
-from global_learner.policyctl.options import (
-    LEARNER,
-    TIMEOUT_SECONDS,
-    Address,
-    Ca,
-    Certificate,
-    Debug,
-    Key,
-    Output,
-    OutputOption,
-    Timeout,
-    asked,
-    show,
-)
+from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts
 from global_learner.report.content import report_content
 from global_learner.report.files import write_page
 from global_learner.report.offline import report_of_files
+from policy_net.option_groups import with_option_groups
 
 
+@with_option_groups
 def write_report(
     out: Annotated[Path, typer.Option("--out", help="The folder for index.html; made if it is not there.")] = Path(
         "report"
@@ -38,20 +26,14 @@ def write_report(
         Path | None,
         typer.Option("--state-dir", help="Read the files of a learner that has ended; nothing is known of jobs then."),
     ] = None,
-    learner: Address = LEARNER,
-    output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
-    ca: Ca = None,
-    cert: Certificate = None,
-    key: Key = None,
-    debug: Debug = False,
+    *,
+    options: CallOptions,
 ) -> None:
     """Write the fleet's report: one page that needs nothing else, to open in a browser, print or pass on."""
-    del debug  # The error boundary looks for the flag itself.
     if state_dir is not None:
         content = report_content(report_of_files(state_dir, time.time()))
     else:
-        with asked(learner, TlsFiles(ca, cert, key), timeout) as client:
+        with options.client() as client:
             content = report_content(client.report())
     page = write_page(content, out)
     facts: Facts = {
@@ -60,7 +42,7 @@ def write_report(
         "clusters": len(content["clusters"]),
         "versions": len(content["versions"]) + content["versions_left_out"],
     }
-    show(output, facts, report_table(facts))
+    options.show(facts, report_table(facts))
 
 
 def report_table(facts: Facts) -> Table:
