@@ -1,7 +1,7 @@
 """The learner without its transport: registers clusters, applies their updates, hands out heads and versions.
 
-Runs on one event loop. Between two awaits nothing else happens, so judging, applying and queueing an update for the log
-are one step; whatever leaves the learner (an acknowledgement, a head, a version) waits until what it tells is on disk.
+Runs on one event loop; whatever leaves the learner (an acknowledgement, a head, a version) waits until what it tells is
+on disk.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from global_learner.aggregation.settings import Mode
 from global_learner.beliefs.hearing import FleetBeliefs
 from global_learner.disk_use import disk_use, report_disk
 from global_learner.errors import DiskFull, FleetFull, NoRounds, Rejection, UnknownIncarnation, UpdateRejected
-from global_learner.fleet import ClusterEntry, Fleet, Status
-from global_learner.ingest import Ingest
+from global_learner.fleet import Fleet, Status
 from global_learner.log_writer import LogWriter
 from global_learner.operator import Operator
-from global_learner.push_answer import Outcome, PushAnswer
+from global_learner.push_answer import PushAnswer
+from global_learner.pushes import Pushes
 from global_learner.quarantine import Quarantine
 from global_learner.recovery import Recovered
 from global_learner.registry.registry import FIRST_VERSION, Registration
@@ -27,7 +27,6 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rounds import Rounds
 from global_learner.settings import LearnerSettings
 from global_learner.state_dir import StateDir
-from global_learner.step_length import learning_rate
 from global_learner.telemetry import Telemetry
 from global_learner.update_log import AppliedUpdate
 from global_learner.upkeep import Upkeep
@@ -78,7 +77,18 @@ class Learner(Generic[Status]):
         self._telemetry = telemetry
         self._wall_clock = wall_clock
         self.beliefs = beliefs
-        self._ingest = Ingest(recovered.spec, settings.ingest)
+        self._pushes: Pushes[Status] = Pushes(
+            settings,
+            self.spec,
+            self.head,
+            self.log,
+            self.fleet,
+            self.upkeep,
+            self.quarantine,
+            telemetry,
+            self._rejected,
+            wall_clock,
+        )
         self.rounds: Rounds | None = None
         if settings.aggregation.mode is Mode.ROUNDS:
             self.rounds = Rounds(
@@ -153,8 +163,7 @@ class Learner(Generic[Status]):
         Raises:
             UnknownIncarnation: the cluster has to register (again).
         """
-        if self.fleet.heard(cluster, incarnation) is None:
-            raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
+        self._check_registered(cluster, incarnation)
         step = self.head.step
         weights = None if have_step == step else self.head.weights_bytes()
         await self.log.durable(step)
@@ -168,7 +177,7 @@ class Learner(Generic[Status]):
             LogBroken: it could not be kept; the learner ends.
         """
         await self.upkeep.room()
-        answer = self._answer(update, want_weights)
+        answer = self._pushes.take(update, want_weights)
         await self.log.durable(answer.head_step)
         return answer
 
@@ -207,9 +216,13 @@ class Learner(Generic[Status]):
         if self.fleet.get(cluster) is not None:
             self.quarantine.judged(cluster, reason)
 
-    def _rounds_of(self, cluster: str, incarnation: int) -> Rounds:
+    def _check_registered(self, cluster: str, incarnation: int) -> None:
+        """Note that a cluster was heard."""
         if self.fleet.heard(cluster, incarnation) is None:
             raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
+
+    def _rounds_of(self, cluster: str, incarnation: int) -> Rounds:
+        self._check_registered(cluster, incarnation)
         if self.rounds is None:
             raise NoRounds("this learner does not work in rounds; register again, and push")
         return self.rounds
@@ -234,70 +247,6 @@ class Learner(Generic[Status]):
     async def disk_use(self) -> dict[str, int]:
         """Bytes on disk by part of the state directory."""
         return await asyncio.to_thread(disk_use, self._state_dir)
-
-    def _answer(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
-        """Judge and apply, in one step; counts the outcome."""
-        try:
-            entry = self._sender(update)
-            if self._ingest.is_duplicate(update, self.head):
-                entry.duplicates += 1
-                answer = PushAnswer(Outcome.DUPLICATE, self.head.step, self._weights(want_weights))
-            else:
-                self.quarantine.admit(update.cluster)
-                answer = self._apply(update, want_weights)
-                self.quarantine.judged(update.cluster, None)
-        except UpdateRejected as rejected:
-            self._rejected(update.cluster, rejected.reason)
-            answer = PushAnswer(
-                Outcome.REJECTED,
-                self.head.step,
-                self._weights(want_weights),
-                reason=rejected.reason,
-                detail=str(rejected),
-            )
-        self._telemetry.updates.labels(answer.outcome).inc()
-        return answer
-
-    def _sender(self, update: GradientUpdate) -> ClusterEntry[Status]:
-        entry = self.fleet.heard(update.cluster, update.incarnation)
-        if entry is None:
-            raise UpdateRejected(
-                Rejection.UNKNOWN_INCARNATION,
-                f"cluster {update.cluster} is not registered with incarnation {update.incarnation}",
-            )
-        return entry
-
-    def _apply(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
-        started = time.perf_counter()
-        judgement = self._ingest.judge(update, self.head)
-        kind = self.head.aggregator.kind_of_next(update.cluster)
-        applied = AppliedUpdate(
-            step=self.head.step + 1,
-            learning_rate=learning_rate(
-                self._settings.optimizer, self._settings.aggregation, self.head, judgement, update, kind
-            ),
-            active_clusters=judgement.active_clusters,
-            unix_seconds=self._wall_clock(),
-            update=update,
-            kind=kind,
-        )
-        self.log.append(applied)
-        self.head.apply(applied)
-        self._telemetry.apply_seconds.observe(time.perf_counter() - started)
-        self._telemetry.staleness.observe(judgement.staleness)
-        self.upkeep.after_update(self.head, applied.unix_seconds)
-        return PushAnswer(
-            Outcome.APPLIED,
-            self.head.step,
-            self._weights(want_weights),
-            staleness=judgement.staleness,
-            learning_rate=applied.learning_rate,
-            gradient_norm=judgement.gradient_norm,
-            active_clusters=judgement.active_clusters,
-        )
-
-    def _weights(self, wanted: bool) -> bytes | None:
-        return self.head.weights_bytes() if wanted else None
 
     def _fail(self, error: BaseException) -> None:
         """Nothing more can be promised: whoever runs the learner has to end it."""
