@@ -10,15 +10,17 @@ import difflib
 import reprlib
 from collections.abc import Hashable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from policy_net.errors import BadInput
 from policy_net.plain_text import plain_line
 
 Model = TypeVar("Model", bound=BaseModel)
+Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
+"""A time that something takes: more than none, and a week at most, as longer ones are slips of the pen."""
 
 _LARGEST_BYTES = 1 << 20
 """A configuration has some hundred lines; what is longer is another file, or a device without end."""

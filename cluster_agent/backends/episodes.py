@@ -8,8 +8,8 @@ from hashlib import sha256
 
 import structlog
 
+from cluster_agent.backends.settings import EpisodeSettings, SimulatedBackendSettings
 from cluster_agent.errors import BadConfig
-from cluster_agent.settings import EpisodeSettings, SimulatedBackendSettings
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.simulation.environment import DecideOn, Environment
 from policy_net.simulation.estimates import parse_durations, with_estimates

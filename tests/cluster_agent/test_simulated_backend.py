@@ -7,10 +7,10 @@ from structlog.testing import capture_logs
 
 from cluster_agent.backends.baseline import Baseline
 from cluster_agent.backends.episodes import Episodes, load_episodes
+from cluster_agent.backends.settings import SimulatedBackendSettings
 from cluster_agent.backends.simulated import SNAPSHOT, SimulatedBackend
 from cluster_agent.errors import BadConfig, StateDamaged
 from cluster_agent.pace import FreePacer
-from cluster_agent.settings import SimulatedBackendSettings
 from policy_net.domain import Allocation, ClusterState, Decision
 from policy_net.errors import BadInput
 from policy_net.simulation.sources import WorkloadOptions, load_workload

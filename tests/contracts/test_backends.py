@@ -4,9 +4,9 @@ from backend_suite import BackendSuite
 
 from cluster_agent.backends.base import Backend
 from cluster_agent.backends.episodes import load_episodes
+from cluster_agent.backends.settings import SimulatedBackendSettings
 from cluster_agent.backends.simulated import SimulatedBackend
 from cluster_agent.pace import FreePacer
-from cluster_agent.settings import SimulatedBackendSettings
 
 
 class SimulatedSuite(BackendSuite):
