@@ -7,15 +7,15 @@ folder of the configuration file.
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from global_learner.address import Address, is_everywhere, is_loopback, split_address
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.beliefs.settings import BeliefSettings
+from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadConfig
 from global_learner.registry.retention import Retention
 from global_learner.scores.settings import ScoreSettings
@@ -24,38 +24,6 @@ from policy_net.exchange.set_spec import SET
 from policy_net.exchange.spec import WeightSpec
 from policy_net.set_policy.default import DEFAULT_SET_FILE
 from policy_net.settings import Section, read_settings_file
-
-
-def _host_and_port(address: str) -> str:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise ValueError("must be HOST:PORT, such as 127.0.0.1:7070")
-    return address
-
-
-Address = Annotated[str, AfterValidator(_host_and_port)]
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host (without the brackets of IPv6) and port of `HOST:PORT`."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach the address."""
-    host, _ = split_address(address)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
-
-
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:]{2,39}")
-
 
 SET_AVERAGE_DECAY = 0.99
 """Versions of `set` average a hundred steps unless the settings say otherwise: its gradients are mostly noise."""
@@ -164,39 +132,6 @@ class TlsSettings(Section):
     """Certificate names that may ask about the whole fleet (`policyctl`); clusters see only what is their own."""
 
 
-class IdentitySettings(Section):
-    """The learner's own certificate authority: clusters are enrolled by it, and everybody shows a certificate."""
-
-    names: tuple[str, ...] = ()
-    """DNS names and addresses that agents dial, for the learner's certificate; the host of `listen` unless set."""
-    enroll_port: int | None = Field(7072, ge=0, le=65_535)
-    """Port beside that of `listen` at which clusters trade tokens for certificates, since they have none yet. 0 takes a
-    free one; null: nobody can enroll."""
-    token_minutes: float = Field(60.0, gt=0.0, le=43_200.0)
-    """How long an enrollment token is good: long enough to carry it to the cluster and start the agent."""
-    certificate_days: float = Field(30.0, gt=0.0, le=825.0)
-    """How long a cluster's certificate is good; agents renew after two thirds. An agent that was away for longer than
-    the last third must be enrolled again."""
-    ca_certificate_file: Path | None = None
-    """The certificate of an authority of one's own (PEM); unless set, one is made under the state directory."""
-    ca_key_file: Path | None = None
-    """Its private key (PEM, no password); only its owner may read it."""
-
-    @field_validator("names")
-    @classmethod
-    def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if not _HOST.fullmatch(name):
-                raise ValueError(f"{name!r} is no host: use DNS names and addresses, without a port")
-        return names
-
-    @model_validator(mode="after")
-    def _whole(self) -> IdentitySettings:
-        if (self.ca_certificate_file is None) is not (self.ca_key_file is None):
-            raise ValueError("ca_certificate_file and ca_key_file belong together: set both, or none")
-        return self
-
-
 class TelemetrySettings(Section):
     """What the learner says about itself."""
 
@@ -265,7 +200,7 @@ class LearnerSettings(Section):
             raise ValueError(
                 "tls and identity are two ways to the same end: set tls for certificates made elsewhere, else identity"
             )
-        if self.identity is not None and not self.identity.names and split_address(self.listen)[0] in _EVERYWHERE:
+        if self.identity is not None and not self.identity.names and is_everywhere(self.listen):
             raise ValueError(
                 f"listen = {self.listen} names no host for a certificate: set identity.names to what agents dial"
             )

@@ -13,10 +13,10 @@ from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, 
 from global_learner.enrollment.book import IdentityBook
 from global_learner.enrollment.known import ClusterIdentity, Grant, Invitation
 from global_learner.enrollment.requested_key import requested_key
+from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadRequest, NoAuthority
 from global_learner.identity import checked_name
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.settings import IdentitySettings
 from global_learner.telemetry import Telemetry
 
 _log = structlog.get_logger()
