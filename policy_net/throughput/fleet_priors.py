@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
-from policy_net.throughput.gaussian_process import predicted_by_type
+from policy_net.throughput.process_prior import predicted_by_type
 from policy_net.throughput.type_belief import NOISE
 from policy_net.throughput.weighted_median import row_medians, weighted_median, weighted_medians
 
