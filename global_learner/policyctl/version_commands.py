@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from global_learner.policyctl.client import AdminClient
 from global_learner.policyctl.diff_views import diff_table
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.version_diff import difference
@@ -56,20 +55,19 @@ def diff_versions(first: VersionArgument, second: VersionArgument, options: Call
 @with_option_groups
 def pin_version(version: VersionArgument, options: CallOptions) -> None:
     """Keep a version's files, whatever the retention settings say."""
-    with options.client() as client:
-        facts = _pin(client, version, pinned=True)
-    options.show(facts, pin_table(facts))
+    _pin(version, True, options)
 
 
 @version_app.command("unpin")
 @with_option_groups
 def unpin_version(version: VersionArgument, options: CallOptions) -> None:
     """Leave a version to the retention settings again."""
+    _pin(version, False, options)
+
+
+def _pin(version: str, pinned: bool, options: CallOptions) -> None:
     with options.client() as client:
-        facts = _pin(client, version, pinned=False)
+        number = version_number(version) or client.newest_version()
+        changed = client.pin(number, pinned)
+    facts: Facts = {"version": number, "name": f"v{number}", "pinned": pinned, "changed": changed}
     options.show(facts, pin_table(facts))
-
-
-def _pin(client: AdminClient, version: str, pinned: bool) -> Facts:
-    number = version_number(version) or client.newest_version()
-    return {"version": number, "name": f"v{number}", "pinned": pinned, "changed": client.pin(number, pinned)}
