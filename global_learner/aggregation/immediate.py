@@ -5,21 +5,17 @@ Source: A3C (Mnih et al. 2016), DL2 §4.3. Deviation: Adam on the learner's side
 
 from __future__ import annotations
 
-from global_learner.aggregation.base import Kept, unexpected
+from global_learner.aggregation.base import unexpected
+from global_learner.aggregation.memoryless import Memoryless
 from global_learner.optimizer import AdamConstants, AdamState, apply_adam
 from global_learner.update_log import AppliedUpdate, Kind
 
 
-class ImmediateAggregator:
+class ImmediateAggregator(Memoryless):
     """Keeps nothing; see `Aggregator`."""
 
     def __init__(self, constants: AdamConstants) -> None:
         self._constants = constants
-
-    @property
-    def waiting(self) -> int:
-        """None ever waits."""
-        return 0
 
     def kind_of_next(self, cluster: str) -> Kind:
         """Always a step of its own."""
@@ -33,20 +29,3 @@ class ImmediateAggregator:
         apply_adam(state, applied.update.gradient, applied.learning_rate, self._constants)
         # At rate 0 nothing moves, not even the sign of a zero.
         return applied.learning_rate != 0.0
-
-    def close_early(self, state: AdamState) -> bool:
-        """Nothing waits."""
-        del state
-        return False
-
-    def reset(self, kept: Kept) -> None:
-        """Nothing waits, nothing is remembered."""
-        del kept
-
-    def kept(self) -> Kept:
-        """Nothing."""
-        return Kept()
-
-    def restore(self, kept: Kept) -> None:
-        """Nothing to do."""
-        del kept

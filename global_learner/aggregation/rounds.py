@@ -7,25 +7,21 @@ they stand there and asks no strategy; a round that a crash interrupts has left 
 
 from __future__ import annotations
 
-from global_learner.aggregation.base import Kept, unexpected
+from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.flower import build_strategy
+from global_learner.aggregation.memoryless import Memoryless
 from global_learner.aggregation.settings import AggregationSettings
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.optimizer import AdamState
 from global_learner.update_log import AppliedUpdate, Kind
 
 
-class RoundsAggregator:
-    """See `Aggregator`."""
+class RoundsAggregator(Memoryless):
+    """See `Aggregator`. Rounds are taken whole; a strategy that has a memory begins it anew with the learner."""
 
     def __init__(self, settings: AggregationSettings) -> None:
         # Built and thrown away: a wrong name must stop the start, not the first round.
         build_strategy(settings.strategy, settings.parameters)
-
-    @property
-    def waiting(self) -> int:
-        """Rounds are taken whole."""
-        return 0
 
     def kind_of_next(self, cluster: str) -> Kind:
         """Pushed updates have no place in a round."""
@@ -42,20 +38,3 @@ class RoundsAggregator:
             return False
         state.weights[:] = applied.update.gradient
         return True
-
-    def close_early(self, state: AdamState) -> bool:
-        """Nothing waits."""
-        del state
-        return False
-
-    def reset(self, kept: Kept) -> None:
-        """Nothing waits, nothing is remembered."""
-        del kept
-
-    def kept(self) -> Kept:
-        """Nothing: a strategy that has a memory begins it anew with the learner."""
-        return Kept()
-
-    def restore(self, kept: Kept) -> None:
-        """Nothing to do."""
-        del kept
