@@ -17,16 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from sqlalchemy import create_engine, event, func, select
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from global_learner.aggregation.change import AGGREGATION_NAME
 from global_learner.beliefs.settings import BeliefSettings
 from global_learner.beliefs.tables import Base, ReportRow, TypeRow
 from global_learner.errors import StateUnusable
-from global_learner.registry.registry import be_durable
-from global_learner.registry.wholeness import check_whole
+from global_learner.registry.database import check_whole, durable_engine, usable
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
 
@@ -64,16 +62,13 @@ class BeliefBook:
         if (state_dir / AGGREGATION_NAME).exists() and not (self._path.exists() and self._path.stat().st_size):
             _log.warning("beliefs-begun-anew", file=str(self._path), advice="agents tell theirs again as they register")
         self._settings = settings
-        self._engine = create_engine(f"sqlite:///{self._path}")
-        event.listen(self._engine, "connect", be_durable)
+        self._engine = durable_engine(self._path)
         self.told: Mapping[str, Told] = {}
         self.types = 0
-        try:
+        with usable(self._path, "book of beliefs"):
             Base.metadata.create_all(self._engine)
             check_whole(self._engine, self._path)
             self._reread()
-        except DatabaseError as error:
-            raise StateUnusable(f"{self._path}: no usable book of beliefs ({error.orig})") from error
 
     def close(self) -> None:
         """Close the file."""

@@ -12,8 +12,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sqlalchemy import create_engine, delete, event, select
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from global_learner.audit import AuditEntry, AuditLog
@@ -29,8 +28,7 @@ from global_learner.enrollment.known import (
 from global_learner.enrollment.standing import standings
 from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow
 from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
-from global_learner.registry.registry import be_durable
-from global_learner.registry.wholeness import check_whole
+from global_learner.registry.database import check_whole, durable_engine, usable
 from policy_net.exchange.enrollment_file import token_digest
 
 _AUDIT = AuditLog(AuditRow)
@@ -49,17 +47,15 @@ class IdentityBook:
             StateUnusable: the file is no identity book or cannot be opened.
         """
         path = folder / "identities.sqlite"
-        self._engine = create_engine(f"sqlite:///{path}")
-        event.listen(self._engine, "connect", be_durable)
+        self._engine = durable_engine(path)
         self.known: Mapping[str, KnownCertificate] = {}
         self.revocations: Mapping[str, float] = {}
         try:
             path.touch(0o600)
-            Base.metadata.create_all(self._engine)
-            check_whole(self._engine, path)
-            self._reread()
-        except DatabaseError as error:
-            raise StateUnusable(f"{path}: no usable book of identities ({error.orig})") from error
+            with usable(path, "book of identities"):
+                Base.metadata.create_all(self._engine)
+                check_whole(self._engine, path)
+                self._reread()
         except OSError as error:
             raise StateUnusable(f"{path}: no usable book of identities ({error.strerror})") from error
 

@@ -11,24 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine, event, func, select, update
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from global_learner.audit import AuditEntry
-from global_learner.errors import StateUnusable, UnknownPolicyVersion
+from global_learner.errors import UnknownPolicyVersion
 from global_learner.registry import assignments
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
+from global_learner.registry.database import check_whole, durable_engine, usable
 from global_learner.registry.policy_store import PolicyStore
 from global_learner.registry.retention import Retention, superfluous
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
-from global_learner.registry.wholeness import check_whole
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.set_spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
 
-__all__ = ["FIRST_VERSION", "Registration", "Registry", "VersionCard", "be_durable"]
+__all__ = ["FIRST_VERSION", "Registration", "Registry", "VersionCard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +52,10 @@ class Registry:
         self._path = state_dir / "registry.sqlite"
         self._policies = PolicyStore(state_dir / "policies")
         self._heads = PolicyStore(state_dir / "heads", ".head")
-        self._engine = create_engine(f"sqlite:///{self._path}")
-        event.listen(self._engine, "connect", be_durable)
-        try:
+        self._engine = durable_engine(self._path)
+        with usable(self._path, "registry"):
             create_tables(self._engine)
             check_whole(self._engine, self._path)
-        except DatabaseError as error:
-            raise StateUnusable(f"{self._path}: no usable registry ({error.orig})") from error
 
     def close(self) -> None:
         """Close the file."""
@@ -276,11 +272,3 @@ class Registry:
             rows = session.execute(select(VersionRow.digest, VersionRow.head_digest).where(VersionRow.kept)).all()
         removed = self._policies.remove_others({digest for digest, _ in rows})
         return removed + self._heads.remove_others({digest for _, digest in rows})
-
-
-def be_durable(connection: Any, _record: object) -> None:
-    """What every connection to a database of the learner begins with: WAL, synced at every commit; foreign keys."""
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
