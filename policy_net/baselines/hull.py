@@ -18,7 +18,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import SUSPENDED, Allocation, Job, SpeedModel
+from policy_net.domain import SUSPENDED, Allocation, SpeedModel
+from policy_net.throughput.type_cache import TypeCache
 
 FAIRNESS_EXPONENT = 0.25
 """−a of the utility; measured best or near best among −1 … −0.1 where the cluster is neither empty nor jammed."""
@@ -89,22 +90,8 @@ def _slope(start: Corner, end: Corner) -> float:
     return (end[1] - start[1]) / (end[0] - start[0])
 
 
-class HullCache:
-    """Hulls per (type, caps, smallest size), recomputed when the speed model hands out another grid for the type.
-
-    A speed model returns the same array until its speeds change (`SpeedModel.grid` arrays are read-only), so the
-    array itself is the version.
-    """
+class HullCache(TypeCache[SplitHull]):
+    """Hulls of a speed model's types."""
 
     def __init__(self, speeds: SpeedModel) -> None:
-        self._speeds = speeds
-        self._known: dict[tuple[str, int, int, int, int], tuple[NDArray[np.float64], SplitHull]] = {}
-
-    def of(self, job: Job) -> SplitHull:
-        """The hull of this job's type under this job's caps and minimum."""
-        grid = self._speeds.grid(job.job_type)
-        key = (job.job_type, job.max_ps, job.max_workers, job.min_ps, job.min_workers)
-        known = self._known.get(key)
-        if known is None or known[0] is not grid:
-            known = self._known[key] = (grid, split_hull(grid, job.max_ps, job.max_workers, job.smallest))
-        return known[1]
+        super().__init__(speeds, split_hull)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.domain import Allocation, Job, SpeedModel
+from policy_net.throughput.type_cache import TypeCache
 
 Array = NDArray[np.float64]
 
@@ -100,18 +101,8 @@ class StepTable:
         return Step(target, slope, float(self._speeds[target.ps, target.workers]) / self.best_speed)
 
 
-class StepTables:
-    """Tables per (type, caps, minimum), made anew when the speed model hands out another grid for the type."""
+class StepTables(TypeCache[StepTable]):
+    """Step tables of a speed model's types."""
 
     def __init__(self, speeds: SpeedModel) -> None:
-        self._speeds = speeds
-        self._known: dict[tuple[str, int, int, int, int], tuple[Array, StepTable]] = {}
-
-    def of(self, job: Job) -> StepTable:
-        """The table of this job's type under this job's caps and minimum."""
-        grid = self._speeds.grid(job.job_type)
-        key = (job.job_type, job.max_ps, job.max_workers, job.min_ps, job.min_workers)
-        known = self._known.get(key)
-        if known is None or known[0] is not grid:
-            known = self._known[key] = (grid, StepTable(grid, job.max_ps, job.max_workers, job.smallest))
-        return known[1]
+        super().__init__(speeds, StepTable)
