@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from policy_net.errors import PolicyFileError
 from policy_net.exchange.spec import PolicySpec, WeightSpec
 
 SET = "set"
@@ -28,6 +27,8 @@ SET_OUTPUTS = 2
 class SetSpec(WeightSpec):
     """The shape and meaning of a `set` policy's weights."""
 
+    reads = (SET, SET_FEATURE_VERSION)
+
     policy: str = SET
     hidden: tuple[int, ...] = Field((), description="widths of the hidden layers; none makes it linear")
     bound: float = Field(1.5, gt=0.0, le=10.0, description="largest size of a tilt, in nats of a score")
@@ -42,32 +43,17 @@ class SetSpec(WeightSpec):
             raise ValueError("hidden widths must lie between 1 and 4096")
         return self
 
+    @property
+    def written_for(self) -> tuple[str, int]:
+        """The kind of policy and the version of its features."""
+        return self.policy, self.set_feature_version
+
     def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of all tensors, in the order of the flat vector."""
         tensors: list[tuple[str, tuple[int, ...]]] = []
         for layer, (inputs, width) in enumerate(itertools.pairwise((SET_INPUTS, *self.hidden, SET_OUTPUTS))):
             tensors += [(f"residual.{layer}.weight", (width, inputs)), (f"residual.{layer}.bias", (width,))]
         return tuple(tensors)
-
-    @classmethod
-    def from_json(cls, text: str) -> SetSpec:
-        """Read a spec.
-
-        Raises:
-            PolicyFileError: the text is no spec that this program reads.
-        """
-        try:
-            spec = cls.model_validate_json(text)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "spec"
-            raise PolicyFileError(f"policy spec, {where}: {first['msg']}") from error
-        if spec.policy != SET or spec.set_feature_version != SET_FEATURE_VERSION:
-            raise PolicyFileError(
-                f"policy spec is for {spec.policy!r} with feature version {spec.set_feature_version};"
-                f" this program reads {SET!r} with feature version {SET_FEATURE_VERSION}"
-            )
-        return spec
 
 
 Spec = PolicySpec | SetSpec

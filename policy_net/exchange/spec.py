@@ -14,6 +14,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from math import prod
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,36 @@ class WeightSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    reads: ClassVar[tuple[str, int]]
+    """The kind of policy, and the version of its features, that this program reads."""
+
     policy: str
+
+    @property
+    def written_for(self) -> tuple[str, int]:
+        """The kind of policy and the version of its features."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a spec.
+
+        Raises:
+            PolicyFileError: the text is no spec that this program reads.
+        """
+        try:
+            spec = cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "spec"
+            raise PolicyFileError(f"policy spec, {where}: {first['msg']}") from error
+        if spec.written_for != cls.reads:
+            (policy, version), (read_policy, read_version) = spec.written_for, cls.reads
+            raise PolicyFileError(
+                f"policy spec is for {policy!r} with feature version {version}; "
+                f"this program reads {read_policy!r} with feature version {read_version}"
+            )
+        return spec
 
     def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of all tensors, in the order of the flat vector."""
@@ -60,6 +90,8 @@ class WeightSpec(BaseModel):
 class PolicySpec(WeightSpec):
     """The shape and meaning of a `dl2` policy's weights."""
 
+    reads = ("dl2", FEATURE_VERSION)
+
     policy: str = "dl2"
     jobs_per_batch: int = Field(20, ge=1, le=1024, description="J: how many jobs one forward pass sees")
     type_columns: int = Field(12, ge=1, le=4096, description="L: reserved one-hot columns, column 0 is `other`")
@@ -78,6 +110,11 @@ class PolicySpec(WeightSpec):
         if any(width < 1 or width > 65536 for width in self.hidden):
             raise ValueError("hidden widths must lie between 1 and 65536")
         return self
+
+    @property
+    def written_for(self) -> tuple[str, int]:
+        """The kind of policy and the version of its features."""
+        return self.policy, self.feature_version
 
     @property
     def feature_count(self) -> int:
@@ -99,26 +136,6 @@ class PolicySpec(WeightSpec):
             for layer, (inputs, width) in enumerate(itertools.pairwise(widths)):
                 yield f"{net}.{layer}.weight", (width, inputs)
                 yield f"{net}.{layer}.bias", (width,)
-
-    @classmethod
-    def from_json(cls, text: str) -> PolicySpec:
-        """Read a spec.
-
-        Raises:
-            PolicyFileError: the text is no spec that this program reads.
-        """
-        try:
-            spec = cls.model_validate_json(text)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "spec"
-            raise PolicyFileError(f"policy spec, {where}: {first['msg']}") from error
-        if spec.policy != "dl2" or spec.feature_version != FEATURE_VERSION:
-            raise PolicyFileError(
-                f"policy spec is for {spec.policy!r} with feature version {spec.feature_version}; "
-                f"this program reads 'dl2' with feature version {FEATURE_VERSION}"
-            )
-        return spec
 
 
 Weights = NDArray[np.float32]
