@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
@@ -22,6 +22,7 @@ from policy_net.learning.imitation import demonstrate, imitate, watch
 from policy_net.learning.imitation_command import Teacher
 from policy_net.learning.offline import OfflineSettings, train_offline
 from policy_net.learning.settings import ActorCriticSettings, ImitationSettings, RewardKind
+from policy_net.learning.training_progress import training_progress
 from policy_net.network import initial_weights
 from policy_net.policy import build_policy
 from policy_net.simulation.catalogue import MODEL_NAMES
@@ -65,14 +66,7 @@ class Dl2Training:
         """
         spec, weights, parent = self._beginning()
         card: dict[str, Any] = {"workloads": self.sources, "seed": self.seed, "parent": parent}
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[figure]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        ) as progress:
+        with training_progress(console) as progress:
             if isinstance(self.teacher, Teacher):
                 on_step = self._imitating(self.teacher.name, progress)
                 imitated = self.teacher.imitate_dl2(weights, spec, self.imitation_steps, self.seed, on_step)

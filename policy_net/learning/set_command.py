@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
@@ -28,6 +28,7 @@ from policy_net.learning.set_training import (
     learn_priors,
     log_losses,
 )
+from policy_net.learning.training_progress import training_progress
 from policy_net.set_policy.default import default_set_file
 from policy_net.set_policy.residual import initial_residual
 
@@ -62,14 +63,7 @@ class SetTraining:
         Raises:
             BadInput: the log to imitate cannot be used.
         """
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[figure]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        ) as progress:
+        with training_progress(console) as progress:
             worlds = Worlds(self._episode, self.speeds, self.placement_effect)
             begun = self._begin(worlds, progress, console)
             return self._evolve(begun, worlds, progress, console) if self.generations else begun
