@@ -5,7 +5,6 @@ Nothing that goes wrong here reaches the loop: the agent goes on with the policy
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import structlog
@@ -15,6 +14,7 @@ from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from cluster_agent.first_policy import KeptVersion, checked_candidate
 from cluster_agent.learner import AgentStatus, Learner
+from cluster_agent.repeated_work import RepeatedWork
 from cluster_agent.session import Session
 from cluster_agent.sharing import Sharing
 from cluster_agent.telemetry import Telemetry
@@ -26,7 +26,7 @@ _BAD_VERSION_BEATS = 30
 """A version that could not be used is fetched again after so many heartbeats: it may have been the transfer."""
 
 
-class FleetLink:
+class FleetLink(RepeatedWork):
     """Sends heartbeats and follows assignments until it is stopped.
 
     Args:
@@ -51,6 +51,7 @@ class FleetLink:
         follow_head: bool,
         sharing: Sharing | None = None,
     ) -> None:
+        super().__init__("fleet-link")
         self._learner = learner
         self._session = session
         self._office = office
@@ -68,23 +69,11 @@ class FleetLink:
         self._bad_versions: dict[int, int] = {}
         self._incarnation = 0
         self._reachable = True
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fleet-link", daemon=True)
 
     @property
     def reachable(self) -> bool:
         """Whether the latest call was answered."""
         return self._reachable
-
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        self._thread.start()
-
-    def finish(self, seconds: float) -> None:
-        """Stop, after a last heartbeat if the learner is there; waits at most so long."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
 
     def beat(self, *, last: bool = False) -> None:
         """One heartbeat, and what follows from its answer; at the `last` one all that was seen of speeds is told.
@@ -138,9 +127,8 @@ class FleetLink:
         except OSError as error:
             _log.warning("version-not-kept", version=version, error=str(error))
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._stop.wait(self._attempt())
+    def _at_end(self) -> None:
+        """A last heartbeat, if the learner is there."""
         if self._reachable:
             self._attempt(last=True)
 

@@ -6,7 +6,6 @@ offers its task again; one that comes too late is not taken, and nothing is lost
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import structlog
@@ -14,6 +13,7 @@ import structlog
 from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.learner import Learner
+from cluster_agent.repeated_work import RepeatedWork
 from cluster_agent.session import Session
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.messages import RoundAnswer, RoundTask
@@ -27,7 +27,7 @@ _NO_ANSWER_SECONDS = 1.0
 """Wait after a task that could not be answered: experience has to come first."""
 
 
-class RoundLink:
+class RoundLink(RepeatedWork):
     """Polls until it is stopped."""
 
     def __init__(
@@ -38,23 +38,12 @@ class RoundLink:
         telemetry: Telemetry,
         backoff: Backoff,
     ) -> None:
+        super().__init__("rounds")
         self._learner = learner
         self._session = session
         self._answer = answer
         self._telemetry = telemetry
         self._backoff = backoff
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rounds", daemon=True)
-
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        self._thread.start()
-
-    def finish(self, seconds: float) -> None:
-        """Stop; waits at most so long for the task at hand."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
 
     def step(self) -> float:
         """Ask once, and answer; how long to wait before the next time.
@@ -76,10 +65,6 @@ class RoundLink:
         self._telemetry.rounds.labels(outcome).inc()
         _log.debug("round-task", task=task.task, kind=task.kind, outcome=outcome, samples=answer.samples)
         return _NO_ANSWER_SECONDS if answer.error else 0.0
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._stop.wait(self._attempt())
 
     def _attempt(self) -> float:
         try:
