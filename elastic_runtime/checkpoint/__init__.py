@@ -7,19 +7,20 @@
 
 A folder without a manifest is not finished, or will never be. Nothing in it depends on how many servers wrote it, so it
 is restored onto any number. The files are ordinary safetensors.
+
+The names below are loaded when they are first used: a coordinator writes manifests without PyTorch.
 """
 
-from elastic_runtime.checkpoint.catalog import (
-    discard,
-    folder_of,
-    latest_durable,
-    list_checkpoints,
-    retain,
-)
-from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, write_manifest
-from elastic_runtime.checkpoint.reader import read_blocks, require_same_model, verify
-from elastic_runtime.checkpoint.shard import ShardRecord
-from elastic_runtime.checkpoint.writer import Progress, ShardWriter
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elastic_runtime.checkpoint.catalog import discard, folder_of, latest_durable, list_checkpoints, retain
+    from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, write_manifest
+    from elastic_runtime.checkpoint.reader import read_blocks, read_model, require_same_model
+    from elastic_runtime.checkpoint.shard import ShardRecord
+    from elastic_runtime.checkpoint.verification import verify
+    from elastic_runtime.checkpoint.writer import Progress, ShardWriter
 
 __all__ = [
     "Manifest",
@@ -32,8 +33,34 @@ __all__ = [
     "list_checkpoints",
     "read_blocks",
     "read_manifest",
+    "read_model",
     "require_same_model",
     "retain",
     "verify",
     "write_manifest",
 ]
+
+_PLACES = {
+    "Manifest": "manifest",
+    "Progress": "writer",
+    "ShardRecord": "shard",
+    "ShardWriter": "writer",
+    "discard": "catalog",
+    "folder_of": "catalog",
+    "latest_durable": "catalog",
+    "list_checkpoints": "catalog",
+    "read_blocks": "reader",
+    "read_manifest": "manifest",
+    "read_model": "reader",
+    "require_same_model": "reader",
+    "retain": "catalog",
+    "verify": "verification",
+    "write_manifest": "manifest",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name that is not loaded yet."""
+    if name in _PLACES:
+        return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

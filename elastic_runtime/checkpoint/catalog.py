@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from elastic_runtime.checkpoint.manifest import MANIFEST, Manifest, read_heads, read_manifest
-from elastic_runtime.checkpoint.reader import verify
+from elastic_runtime.checkpoint.verification import verify
 from elastic_runtime.errors import CheckpointError
 
 _NAME = re.compile(r"step-(\d{10,})")

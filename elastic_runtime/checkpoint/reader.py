@@ -1,17 +1,18 @@
-"""Reads blocks back, any of them, by whoever owns them now; each is checked against its digest."""
+"""Reads blocks back, any of them, by whoever owns them now; and whole models, for who wants one without a job."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from elastic_runtime.block_state import BlockState
-from elastic_runtime.checkpoint.manifest import Manifest, read_heads, read_manifest
+from elastic_runtime.checkpoint.manifest import Manifest, read_manifest
 from elastic_runtime.checkpoint.shard import Entry
-from elastic_runtime.errors import CheckpointError, ModelMismatch
+from elastic_runtime.checkpoint.verification import read_verified
+from elastic_runtime.errors import ModelMismatch
 from elastic_runtime.layout import Layout, difference
 from elastic_runtime.optimizers import Optimizer
 
@@ -31,26 +32,30 @@ def read_blocks(checkpoint: Path | Manifest, blocks: Iterable[int]) -> Iterator[
         ValueError: the model has no such block.
     """
     manifest = checkpoint if isinstance(checkpoint, Manifest) else read_manifest(checkpoint)
-    wanted = set(blocks)
-    beyond = [block for block in wanted if not 0 <= block < len(manifest.layout.blocks)]
-    if beyond:
-        raise ValueError(f"block {min(beyond)} is none of the model's {len(manifest.layout.blocks)}")
-    for shard, start, entries in read_heads(manifest):
-        due = sorted((entry for block, entry in entries.items() if block in wanted), key=lambda entry: entry.start)
-        if due:
-            yield from _read(manifest, manifest.folder / shard.name, start, due)
+    for entry, numbers in read_verified(manifest, blocks):
+        yield _state(manifest.layout, entry, numbers)
 
 
-def verify(folder: Path) -> Manifest:
-    """Read all of a checkpoint and compare every digest.
+def read_model(checkpoint: Path | Manifest) -> dict[str, Tensor]:
+    """The model's parameters and buffers by name, for `load_state_dict`; a tensor that two names share is there once.
+
+    Args:
+        checkpoint: its folder, or its manifest if that was read.
 
     Raises:
-        CheckpointError: something is missing, cut short or damaged; the message says what.
+        CheckpointError: a file is missing, cut short or damaged.
     """
-    manifest = read_manifest(folder)
-    for _ in read_blocks(manifest, range(len(manifest.layout.blocks))):
-        pass
-    return manifest
+    manifest = checkpoint if isinstance(checkpoint, Manifest) else read_manifest(checkpoint)
+    layout = manifest.layout
+    flat = [torch.empty(segment.elements, dtype=getattr(torch, segment.dtype)) for segment in layout.segments]
+    for state in read_blocks(manifest, range(len(layout.blocks))):
+        block = layout.blocks[state.block]
+        flat[block.segment][block.start : block.stop] = state.parameters
+    return {
+        slot.tensor.name: flat[segment.index][slot.start : slot.start + slot.size].view(slot.tensor.shape).clone()
+        for segment in layout.segments
+        for slot in segment.slots
+    }
 
 
 def require_same_model(manifest: Manifest, layout: Layout, optimizer: Optimizer) -> None:
@@ -70,20 +75,6 @@ def require_same_model(manifest: Manifest, layout: Layout, optimizer: Optimizer)
             f"{manifest.folder} was written by {manifest.optimizer.kind}, which keeps {kept}, and the job trains by "
             f"{optimizer.kind}, which keeps {' and '.join(mine) or 'nothing'}; choose the same optimizer"
         )
-
-
-def _read(manifest: Manifest, path: Path, start: int, entries: list[Entry]) -> Iterator[BlockState]:
-    try:
-        with path.open("rb") as file:
-            for entry in entries:
-                numbers = bytearray(entry.size_bytes(manifest.layout))
-                file.seek(start + entry.start)
-                file.readinto(numbers)  # cut short, the digest is another one
-                if hashlib.sha256(numbers).hexdigest() != entry.sha256:
-                    raise CheckpointError(f"{path} is damaged: block {entry.block} does not have its digest")
-                yield _state(manifest.layout, entry, numbers)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _state(layout: Layout, entry: Entry, numbers: bytearray) -> BlockState:

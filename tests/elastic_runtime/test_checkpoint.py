@@ -23,6 +23,7 @@ from elastic_runtime.checkpoint import (
     list_checkpoints,
     read_blocks,
     read_manifest,
+    read_model,
     require_same_model,
     retain,
     verify,
@@ -127,6 +128,37 @@ def test_a_shard_is_an_ordinary_safetensors_file(tmp_path: Path) -> None:
             state = states[int(block)]
             expected = state.parameters if name == "parameters" else state.state[name]
             assert torch.equal(file.get_tensor(key), expected)
+
+
+def test_a_model_is_read_by_name_without_a_job(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(17, 9), torch.nn.BatchNorm1d(9), torch.nn.Linear(9, 3).bfloat16())
+    wanted = model.state_dict()
+    specs = {name: TensorSpec(name, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in wanted.items()}
+    trained = {name for name, _ in model.named_parameters()}
+    layout = build_layout(
+        [spec for name, spec in specs.items() if name in trained],
+        [spec for name, spec in specs.items() if name not in trained],
+        block_bytes=128,
+    )
+    flat = [torch.cat([wanted[slot.tensor.name].flatten() for slot in one.slots]) for one in layout.segments]
+    writer = ShardWriter(folder_of(tmp_path, 0), "worker-0", layout, OPTIMIZER, range(len(layout.blocks)))
+    for block in layout.blocks:
+        writer.add(BlockState(block.index, 0, flat[block.segment][block.start : block.stop], {}))
+    write_manifest(folder_of(tmp_path, 0), 0, layout, OPTIMIZER, [writer.finish()], {})
+    found = read_model(folder_of(tmp_path, 0))
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    for name, tensor in found.items():
+        assert tensor.shape == wanted[name].shape
+    model.load_state_dict(found)
+
+
+def test_a_coordinator_needs_no_torch() -> None:
+    program = (
+        "import sys; from elastic_runtime.checkpoint import folder_of, latest_durable, retain, verify, write_manifest;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
 
 
 def test_reading_some_blocks_reads_no_others(tmp_path: Path) -> None:
