@@ -50,15 +50,17 @@ class FlatMemory:
     def give_back(self, start: int, stop: int) -> None:
         """Forget elements `start` to `stop` (exclusive): their whole pages go back to the system and read as zero.
 
-        Memory handed in goes back if it is shared memory of Linux; of another kind it stays, with what was in it.
+        Memory handed in goes back if it is anonymous or shared memory of Linux; of another kind it stays.
         """
         base, item = self.tensor.data_ptr(), self.tensor.element_size()
         first = -(-(base + start * item) // mmap.PAGESIZE) * mmap.PAGESIZE
         after = (base + stop * item) // mmap.PAGESIZE * mmap.PAGESIZE
         if after <= first:
             return
-        if self._private is None:
-            if _REMOVE is not None:
-                _LIBC.madvise(ctypes.c_void_p(first), ctypes.c_size_t(after - first), _REMOVE)
-        elif _DO_NOT_NEED is not None:
+        if self._private is not None and _DO_NOT_NEED is not None:
             self._private.madvise(_DO_NOT_NEED, first - base, after - first)
+        elif _DO_NOT_NEED is not None and _REMOVE is not None:
+            # Shared memory stays while it has a name or a reader, unless it is removed; private memory refuses that.
+            place = ctypes.c_void_p(first), ctypes.c_size_t(after - first)
+            if _LIBC.madvise(*place, _REMOVE):
+                _LIBC.madvise(*place, _DO_NOT_NEED)

@@ -267,10 +267,11 @@ def test_a_block_is_adopted_once_and_with_all_of_its_state() -> None:
         store.apply_reduced([0], 1.0, 0)
 
 
-def test_parameters_may_lie_in_memory_that_others_read() -> None:
-    shared = mmap.mmap(-1, 4 * 100_000)
+@pytest.mark.parametrize("flags", [mmap.MAP_SHARED, mmap.MAP_PRIVATE], ids=["shared", "private"])
+def test_parameters_may_lie_in_memory_that_others_read(flags: int) -> None:
+    shared = mmap.mmap(-1, 4 * 100_000, flags=flags | mmap.MAP_ANONYMOUS)
     layout = _layout(100_000, block_bytes=200_000)
-    store = BlockStore(layout, SGD(lr=1.0), {0: shared})
+    store = BlockStore(layout, SGD(lr=1.0), {(0, "parameters"): shared})
     seen = np.frombuffer(shared, dtype=np.float32)
     store.adopt(0, torch.full((49_984,), 3.0))
     store.adopt(1, torch.full((49_984,), 4.0))
@@ -281,9 +282,9 @@ def test_parameters_may_lie_in_memory_that_others_read() -> None:
     assert (seen[49_984:99_968] == 4.0).all()
     assert (seen[1024:49_000] == 0.0).all()
     with pytest.raises(ValueError, match="for a segment of"):
-        BlockStore(layout, SGD(lr=1.0), {0: bytearray(17)})
+        BlockStore(layout, SGD(lr=1.0), {(0, "parameters"): bytearray(17)})
     with pytest.raises(ValueError, match="read-only"):
-        BlockStore(layout, SGD(lr=1.0), {0: bytes(400_000)})
+        BlockStore(layout, SGD(lr=1.0), {(0, "parameters"): bytes(400_000)})
 
 
 def _resident_bytes() -> int:
