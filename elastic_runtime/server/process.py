@@ -41,6 +41,7 @@ class _Reported:
 
     seconds: float = 0.0
     arrived: int = 0
+    moved_bytes: int = 0
 
 
 class ServerProcess:
@@ -225,9 +226,10 @@ class ServerProcess:
         if serving.arrived != self._reported.arrived:
             self._reported.arrived = serving.arrived
             link.report(arrived=serving.arrived)
-        if now - self._reported.seconds < _REPORT_SECONDS:
+        moved = serving.moved_bytes != self._reported.moved_bytes
+        if not moved and now - self._reported.seconds < _REPORT_SECONDS:
             return
-        self._reported.seconds = now
+        self._reported.seconds, self._reported.moved_bytes = now, serving.moved_bytes
         sent, received = traffic_bytes(endpoint)
         link.report(
             step=serving.lowest_version,

@@ -160,7 +160,7 @@ class SynchronousMode:
         self._model.finish_backward()
         if batch.warm_up:
             self._warm = True
-            self._link.report(ready=True)
+            self._link.report(ready=True, generation=self._view().generation)
             return
         self._loss = float(loss.detach())
         self._samples += batch.size
