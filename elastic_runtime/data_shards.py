@@ -137,7 +137,10 @@ class SampleOrder:
         if latest.epoch != epoch:
             if self.shuffle:
                 keys = np.random.Philox(key=np.array([self.seed, epoch], np.uint64)).random_raw(self.samples)
-                indices = np.argsort(keys, kind="stable")
+                # Low bits make room for the samples' numbers: sorting such keys is several times faster than argsort.
+                low_bits = np.uint64(2 ** self.samples.bit_length() - 1)
+                keys = np.sort(keys & ~low_bits | np.arange(self.samples, dtype=np.uint64))
+                indices = (keys & low_bits).astype(np.int64)
             else:
                 indices = np.arange(self.samples)
             indices = indices.astype(np.int64, copy=False)

@@ -22,7 +22,7 @@ Assignment = Mapping[int, str]
 """The id of the PS that owns each block, by the block's index."""
 
 _MOST_BLOCKS_REFINED = 2000
-"""Beyond this a needless move is less than a thousandth of a PS's load, and looking for it takes seconds."""
+"""Beyond this a needless move is less than a thousandth of a PS's load, and looking for it costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
