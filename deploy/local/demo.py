@@ -20,6 +20,7 @@ from deploy.local.configs import FLEETS, DemoPolicy, FleetSettings
 from deploy.local.display import Display
 from deploy.local.first_version import shipped_start, warm_start
 from deploy.local.fleet import run_fleet
+from deploy.local.leftovers import drop_moments
 from deploy.local.plan import make_plan
 from deploy.local.processes import Processes
 from deploy.local.report import Report, print_report, write_report
@@ -79,6 +80,7 @@ def run_demo(options: DemoOptions) -> Report:
         staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])
         report = Report(plan, fleet, comparison, staleness, time.monotonic() - began)
         files = write_report(report, options.report_folder)
+        drop_moments(folder / "learner")
     print_report(report, files, console)
     return report
 

@@ -266,6 +266,20 @@ class Registry:
             self.collect_orphans()
         return len(stale)
 
+    def forget_moments(self) -> int:
+        """Remove the moments of all versions but the newest, of which they are three quarters; how many.
+
+        The head can still be reset to these versions, with moments that begin at zero.
+        """
+        with Session(self._engine) as session, session.begin():
+            newest = session.scalar(select(func.max(VersionRow.version)))
+            rows = session.scalars(select(VersionRow).where(VersionRow.version != newest, VersionRow.head_digest != ""))
+            forgotten = rows.all()
+            for row in forgotten:
+                row.head_digest, row.head_size_bytes = "", 0
+        self.collect_orphans()
+        return len(forgotten)
+
     def collect_orphans(self) -> int:
         """Remove files that no version refers to, as a crash may leave them; how many. Only the learner may do this."""
         with Session(self._engine) as session:

@@ -57,6 +57,8 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -
     for name in ("jct", "learning", "staleness", "job", "overview"):
         assert (tmp_path / f"report/{name}.png").stat().st_size > 10_000
     assert "final/DRF" in done.stdout
+    # The first version has no moments, and of the others the newest alone keeps them.
+    assert len(list((tmp_path / "run/learner/heads").iterdir())) == (learner["versions"] != [1])
     kind = read_policy_file(tmp_path / "run/versions/v1.safetensors").spec.policy
     assert kind == policy
     if policy == "set":
