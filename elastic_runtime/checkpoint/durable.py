@@ -34,6 +34,18 @@ def make_folder(folder: Path) -> None:
         flush_folder(folder.parent)
 
 
+def write_at(descriptor: int, numbers: memoryview, start: int) -> int:
+    """Write all bytes at this place of a file; returns where they end.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    while numbers:
+        written = os.pwrite(descriptor, numbers, start)
+        numbers, start = numbers[written:], start + written
+    return start
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Put a file in place as a whole or not at all.
 
@@ -42,10 +54,12 @@ def write_file(path: Path, content: bytes) -> None:
     """
     partial = path.with_name(path.name + PARTIAL)
     try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            write_at(descriptor, memoryview(content), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         partial.replace(path)
         flush_folder(path.parent)
     except OSError:

@@ -20,7 +20,7 @@ from threading import Condition, Thread
 import torch
 
 from elastic_runtime.block_state import BlockState
-from elastic_runtime.checkpoint.durable import PARTIAL, flush_folder, make_folder
+from elastic_runtime.checkpoint.durable import PARTIAL, flush_folder, make_folder, write_at
 from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, head_bytes, pack_head
 from elastic_runtime.errors import CheckpointError
 from elastic_runtime.layout import Layout
@@ -224,7 +224,7 @@ class ShardWriter:
         for tensor in (state.parameters, *state.state.values()):
             numbers = memoryview(tensor.contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]  # a buffer
             digest.update(numbers)
-            end = _write_at(self._file, numbers, end)
+            end = write_at(self._file, numbers, end)
         entry = Entry(state.block, state.version, digest.hexdigest(), self._end - self._head_bytes, names)
         with self._changed:
             self._entries.append(entry)
@@ -232,7 +232,7 @@ class ShardWriter:
 
     def _seal(self) -> ShardRecord:
         head = pack_head(self._layout, self._entries, self._head_bytes)
-        _write_at(self._file, memoryview(head), 0)
+        write_at(self._file, memoryview(head), 0)
         os.fsync(self._file)
         self._partial.replace(self._path)
         flush_folder(self._path.parent)
@@ -259,10 +259,3 @@ def _new_file(folder: Path, name: str) -> tuple[int, Path]:
                 partial = path.with_name(path.name + PARTIAL)
                 return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), path
     raise AssertionError("numbers do not end")
-
-
-def _write_at(file: int, numbers: memoryview, start: int) -> int:
-    while numbers:
-        written = os.pwrite(file, numbers, start)
-        numbers, start = numbers[written:], start + written
-    return start

@@ -303,17 +303,18 @@ def test_whenever_the_process_ends_one_checkpoint_can_be_trusted(
         states = _states(2)
         calls = 0
 
-        def counted(really, last=last):
+        def counted(really, last=last, pwrite=os.pwrite):
             def call(*arguments, **options):
                 nonlocal calls
                 calls += 1
                 if calls > last:
+                    if really is pwrite:
+                        really(arguments[0], arguments[1][: len(arguments[1]) // 2], arguments[2])
                     raise _PowerCut
                 return really(*arguments, **options)
 
             return call
 
-        writer = None
         with monkeypatch.context() as patch:
             for name in ("pwrite", "fsync", "mkdir"):
                 patch.setattr(os, name, counted(getattr(os, name)))
