@@ -14,8 +14,8 @@ import structlog
 
 from elastic_runtime.coordinator.address_file import write_address
 from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.machine import Machine
-from elastic_runtime.coordinator.memory_records import MemoryRecords
 from elastic_runtime.coordinator.metrics import serve_metrics
 from elastic_runtime.coordinator.options import Options, parse
 from elastic_runtime.coordinator.runner import Runner
@@ -42,9 +42,12 @@ def serve(options: Options, stop: threading.Event) -> int:
         options.checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"a folder of job {options.settings.job} cannot be made: {error}") from error
-    machine = Machine(options.settings, time.monotonic(), None, time.time)
-    runner = Runner(machine, MemoryRecords(), CheckpointDepot(options.checkpoints), time.monotonic)
+    journal = Journal(options.folder, options.settings.job)
     with contextlib.ExitStack() as closing:
+        closing.callback(journal.close)
+        machine = Machine(options.settings, time.monotonic(), journal.state, time.time)
+        depot = CheckpointDepot(options.checkpoints, options.settings.checkpoints_kept)
+        runner = Runner(machine, journal, depot, time.monotonic)
         closing.callback(runner.close)
         server, port = start_server(
             runner,
@@ -62,6 +65,8 @@ def serve(options: Options, stop: threading.Event) -> int:
         ended_seconds: float | None = None
         while not stop.wait(_TICK_SECONDS):
             runner.tick()
+            if runner.failure is not None:
+                raise runner.failure
             status = runner.status()
             if status.phase not in {Phase.FINISHED, Phase.FAILED}:
                 continue

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elastic_runtime.control.messages import Size
+from elastic_runtime.control.messages import RequestOutcome, Size
+from elastic_runtime.coordinator import requests
 from elastic_runtime.coordinator.assignment import assign
-from elastic_runtime.coordinator.checkpoint_names import checkpoint_name
+from elastic_runtime.coordinator.depot import checkpoint_name
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Generation, TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose, unwant, want
@@ -41,6 +42,8 @@ def assemble(job: Job, now: float) -> None:
     elif job.timers.passed("start", now, job.settings.start_seconds):
         if enough:
             _form(job)
+        elif job.state.checkpoints.durable and not recovering:
+            sleep(job, _too_few(job, here))
         else:
             fail(job, _too_few(job, here))
 
@@ -50,6 +53,17 @@ def fail(job: Job, line: str) -> None:
     job.course(phase=Phase.FAILED, failure=line, initialiser="")
     job.generation(proposal=None)
     unwant(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
+
+
+def sleep(job: Job, why: str) -> None:
+    """All tasks may go; the job waits for a resume. A running request that is not a suspend was in vain."""
+    dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
+    job.course(phase=Phase.SUSPENDED, target=Size(0, 0), formed=False, initialiser="")
+    job.timers.clear("start", "gather", "ready")
+    running = requests.running(job)
+    if running is not None:
+        done = running.kind == "suspend"
+        requests.end(job, running, RequestOutcome.DONE if done else RequestOutcome.ABORTED, "" if done else why)
 
 
 def _too_few(job: Job, here: Size) -> str:

@@ -22,11 +22,13 @@ _log = structlog.get_logger()
 _LEAST_MARGIN_STEPS = 2
 """The step in flight, and the one that may be begun while the proposal travels."""
 _LARGEST_FACTOR = 64
+_MOST_CHANGES = 64
 
 
 def propose(
     job: Job,
     purpose: Purpose,
+    now: float,
     stages: tuple[Stage, ...] = (),
     *,
     checkpoint: bool = False,
@@ -35,28 +37,42 @@ def propose(
     minimum_bytes: int = 0,
 ) -> bool:
     """Publish a proposal, unless training ends before its last stage; then nothing is proposed, and False returned."""
-    clock = next_clock(job)
+    clock = next_clock(job, now)
     total = job.model.total_steps if job.model is not None else None
     if total is not None and halt:
         clock = min(clock, total)
     elif total is not None and clock + max(len(stages), 1) > total:
         return False
-    number = job.state.numbers.change + 1
-    job.state.numbers = replace(job.state.numbers, change=number)
-    change = Change(number, clock, stages, checkpoint, halt, barrier)
+    change = Change(_next_number(job), clock, stages, checkpoint, halt, barrier)
     job.generation(proposal=change, purpose=purpose, minimum_bytes=minimum_bytes)
     job.timers.clear("vote")
+    if purpose is Purpose.RESIZE:
+        job.stalled_before = {name: job.report(name).stall_seconds for name in job.working()}
     return True
 
 
-def next_clock(job: Job) -> int:
+def next_clock(job: Job, now: float) -> int:
     """A step that no worker has begun and none will before it has voted, if all goes as usual."""
     working = job.working()
     seconds = max((job.report(name).step_seconds for name in working), default=0.0)
     delay = job.settings.control_delay_seconds * job.margin_factor
     ahead = math.ceil(delay / seconds) if seconds > 0 else job.margin_factor
-    after = max((_last_step(change) + 1 for change in job.state.generation.changes), default=0)
-    return max(job.newest_step(working) + _LEAST_MARGIN_STEPS + ahead, after, job.state.generation.start_step + 1)
+    after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
+    return max(job.expected_step(working, now) + _LEAST_MARGIN_STEPS + ahead, after)
+
+
+def close(job: Job, now: float) -> None:
+    """All steps are applied: a last checkpoint. Nobody is asked, as nobody has a step left to begin."""
+    clock = max(job.newest_step(job.working()), max((last_step(c) for c in job.state.generation.changes), default=0))
+    total = job.model.total_steps if job.model is not None else None
+    job.generation(purpose=Purpose.FINISH)
+    _confirm(job, Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True), now)
+
+
+def _next_number(job: Job) -> int:
+    number = job.state.numbers.change + 1
+    job.state.numbers = replace(job.state.numbers, change=number)
+    return number
 
 
 def count_votes(job: Job, now: float) -> None:
@@ -93,7 +109,7 @@ def watch_moving(job: Job, now: float) -> None:
             if name not in staying and job.alive(name) and job.report(name).step >= change.clock
         ],
     )
-    if not all(job.heard(name) and job.report(name).step >= _last_step(change) for name in working):
+    if not all(job.heard(name) and job.report(name).step >= last_step(change) for name in working):
         return
     receivers = dict.fromkeys(new for _, new, _ in moved_blocks(change, before).values())
     missing = [name for name in receivers if job.report(name).arrived < change.number]
@@ -124,7 +140,25 @@ def _commit(job: Job, change: Change) -> None:
     job.timers.clear("arrival")
     requests.note_end(job, change)
     job.released |= set(before.owners) - set(plan.owners)
+    fold(job)
 
 
-def _last_step(change: Change) -> int:
+def fold(job: Job) -> None:
+    """Forget changes that are over, so that views do not grow: those that changed nothing, and the oldest of many.
+
+    The newest stays, as data messages name it. What a folded one changed becomes part of the plan at the start, which
+    is asked about later steps only.
+    """
+    generation = job.state.generation
+    over = [change for change in generation.changes if change.number != generation.moving]
+    kept = [change for change in over[:-1] if change.stages] + over[-1:]
+    while len(kept) > _MOST_CHANGES:
+        job.generation(start_plan=job.plan_after(kept[0]), changes=tuple(kept[1:]))
+        kept = kept[1:]
+    moving = tuple(change for change in generation.changes if change.number == generation.moving)
+    job.generation(changes=(*kept, *moving))
+
+
+def last_step(change: Change) -> int:
+    """The step of its last stage."""
     return change.clock + max(len(change.stages), 1) - 1

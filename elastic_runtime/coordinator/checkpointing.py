@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import structlog
 
-from elastic_runtime.coordinator.checkpoint_names import checkpoint_name
+from elastic_runtime.coordinator.depot import checkpoint_name
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.orders import ManifestOrder
 from elastic_runtime.coordinator.state import PendingCheckpoint
@@ -54,10 +54,20 @@ def watch_checkpoint(job: Job, now: float) -> None:
     else:
         if not pending.shards:
             job.state.checkpoints = replace(checkpoints, pending=replace(pending, shards=tuple(shards)))
-            order = ManifestOrder(pending.name, pending.generation, pending.step, tuple(shards))
+            model = job.state.model
+            order = ManifestOrder(
+                pending.name,
+                pending.generation,
+                pending.step,
+                tuple(shards),
+                model.layout_json,
+                model.training_json,
+                (job.state.generation.start_step, durable_step(job)),
+            )
             job.orders.manifests.append(order)
     # The time begins when the workers are at the clock: before that, servers have nothing to write.
-    begun = job.lowest_step(job.working()) >= pending.step
+    working = job.working()
+    begun = not working or job.lowest_step(working) >= pending.step
     if begun and job.timers.passed("checkpoint", now, job.settings.checkpoint_write_seconds):
         give_up(job, f"not written within {job.settings.checkpoint_write_seconds:g} s")
 
@@ -71,7 +81,6 @@ def completed(job: Job, name: str) -> None:
     durable = tuple(row for row in checkpoints.durable if row[0] != name)
     durable = (*durable, (pending.name, pending.step))
     kept = durable[-job.settings.checkpoints_kept :]
-    job.orders.removals += [row[0] for row in durable if row not in kept]
     grew = pending.step > durable_step(job)
     job.state.checkpoints = replace(checkpoints, durable=kept, pending=None)
     if grew:

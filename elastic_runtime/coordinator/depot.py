@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 from pathlib import Path
 
+from elastic_runtime.checkpoint import ShardRecord, folder_of, retain, write_manifest
 from elastic_runtime.coordinator.orders import ManifestOrder
-from elastic_runtime.errors import CheckpointError
+from elastic_runtime.errors import BadInput, CheckpointError
+from elastic_runtime.layout import Layout
+from elastic_runtime.training import Training
+
+
+def checkpoint_name(step: int) -> str:
+    """The name of the folder of the checkpoint at a step."""
+    return folder_of(Path(), step).name
 
 
 class CheckpointDepot:
@@ -14,35 +22,32 @@ class CheckpointDepot:
 
     Args:
         folder: where the job's members write them.
+        kept: how many complete ones stay.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kept: int) -> None:
         self._folder = folder
+        self._kept = kept
 
     def complete(self, order: ManifestOrder) -> None:
-        """See that every shard is there in its size.
+        """Make a checkpoint count, as all its shards are there.
 
         Raises:
-            CheckpointError: one is missing or cut short.
-        """
-        for shard in order.shards:
-            path = self._folder / order.name / shard.name
-            try:
-                size_bytes = path.stat().st_size
-            except OSError as error:
-                raise CheckpointError(f"shard {path} was reported and cannot be read: {error}") from error
-            if size_bytes != shard.size_bytes:
-                raise CheckpointError(f"shard {path} has {size_bytes} bytes of {shard.size_bytes}")
-
-    def remove(self, name: str) -> None:
-        """Remove a checkpoint.
-
-        Raises:
-            CheckpointError: it stays, in part.
+            CheckpointError: one is missing or damaged, or the manifest cannot be written.
         """
         try:
-            shutil.rmtree(self._folder / name)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise CheckpointError(f"checkpoint {name} cannot be removed: {error}") from error
+            layout = Layout.from_json(order.layout_json.encode())
+            training = Training.from_json(order.training_json.encode())
+        except BadInput as error:
+            raise CheckpointError(f"checkpoint {order.name}: {error}") from error
+        shards = [ShardRecord(shard.name, shard.size_bytes, shard.sha256) for shard in order.shards]
+        position = {"generation": order.generation, "training": json.loads(order.training_json)}
+        write_manifest(self._folder / order.name, order.step, layout, training.optimizer, shards, position)
+
+    def tidy(self, protected: tuple[int, ...]) -> None:
+        """Remove old checkpoints, but those of `protected` steps.
+
+        Raises:
+            CheckpointError: one cannot be removed.
+        """
+        retain(self._folder, self._kept, protected)

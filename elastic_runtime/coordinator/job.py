@@ -40,6 +40,7 @@ class Job:
         self.released: set[str] = set()
         self.moved_before = 0
         self.stalls: dict[str, float] = {}
+        self.stalled_before: dict[str, float] = {}
         self.halt_tries = 0
         self.checkpointed_seconds: float | None = None
 
@@ -77,11 +78,13 @@ class Job:
         return task is not None and task.live
 
     def put(self, *tasks: Task) -> None:
-        """Replace tasks by their names."""
+        """Replace tasks by their names; who is gone is forgotten, as numbers are not used again."""
         roster = self.state.roster
         changed = {task.name: task for task in tasks}
         if any(roster.tasks.get(name) != task for name, task in changed.items()):
-            self.state.roster = replace(roster, tasks={**roster.tasks, **changed})
+            now = {**roster.tasks, **changed}
+            kept = {name: task for name, task in now.items() if task.state is not TaskState.GONE}
+            self.state.roster = replace(roster, tasks=kept)
 
     def course(self, **changes: object) -> None:
         """Change the course."""
@@ -117,6 +120,12 @@ class Job:
         earlier = tuple(other for other in generation.changes if other.number < change.number)
         return Timeline(_view(generation, earlier)).at(_END)
 
+    def plan_after(self, change: Change) -> Plan:
+        """The plan right after a confirmed change, lost workers included."""
+        generation = self.state.generation
+        until = tuple(other for other in generation.changes if other.number <= change.number)
+        return Timeline(_view(generation, until)).at(_END)
+
     def moving(self) -> Change | None:
         """The confirmed change that is not over yet."""
         generation = self.state.generation
@@ -132,9 +141,33 @@ class Job:
         """The live workers of the newest plan, each once."""
         return [name for name in dict.fromkeys(self.plan().workers) if self.alive(name)]
 
+    def halt(self) -> Change | None:
+        """The confirmed change that stops the job."""
+        return next((change for change in self.state.generation.changes if change.halt), None)
+
+    def needs(self, name: str) -> bool:
+        """Whether a worker of the plan still has steps to compute, as far as is known."""
+        if self.state.generation.ended:
+            return False
+        step, moving, halt = self.report(name).step, self.moving(), self.halt()
+        if halt is not None and step >= halt.clock:
+            return False
+        if name in self.plan().workers:
+            return True
+        return moving is not None and name in self.plan_before(moving).workers and step < moving.clock
+
     def newest_step(self, names: Iterable[str]) -> int:
         """The highest step that any of these has reported."""
         return max((self.report(name).step for name in names), default=self.state.generation.start_step)
+
+    def expected_step(self, names: Iterable[str], now: float) -> int:
+        """The step that the fastest of these will have come to, as reports are some steps old."""
+        steps = [self.state.generation.start_step]
+        for name in names:
+            report = self.report(name)
+            age_seconds = min(self.reports.silent_seconds(name, now), self.settings.report_every_seconds)
+            steps.append(report.step + (int(age_seconds / report.step_seconds) if report.step_seconds > 0 else 0))
+        return max(steps)
 
     def lowest_step(self, names: Iterable[str]) -> int:
         """The lowest step that any of these has reported; one that has not come to its first counts as the start."""

@@ -14,7 +14,6 @@ from typing import Any
 
 from elastic_runtime.control.messages import JobStatus, MemberReport, RequestOutcome, RequestState, Size
 from elastic_runtime.coordinator import assembly, changes, checkpointing, members, requests, resizing
-from elastic_runtime.coordinator.endings import suspended
 from elastic_runtime.coordinator.job import GATHERING, Job
 from elastic_runtime.coordinator.orders import Orders
 from elastic_runtime.coordinator.progress import status
@@ -148,7 +147,7 @@ class Machine:
         if phase in GATHERING:
             queued = next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
             if queued is not None and queued.kind == "suspend" and requests.start_next(job):
-                suspended(job)
+                assembly.sleep(job, "the job was suspended")
                 return
             assembly.assemble(job, now)
         elif phase is Phase.SUSPENDED:
@@ -193,7 +192,7 @@ def _wake(job: Job) -> None:
     if running is None:
         return
     if running.kind == "suspend":
-        suspended(job)
+        assembly.sleep(job, "")
         return
     job.course(phase=Phase.STARTING, formed=False, target=running.target)
     job.timers.clear("start", "gather")

@@ -11,9 +11,10 @@ from elastic_runtime.coordinator.assembly import fail
 from elastic_runtime.coordinator.job import ENDED, Job
 from elastic_runtime.coordinator.state import TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose
-from elastic_runtime.plan import Role
 
 _log = structlog.get_logger()
+_UNREACHABLE = 3
+"""The exit code of a member that waited for its coordinator in vain: no failure of the script."""
 
 
 def return_to(job: Job, now: float) -> None:
@@ -21,8 +22,10 @@ def return_to(job: Job, now: float) -> None:
     for task in job.tasks():
         if task.live:
             job.reports.begin(task.name, task.incarnation, now)
-    if job.state.generation.proposal is not None:
-        job.generation(proposal=None)
+    job.generation(proposal=None)
+    checkpoints = job.state.checkpoints
+    if checkpoints.pending is not None:
+        job.state.checkpoints = replace(checkpoints, pending=replace(checkpoints.pending, shards=()))
 
 
 def report(job: Job, report: MemberReport, now: float) -> bool:
@@ -36,24 +39,23 @@ def report(job: Job, report: MemberReport, now: float) -> bool:
     if report.failure and job.state.course.phase not in ENDED:
         _failed(job, report.task, report.failure)
         return False
-    if report.left:
-        if task.state is TaskState.LEAVING or job.state.course.phase in ENDED:
-            _gone(job, report.task)
-        else:
-            lose(job, report.task, "it left")
+    if report.finished and job.training and report.generation == job.state.generation.number:
+        # Who has the last step's values has all blocks' values: nobody has anything left to push.
+        job.generation(ended=True, proposal=None)
     _note_stall(job, report)
+    if report.left:
+        lose(job, report.task, "it left")
     return True
 
 
 def ended(job: Job, name: str, exit_code: int, last_line: str) -> None:
     """A task's process has ended."""
     task = job.task(name)
-    if task is None or task.state is TaskState.GONE:
+    if task is None:
         return
-    if task.state is TaskState.LEAVING or job.state.course.phase in ENDED:
-        _gone(job, name)
-    elif exit_code > 0:
-        _failed(job, name, last_line or f"exit code {exit_code}")
+    missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
+    if missed and exit_code > 0 and exit_code != _UNREACHABLE:
+        _failed(job, name, last_line or f"its process ended with code {exit_code}")
     else:
         lose(job, name, f"its process ended with {exit_code}")
     _check_losses(job)
@@ -68,10 +70,7 @@ def watch(job: Job, now: float) -> None:
         silent = job.reports.silent_seconds(task.name, now)
         limit = settings.silent_seconds if job.reports.heard(task.name).following else settings.lost_seconds
         if silent >= limit:
-            if task.state is TaskState.LEAVING or job.state.course.phase in ENDED:
-                _gone(job, task.name)
-            else:
-                lose(job, task.name, f"silent for {silent:.1f} s")
+            lose(job, task.name, f"silent for {silent:.1f} s")
     _check_losses(job)
 
 
@@ -85,31 +84,20 @@ def release(job: Job, now: float) -> None:
         dismiss(job, [name for name in free if name not in owning])
     for task in job.tasks(None, TaskState.LEAVING):
         if job.timers.passed(f"leave {task.name}", now, job.settings.leave_seconds):
-            _gone(job, task.name)
-
-
-def _gone(job: Job, name: str) -> None:
-    task = job.task(name)
-    if task is not None:
-        was_needed = task.state is TaskState.LEAVING and job.training
-        if was_needed:
-            lose(job, name, "it left")
-        else:
-            job.put(replace(task, state=TaskState.GONE))
-            job.reports.forget(name)
-        job.timers.clear(f"leave {name}")
+            lose(job, task.name, "it was told to leave")
 
 
 def _failed(job: Job, name: str, line: str) -> None:
-    task = job.task(name)
-    role = "worker" if task is not None and task.role is Role.WORKER else "PS"
     _log.warning("task_failed", task=name, line=line)
     failures = job.state.course.script_failures + 1
     job.course(script_failures=failures)
     lose(job, name, line)
     if failures > job.settings.restarts:
-        after = f" ({failures} failures; {job.settings.restarts} restarts are allowed)" if failures > 1 else ""
-        fail(job, f"{role} {name} failed: {line}{after}")
+        what = line if line.startswith(name) else f"{name}: {line}"
+        fail(
+            job,
+            what + (f" ({failures} failures; {job.settings.restarts} restarts are allowed)" if failures > 1 else ""),
+        )
 
 
 def _check_losses(job: Job) -> None:
@@ -119,8 +107,9 @@ def _check_losses(job: Job) -> None:
 
 
 def _note_stall(job: Job, report: MemberReport) -> None:
-    """The wait of the newest resize becomes known after it is over."""
-    rows = [row for row in job.state.requests.rows if row.clock]
-    if rows and report.last_stall_seconds and report.generation == job.state.generation.number:
-        newest = rows[-1].request_id
-        job.stalls[newest] = max(job.stalls.get(newest, 0.0), report.last_stall_seconds)
+    """How long a worker waited since the newest resize was proposed."""
+    before = job.stalled_before.get(report.task)
+    rows = [row.request_id for row in job.state.requests.rows if row.clock]
+    if before is not None and rows:
+        waited = max(0.0, report.stall_seconds - before)
+        job.stalls[rows[-1]] = max(job.stalls.get(rows[-1], 0.0), waited)

@@ -1,4 +1,4 @@
-"""What a state machine wants done by those who have files: complete a checkpoint, remove old ones."""
+"""What a state machine wants done by those who have files: a checkpoint to be completed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from elastic_runtime.control.messages import Shard
 
 @dataclass(frozen=True)
 class ManifestOrder:
-    """All shards of a checkpoint are written: verify and complete it, and say so."""
+    """All shards of a checkpoint are written: verify and complete it, and say so.
+
+    `protected`: steps whose checkpoints members may still read.
+    """
 
     name: str
     generation: int
     step: int
     shards: tuple[Shard, ...]
+    layout_json: str
+    training_json: str
+    protected: tuple[int, ...]
 
 
 @dataclass
@@ -22,4 +28,3 @@ class Orders:
     """Collected while an event is handled; taken by whoever runs the machine."""
 
     manifests: list[ManifestOrder] = field(default_factory=list)
-    removals: list[str] = field(default_factory=list)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
 from elastic_runtime.coordinator import requests
 from elastic_runtime.coordinator.assignment import assign, stages
-from elastic_runtime.coordinator.changes import propose
+from elastic_runtime.coordinator.changes import last_step, propose
 from elastic_runtime.coordinator.checkpointing import due
-from elastic_runtime.coordinator.endings import end_halt, propose_end
+from elastic_runtime.coordinator.endings import end, end_halt
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Purpose, TaskState
 from elastic_runtime.coordinator.tasks import dismiss, want
@@ -18,32 +18,36 @@ from elastic_runtime.plan import Phase, Role, Stage
 
 def decide(job: Job, now: float) -> None:
     """One look at a running job without a proposal and without a moving change."""
-    working = job.working()
-    if not all(job.heard(name) for name in working):
+    if job.state.generation.ended:
+        end(job, now)
         return
-    if end_halt(job):
-        return
-    if all(job.report(name).finished for name in working):
-        propose_end(job)
+    if end_halt(job) or not _all_under_way(job):
         return
     running = requests.running(job)
     if running is not None and running.kind == "suspend":
-        propose(job, Purpose.SUSPEND, checkpoint=True, halt=True)
-    elif _repair(job):
+        propose(job, Purpose.SUSPEND, now, checkpoint=True, halt=True)
+    elif _repair(job, now):
         pass
     elif running is not None:
         _resize(job, running, now)
-    elif not (requests.start_next(job) or _replace(job)) and due(job, now):
-        propose(job, Purpose.CHECKPOINT, checkpoint=True)
+    elif not (requests.start_next(job) or _replace(job, now)) and due(job, now):
+        propose(job, Purpose.CHECKPOINT, now, checkpoint=True)
 
 
-def _repair(job: Job) -> bool:
+def _all_under_way(job: Job) -> bool:
+    """Whether all workers of the plan have done a step since the last change; a new one does not vote before."""
+    changes = job.state.generation.changes
+    least = last_step(changes[-1]) + 1 if changes else job.state.generation.start_step
+    return all(job.heard(name) and job.report(name).step >= least for name in job.working())
+
+
+def _repair(job: Job, now: float) -> bool:
     """Take lost workers out of the plan, so that their stand-ins are not slower than the others for long."""
     plan = job.plan()
     left = tuple(name for name in dict.fromkeys(plan.workers) if job.alive(name))
     if left == plan.workers or not left:
         return False
-    return propose(job, Purpose.REPAIR, (Stage({}, left),))
+    return propose(job, Purpose.REPAIR, now, (Stage({}, left),))
 
 
 def _resize(job: Job, running: RequestState, now: float) -> None:
@@ -59,12 +63,12 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
         _done(job, running)
         return
     if running.mode is ResizeMode.CHECKPOINT_RESTART:
-        propose(job, Purpose.RESTART, checkpoint=True, halt=True)
-    elif not _change_to(job, servers, workers, running.mode):
+        propose(job, Purpose.RESTART, now, checkpoint=True, halt=True)
+    elif not _change_to(job, now, servers, workers, running.mode):
         _abort(job, running, "the job ends before the resize could")
 
 
-def _change_to(job: Job, servers: list[str], workers: tuple[str, ...], mode: ResizeMode) -> bool:
+def _change_to(job: Job, now: float, servers: list[str], workers: tuple[str, ...], mode: ResizeMode) -> bool:
     plan, model = job.plan(), job.model
     if model is None:
         return False
@@ -74,7 +78,7 @@ def _change_to(job: Job, servers: list[str], workers: tuple[str, ...], mode: Res
     budget = total_bytes if at_once else int(total_bytes * job.settings.stage_fraction)
     new_workers = workers if workers != plan.workers else None
     cut, moved_bytes = stages(model.layout, plan.owners, owners, new_workers, budget)
-    return propose(job, Purpose.RESIZE, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
+    return propose(job, Purpose.RESIZE, now, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
 
 
 def wanted_members(
@@ -97,7 +101,7 @@ def wanted_members(
         staying = [name for name in staying if name in oldest]
         need = count - len(staying)
         fresh = [name for name in live if name not in current and name not in victims]
-        warm = [name for name in fresh if job.report(name).ready][:need]
+        warm = [name for name in fresh if _warm(job, name, role)][:need]
         coming = [*(name for name in fresh if name not in warm)]
         coming += [task.name for task in job.tasks(role, TaskState.WANTED)]
         lacking = need - len(warm)
@@ -108,13 +112,18 @@ def wanted_members(
     return chosen[Role.SERVER], tuple(chosen[Role.WORKER]), missing
 
 
-def _replace(job: Job) -> bool:
+def _warm(job: Job, name: str, role: Role) -> bool:
+    """Whether a new task can be named: a worker has tried the model, a server has come to this generation."""
+    return job.reports.of(name).ready if role is Role.WORKER else job.report(name).ready
+
+
+def _replace(job: Job, now: float) -> bool:
     """Bring a job that lost tasks back to its size, as their replacements come."""
     target = job.state.course.target
     servers, workers, _ = wanted_members(job, target)
     plan = job.plan()
     grown = set(servers) > set(plan.owners) or set(workers) > set(plan.workers)
-    return grown and _change_to(job, servers, workers, ResizeMode.ROLLING)
+    return grown and _change_to(job, now, servers, workers, ResizeMode.ROLLING)
 
 
 def _done(job: Job, running: RequestState) -> None:

@@ -12,6 +12,7 @@ from elastic_runtime.control.messages import JobStatus, MemberReport, RequestSta
 from elastic_runtime.coordinator.machine import Machine, Outcome
 from elastic_runtime.coordinator.orders import ManifestOrder
 from elastic_runtime.coordinator.registering import Newcomer
+from elastic_runtime.coordinator.state import State
 from elastic_runtime.errors import ElasticError, ResizeFailed
 from elastic_runtime.plan import View
 
@@ -29,6 +30,9 @@ class Records(Protocol):
     def append(self, record: dict[str, Any]) -> bool:
         """Make a record durable; False if there is no room now. The next append then brings it too."""
 
+    def cut(self, state: State) -> None:
+        """Forget what a state makes superfluous, if that is worth while."""
+
 
 class Depot(Protocol):
     """Where checkpoints are."""
@@ -40,8 +44,8 @@ class Depot(Protocol):
             ElasticError: a shard is missing or damaged, or the manifest cannot be written.
         """
 
-    def remove(self, name: str) -> None:
-        """Remove a checkpoint that is no longer needed."""
+    def tidy(self, protected: tuple[int, ...]) -> None:
+        """Remove checkpoints that are no longer needed."""
 
 
 class Runner:
@@ -56,13 +60,15 @@ class Runner:
 
     def __init__(self, machine: Machine, journal: Records, depot: Depot, clock: Callable[[], float]) -> None:
         self._machine, self._journal, self._depot, self._clock = machine, journal, depot, clock
-        self._published = threading.Condition()
+        self.failure: ElasticError | None = None
+        lock = threading.RLock()
+        self._published = threading.Condition(lock)
+        self._ordered = threading.Condition(lock)
         self._view: View | None = None
         self._unpublished: View | None = None
         self._closed = False
+        self._waiting: list[ManifestOrder] = []
         self._orders: list[ManifestOrder] = []
-        self._removals: list[str] = []
-        self._worker = threading.Condition()
         with self._published:
             self._carry_out(machine.tick(clock()))
         self._thread = threading.Thread(target=self._complete_checkpoints, name="checkpoints", daemon=True)
@@ -136,8 +142,7 @@ class Runner:
         with self._published:
             self._closed = True
             self._published.notify_all()
-        with self._worker:
-            self._worker.notify_all()
+            self._ordered.notify_all()
         self._thread.join(10.0)
 
     def _newer(self, after: int) -> bool:
@@ -146,20 +151,29 @@ class Runner:
     def _run(self, event: Callable[[float], tuple[_T, Outcome]]) -> _T:
         with self._published:
             result, outcome = event(self._clock())
-            self._carry_out(outcome)
+            if self.failure is None:
+                self._carry_out(outcome)
             return result
 
     def _carry_out(self, outcome: Outcome) -> bool:
         """Journal, then publish. Without room the newest view waits, and so do the orders."""
         if outcome.view is not None:
             self._unpublished = outcome.view
-        self._orders += outcome.orders.manifests
-        self._removals += outcome.orders.removals
-        if not self._journal.append(outcome.record):
-            return False
+        self._waiting += outcome.orders.manifests
+        try:
+            if not self._journal.append(outcome.record):
+                return False
+        except ElasticError as error:
+            # What the disk holds is not known: nothing more is published, and the process is to end.
+            self.failure = self.failure or error
+            raise
         if self._unpublished is not None:
             self._view, self._unpublished = self._unpublished, None
             self._published.notify_all()
+        if self._waiting:
+            self._orders, self._waiting = self._orders + self._waiting, []
+            self._ordered.notify_all()
+        self._journal.cut(self._machine.state)
         return True
 
     def _completed(self, name: str, error: str) -> None:
@@ -167,11 +181,9 @@ class Runner:
 
     def _complete_checkpoints(self) -> None:
         while not self._closed:
-            with self._worker:
-                self._worker.wait_for(lambda: self._closed or self._orders, 0.05)
-            with self._published:
+            with self._ordered:
+                self._ordered.wait_for(lambda: self._closed or bool(self._orders))
                 orders, self._orders = self._orders, []
-                removals, self._removals = self._removals, []
             for order in orders:
                 error = ""
                 try:
@@ -179,8 +191,9 @@ class Runner:
                 except ElasticError as problem:
                     error = str(problem)
                 self._completed(order.name, error)
-            for name in removals:
+                if error:
+                    continue
                 try:
-                    self._depot.remove(name)
+                    self._depot.tidy(order.protected)
                 except ElasticError as problem:
-                    _log.warning("checkpoint_not_removed", name=name, error=str(problem))
+                    _log.warning("checkpoint_not_removed", error=str(problem))

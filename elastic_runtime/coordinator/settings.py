@@ -76,4 +76,4 @@ class CoordinatorSettings(BaseModel):
     losses: int = Field(
         20, ge=0, description="tasks lost without a step becoming durable after which the job fails: it gets nowhere"
     )
-    requests_kept: int = Field(1000, ge=10, description="ended requests whose ids are remembered")
+    requests_kept: int = Field(200, ge=10, description="ended requests whose ids are remembered")

@@ -54,7 +54,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Roster:
-    """All tasks that ever were, and the number of the next one of each role."""
+    """All tasks that are wanted or there, and the number of the next one of each role."""
 
     tasks: Mapping[str, Task] = field(default_factory=dict)
     next_number: Mapping[Role, int] = field(default_factory=lambda: {Role.WORKER: 0, Role.SERVER: 0})
@@ -108,6 +108,7 @@ class Generation:
         moving: number of the confirmed change that is not over yet; 0: none.
         purpose: of the proposal, or of the change that is moving.
         minimum_bytes: what best-fit has to move in it.
+        ended: a worker took the last step's values: every step is applied, and workers may go.
     """
 
     number: int = 0
@@ -120,6 +121,7 @@ class Generation:
     purpose: Purpose = Purpose.RESIZE
     minimum_bytes: int = 0
     committed: int = 0
+    ended: bool = False
     substitutes: Mapping[str, str] = field(default_factory=dict)
 
 

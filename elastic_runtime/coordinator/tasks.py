@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import structlog
 
-from elastic_runtime.coordinator.job import GATHERING, Job
+from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import Task, TaskState
 from elastic_runtime.plan import Phase, Plan, Role
 
@@ -48,49 +48,53 @@ def dismiss(job: Job, names: Iterable[str]) -> None:
 
 
 def lose(job: Job, name: str, why: str) -> None:
-    """A live task is no more; what it was needed for is done by others, or anew.
+    """A task is no more; what it was needed for is done by others, or anew.
 
     A worker: somebody else computes its slices, from the step in flight on. A server that owns blocks: the job goes
-    back to its last durable checkpoint.
+    back to its last durable checkpoint. Who was told to leave, or has nothing left to do, is not missed.
     """
     task = job.task(name)
-    if task is None or task.state is TaskState.GONE:
+    if task is None:
         return
-    was_leaving = task.state is TaskState.LEAVING
+    course = job.state.course
+    worked = job.training and task.role is Role.WORKER and name in _all_workers(job)
+    missed = task.state is not TaskState.LEAVING and course.phase not in ENDED and not (worked and not job.needs(name))
+    needed = job.training and (job.needs(name) if task.role is Role.WORKER else name in job.owning())
     job.put(replace(task, state=TaskState.GONE))
     job.reports.forget(name)
-    _log.warning("task_lost", task=name, why=why) if not was_leaving else None
-    course = job.state.course
-    if not was_leaving:
+    job.timers.clear(f"leave {name}")
+    if missed:
+        _log.warning("task_lost", task=name, why=why)
         job.course(losses=course.losses + 1)
     if course.phase in GATHERING:
         plan = job.state.generation.start_plan
         if course.formed and (name in plan.workers or name in plan.owners):
             job.course(formed=False)
             job.timers.clear("ready", "gather")
-        return
-    if not job.training:
-        return
-    if task.role is Role.SERVER:
-        _without_server(job, name)
-    else:
-        _without_worker(job, name)
+    elif job.training:
+        _withdraw(job, name)
+        if needed and task.role is Role.SERVER:
+            recover(job)
+        elif needed:
+            _without_worker(job, name)
 
 
-def _without_server(job: Job, name: str) -> None:
-    if name in job.owning():
-        recover(job)
-        return
+def _all_workers(job: Job) -> set[str]:
+    moving = job.moving()
+    return {*job.plan().workers, *(job.plan_before(moving).workers if moving is not None else ())}
+
+
+def _withdraw(job: Job, name: str) -> None:
+    """Nobody is to join, or get blocks, who is lost."""
     proposal = job.state.generation.proposal
-    if proposal is not None and any(name in stage.moves.values() for stage in proposal.stages):
+    if proposal is not None and any(
+        name in (stage.workers or ()) or name in stage.moves.values() for stage in proposal.stages
+    ):
         job.generation(proposal=None)
 
 
 def _without_worker(job: Job, name: str) -> None:
     generation = job.state.generation
-    proposal = generation.proposal
-    if proposal is not None and any(name in (stage.workers or ()) for stage in proposal.stages):
-        job.generation(proposal=None)  # nobody is to join, or stay, who is lost
     moving = job.moving()
     plans = [
         plan for plan in (job.plan(), job.plan_before(moving) if moving else None) if plan and name in plan.workers
@@ -118,7 +122,9 @@ def _stand_in(job: Job, plans: list[Plan]) -> str:
 
 def recover(job: Job) -> None:
     """Go back to the last durable checkpoint with whoever is left; nothing that was decided since holds."""
+    # Their loops have ended: steps that are done again are done by others.
+    dismiss(job, [name for name in job.live(Role.WORKER) if job.reports.of(name).finished])
     job.course(phase=Phase.RECOVERING, formed=False)
     job.generation(proposal=None, moving=0)
     job.state.checkpoints = replace(job.state.checkpoints, pending=None)
-    job.timers.clear("gather", "ready", "vote", "arrival", "checkpoint")
+    job.timers.clear("start", "gather", "ready", "vote", "arrival", "checkpoint", "ending")

@@ -1,0 +1,221 @@
+"""The coordinator's memory: what it decided, on disk before anybody hears of it.
+
+Room for more records is reserved ahead, so that a disk that fills up is noticed while the journal can still take what
+keeps the job going; requests are refused from then on. A record that finds no room waits, and is written together with
+the next one, as each brings whole sections. When the file has grown, it is replaced by one with a single snapshot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from elastic_runtime.coordinator.errors import JournalUnusable
+from elastic_runtime.coordinator.journal_file import pack, unpack
+from elastic_runtime.coordinator.record_codec import encode, restore, whole
+from elastic_runtime.coordinator.state import State
+from elastic_runtime.errors import BadInput
+
+_log = structlog.get_logger()
+_FORMAT = 1
+_RESERVE_BYTES = 1 << 20
+"""Hundreds of records of a usual job."""
+_CUT_BYTES = 4 << 20
+_CUT_FACTOR = 4
+"""A file is cut once it is so many times its snapshot, so that cutting costs less than writing."""
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class Journal:
+    """A file of records, open for one coordinator alone.
+
+    Args:
+        folder: where the file is or will be.
+        job: whose journal it is.
+        reserve_bytes: room that is reserved ahead.
+        allocate: reserves room in a file: `allocate(descriptor, offset, bytes)`; tests fill the disk here.
+
+    Raises:
+        BadInput: the folder cannot be used, is in use by another coordinator, or is another job's.
+        JournalUnusable: the file is damaged.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        job: str,
+        reserve_bytes: int = _RESERVE_BYTES,
+        cut_bytes: int = _CUT_BYTES,
+        allocate: Callable[[int, int, int], None] = os.posix_fallocate,
+    ) -> None:
+        self._path = folder / "journal"
+        self._job, self._reserve_bytes, self._cut_bytes = job, reserve_bytes, cut_bytes
+        self._allocate = allocate
+        self._pending: dict[str, Any] = {}
+        self._full = False
+        self._sequence = self._end = self._reserved = self._snapshot_bytes = 0
+        try:
+            self._lock = os.open(folder / "journal.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BadInput(f"the journal's folder {folder} cannot be used: {error}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise BadInput(f"another coordinator of job {job} runs on {folder}; end it first") from error
+        try:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.state = self._read()
+        except OSError as error:
+            os.close(self._lock)
+            raise JournalUnusable(f"the journal {self._path} cannot be read: {error}") from error
+        except (BadInput, JournalUnusable):
+            os.close(self._lock)
+            raise
+
+    @property
+    def full(self) -> bool:
+        """Whether no more room can be reserved; looks again each time."""
+        return bool(self._pending) or not self._reserve()
+
+    @property
+    def end_bytes(self) -> int:
+        """Where the next record goes; what lies behind is reserved room."""
+        return self._end
+
+    def append(self, record: Mapping[str, Any]) -> bool:
+        """Make a record durable, with those that waited; False if it has to wait for room itself.
+
+        Raises:
+            JournalUnusable: the disk fails otherwise; what is in the file is not known any more.
+        """
+        self._pending.update(record)
+        if not self._pending:
+            if self._full:
+                self._reserve()
+            return True
+        body = pack(self._sequence, encode(self._pending))
+        self._reserve(len(body))
+        if self._end + len(body) > self._reserved:
+            return False
+        try:
+            self._write(body)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self._note(True)
+                return False
+            raise JournalUnusable(f"the journal {self._path} cannot be written: {error}") from error
+        self._end += len(body)
+        self._sequence += 1
+        self._pending = {}
+        return True
+
+    def cut(self, state: State) -> None:
+        """Replace the file by a snapshot of `state`, if it has grown; where there is no room for it, it stays."""
+        if self._end < max(self._cut_bytes, _CUT_FACTOR * self._snapshot_bytes) or self._pending:
+            return
+        aside = self._path.with_name("journal.new")
+        data = self._header() + pack(1, encode(whole(state)))
+        try:
+            descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                _write_all(descriptor, data, 0)
+                os.fsync(descriptor)
+                aside.replace(self._path)
+            except OSError:
+                os.close(descriptor)
+                raise
+        except OSError as error:
+            _log.warning("journal_not_cut", path=str(self._path), error=str(error))
+            with contextlib.suppress(OSError):
+                aside.unlink()
+            self._snapshot_bytes = self._end  # not again before it has grown much more
+            return
+        os.close(self._file)
+        self._file, self._sequence = descriptor, 2
+        self._end = self._reserved = self._snapshot_bytes = len(data)
+        self._sync_folder()
+
+    def close(self) -> None:
+        """Give file and lock back."""
+        os.close(self._file)
+        os.close(self._lock)
+
+    def _read(self) -> State | None:
+        data = self._path.read_bytes()
+        bodies, self._end = unpack(data, str(self._path))
+        if bodies:
+            self._check_header(bodies[0])
+        self._sequence = len(bodies)
+        os.ftruncate(self._file, self._end)
+        self._reserved = self._end
+        if not bodies:
+            header = self._header()
+            self._write(header)
+            self._end = self._reserved = len(header)
+            self._sequence = 1
+            self._sync_folder()
+        return restore(bodies[1:])
+
+    def _header(self) -> bytes:
+        return pack(0, json.dumps({"format": _FORMAT, "job": self._job}).encode())
+
+    def _check_header(self, body: bytes) -> None:
+        try:
+            header = json.loads(body)
+            version, job = header["format"], header["job"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise JournalUnusable(f"{self._path} is not a coordinator's journal") from error
+        if version != _FORMAT:
+            raise JournalUnusable(f"{self._path} has format {version!r}, and this version reads {_FORMAT}")
+        if job != self._job:
+            raise BadInput(f"{self._path} is of job {job!r}, not of {self._job}: give each job its own folder")
+
+    def _reserve(self, bytes_needed: int = 0) -> bool:
+        """Have room for a record of this size and half a reserve; False if the disk has none."""
+        wanted = self._end + bytes_needed + self._reserve_bytes // 2
+        if self._reserved >= wanted:
+            self._note(False)
+            return True
+        size = wanted + self._reserve_bytes // 2 - self._reserved
+        try:
+            self._allocate(self._file, self._reserved, size)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise JournalUnusable(f"no room can be reserved for the journal {self._path}: {error}") from error
+            self._note(True)
+            return False
+        self._reserved += size
+        self._note(False)
+        return True
+
+    def _note(self, full: bool) -> None:
+        if full != self._full:
+            self._full = full
+            _log.warning("journal_disk_full" if full else "journal_disk_has_room", path=str(self._path))
+
+    def _write(self, data: bytes) -> None:
+        _write_all(self._file, data, self._end)
+        os.fdatasync(self._file)
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written

@@ -1,0 +1,96 @@
+"""The real process: started, killed in the middle of a resize, started again, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_runtime.control.messages import RequestOutcome, Size
+from elastic_runtime.plan import Phase
+
+TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
+PATIENCE_SECONDS = 60.0
+
+
+class Process:
+    """A coordinator's process and its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.token_file = folder / "token"
+        self.token_file.write_text(TOKEN + "\n")
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *more: str, port: int = 0) -> str:
+        """Start it; where it answers."""
+        command = [sys.executable, "-m", "elastic_runtime.coordinator", "--job=digits", f"--folder={self.folder}"]
+        command += [f"--checkpoints={self.folder}", f"--token-file={self.token_file}", "--servers=1", "--workers=2"]
+        command += [f"--bind=127.0.0.1:{port}", "--checkpoint-seconds=0.5", *more]
+        address_file = self.folder / "coordinator.json"
+        address_file.unlink(missing_ok=True)
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not address_file.exists():
+            assert self.process.poll() is None, self.process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        content = json.loads(address_file.read_text())
+        assert content["pid"] == self.process.pid
+        return str(content["address"])
+
+    def kill(self, number: signal.Signals) -> int:
+        """Signal it and wait for its end; the exit code."""
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+        self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Process]:
+    process = Process(tmp_path)
+    yield process
+    if process.process is not None and process.process.poll() is None:
+        process.process.kill()
+        process.process.communicate()
+
+
+def test_killed_in_a_resize_and_started_again_it_goes_on_where_it_was(
+    coordinator: Process, make_launcher: Callable[[str, int], Any]
+) -> None:
+    address = coordinator.start()
+    launcher = make_launcher(address, 1200)
+    launcher.until(lambda status: status.phase is Phase.RUNNING and status.step > 10)
+    launcher.client.resize("grow", Size(2, 3))
+    before = launcher.until(lambda status: len(status.tasks) > 3)
+    coordinator.kill(signal.SIGKILL)
+    assert coordinator.start(port=int(address.rpartition(":")[2])) == address
+    status = launcher.until(
+        lambda status: any(row.request_id == "grow" and row.state is RequestOutcome.DONE for row in status.requests)
+    )
+    assert status.generation == before.generation, "nobody went back to a checkpoint"
+    assert status.size == Size(2, 3)
+    assert launcher.client.resize("grow", Size(2, 3))[0] is RequestOutcome.DONE
+    assert coordinator.kill(signal.SIGTERM) == 0
+
+
+def test_what_cannot_be_used_is_said_in_one_line_with_exit_code_2(coordinator: Process, tmp_path: Path) -> None:
+    def refused(*more: str) -> str:
+        command = [sys.executable, "-m", "elastic_runtime.coordinator", "--job=digits", f"--folder={tmp_path}"]
+        command += [f"--token-file={coordinator.token_file}", "--servers=1", "--workers=2", *more]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        return done.stderr.strip().splitlines()[-1]
+
+    assert "0.0.0.0:0 is not loopback" in refused("--bind=0.0.0.0")
+    assert "--lost-seconds -1.0" in refused("--lost-seconds=-1")
