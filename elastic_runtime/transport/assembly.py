@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import zmq
 
 from elastic_runtime.transport.errors import BadMessage
 from elastic_runtime.transport.memory_pool import MemoryPool
 from elastic_runtime.transport.message import Message, Place
-from elastic_runtime.transport.own import Socket
+from elastic_runtime.transport.own import NOT_WAITING, Socket
 from elastic_runtime.transport.wire import FrameCut, Malformed, MessageHead, Reference, cut
 
 View = Callable[[Reference], memoryview]
@@ -81,19 +80,19 @@ class Assembly:
         frame = self._frames[self._next]
         self._next += 1
         if not self.wanted:
-            size_bytes = socket.recv_into(bytearray(), flags=zmq.NOBLOCK)
+            size_bytes = socket.recv_into(bytearray(), flags=NOT_WAITING)
         elif frame.joined:
-            size_bytes = self._split(frame, socket.recv(zmq.NOBLOCK))
+            size_bytes = self._split(frame, socket.recv(NOT_WAITING))
         else:
             (piece,) = frame.pieces
             target = self._targets[piece.part]
             if target is None:
-                received = socket.recv(zmq.NOBLOCK, copy=False).buffer
+                received = socket.recv(NOT_WAITING, copy=False).buffer
                 self._payload[piece.part] = received.toreadonly()
                 size_bytes = len(received)
             else:
                 into = target[piece.start_byte : piece.start_byte + piece.size_bytes]
-                size_bytes = socket.recv_into(into, flags=zmq.NOBLOCK)
+                size_bytes = socket.recv_into(into, flags=NOT_WAITING)
         if size_bytes != frame.size_bytes:
             raise Malformed(f"a frame of {size_bytes} bytes where {frame.size_bytes} were announced")
 

@@ -227,7 +227,7 @@ class Endpoint:
         self._check(header, parts)
         started = self._clock()
         timeout = self._settings.send_timeout_seconds if timeout_seconds is None else timeout_seconds
-        while True:
+        while link.state is not LinkState.UP or not link.room_for(parts):
             link.pump()
             up = link.state is LinkState.UP
             if up and link.room_for(parts):

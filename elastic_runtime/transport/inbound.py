@@ -20,7 +20,7 @@ from elastic_runtime.transport.counters import Counters, Refusal
 from elastic_runtime.transport.identity import Doorkeeper
 from elastic_runtime.transport.memory_pool import MemoryPool
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
-from elastic_runtime.transport.own import Own, Socket
+from elastic_runtime.transport.own import NOT_WAITING, Own, Socket, is_readable
 from elastic_runtime.transport.receipts import Receipts
 from elastic_runtime.transport.shared_regions import SharedRegions
 from elastic_runtime.transport.wire import (
@@ -106,10 +106,9 @@ class Inbound:
     def take(self) -> Event | None:
         """The next message or news that is there; never waits."""
         while not self._events:
-            try:
-                identity = self.socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
+            if not is_readable(self.socket):
                 return None
+            identity = self.socket.recv(NOT_WAITING)
             connection = self._connections.get(identity)
             if connection is None:
                 self._greet(identity)
@@ -130,11 +129,8 @@ class Inbound:
             self._regions.pump()
         for reason, number in self._doorkeeper.take_refused().items():
             self._counters.refusals[reason] += number
-        while True:
-            try:
-                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            except zmq.Again:
-                return
+        while is_readable(self._monitor):
+            event = parse_monitor_message(self._monitor.recv_multipart(NOT_WAITING))
             ended = [each for each in self._connections.values() if each.descriptor == event["value"]]
             for connection in ended:
                 self._end(connection, "the connection ended")
@@ -150,7 +146,7 @@ class Inbound:
             self._regions.close()
 
     def _greet(self, identity: bytes) -> None:
-        frame = self.socket.recv(zmq.NOBLOCK, copy=False)
+        frame = self.socket.recv(NOT_WAITING, copy=False)
         descriptor, user = int(frame.get(zmq.SRCFD)), str(frame.get("User-Id"))
         try:
             self._expect_last()
@@ -178,7 +174,7 @@ class Inbound:
     def _take_frame(self, connection: Connection) -> Message | None:
         try:
             if connection.assembly is None:
-                connection.assembly = self._begin(connection, self.socket.recv(zmq.NOBLOCK))
+                connection.assembly = self._begin(connection, self.socket.recv(NOT_WAITING))
             else:
                 connection.assembly.take_frame(self.socket)
             self._expect_last()
@@ -269,20 +265,20 @@ class Inbound:
 
     def _answer(self, connection: Connection, frame: bytes) -> None:
         try:
-            self.socket.send_multipart([connection.identity, frame], zmq.NOBLOCK)
+            self.socket.send_multipart([connection.identity, frame], NOT_WAITING)
         except zmq.ZMQError:
             # Gone, which its end tells; or it does not read its answers, and a later one covers this one.
             _log.debug("no acknowledgement", endpoint=self._own.name, peer=connection.hello.name)
 
     def _expect_last(self) -> None:
-        if self.socket.rcvmore:
+        if self.socket.get(zmq.RCVMORE):
             self._skip_rest()
             raise Malformed("a message of several frames")
 
     def _skip(self) -> None:
-        self.socket.recv_into(bytearray(), flags=zmq.NOBLOCK)
+        self.socket.recv_into(bytearray(), flags=NOT_WAITING)
         self._skip_rest()
 
     def _skip_rest(self) -> None:
-        while self.socket.rcvmore:
-            self.socket.recv_into(bytearray(), flags=zmq.NOBLOCK)
+        while self.socket.get(zmq.RCVMORE):
+            self.socket.recv_into(bytearray(), flags=NOT_WAITING)

@@ -20,7 +20,7 @@ from elastic_runtime.transport.address import Address
 from elastic_runtime.transport.counters import WayCounters
 from elastic_runtime.transport.dialing import FAILURES, choose_way, make_socket
 from elastic_runtime.transport.message import Event, PeerLost, PeerUp, Way
-from elastic_runtime.transport.own import Context, Own, Socket
+from elastic_runtime.transport.own import NOT_WAITING, Context, Own, Socket, is_readable
 from elastic_runtime.transport.regions import Part, Region
 from elastic_runtime.transport.sharing import RegionSender
 from elastic_runtime.transport.wire import (
@@ -77,7 +77,7 @@ class Link:
     @property
     def unacknowledged(self) -> range:
         """Numbers of the messages on this connection that the peer's application has not received yet."""
-        return range(self._in_flight[0][0], self._sent + 1) if self._in_flight else range(0)
+        return range(self._in_flight[0][0], self._in_flight[-1][0] + 1) if self._in_flight else range(0)
 
     @property
     def shares_memory(self) -> bool:
@@ -111,8 +111,8 @@ class Link:
         Raises:
             zmq.ZMQError: it does not take it; the connection has to be given up.
         """
-        references, framed = self._refer(parts)
-        sizes = [len(memory) for memory in framed]
+        references = self._refer(parts)
+        sizes = [0 if reference.region else reference.size_bytes for reference in references]
         self._sent += 1
         frame_bytes = self._own.settings.frame_bytes
         self._put(pack_message(MessageHead(self._sent, frame_bytes, tuple(references), header, received)))
@@ -120,11 +120,12 @@ class Link:
             if frame.joined:
                 joined = bytearray(frame.size_bytes)
                 for piece in frame.pieces:
-                    joined[piece.offset_bytes : piece.offset_bytes + piece.size_bytes] = framed[piece.part]
+                    joined[piece.offset_bytes : piece.offset_bytes + piece.size_bytes] = parts[piece.part].memory()
                 self._put(joined)
             else:
                 (piece,) = frame.pieces
-                self._put(framed[piece.part][piece.start_byte : piece.start_byte + piece.size_bytes])
+                region, start = parts[piece.part].region, parts[piece.part].start_byte + piece.start_byte
+                self._put(region.frame(start, start + piece.size_bytes))
         total = sum(sizes)
         self._in_flight.append((self._sent, total))
         self._in_flight_bytes += total
@@ -199,9 +200,9 @@ class Link:
             self.fail(f"{endpoint}: {error}")
 
     def _read_answers(self) -> None:
-        while self._socket is not None:
+        while self._socket is not None and is_readable(self._socket):
             try:
-                frame = self._socket.recv(zmq.NOBLOCK)
+                frame = self._socket.recv(NOT_WAITING)
                 kind = kind_of(frame)
                 if kind is Kind.REJECTION:
                     self.fail(f"it rejected a message: {unpack_reason(frame)}")
@@ -209,8 +210,6 @@ class Link:
                     self._received(unpack_sequence(frame))
                 else:
                     self.fail("it answers what no endpoint would")
-            except zmq.Again:
-                return
             except Malformed:
                 self.fail("it answers what no endpoint would")
 
@@ -225,11 +224,8 @@ class Link:
             self._in_flight_bytes -= size_bytes
 
     def _read_monitor(self) -> None:
-        while self._monitor is not None:
-            try:
-                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            except zmq.Again:
-                return
+        while self._monitor is not None and is_readable(self._monitor):
+            event = parse_monitor_message(self._monitor.recv_multipart(NOT_WAITING))
             failure = FAILURES.get(zmq.Event(event["event"]))
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.state = LinkState.UP
@@ -241,18 +237,14 @@ class Link:
                 self._read_answers()  # what came before the end
                 self.fail(failure)
 
-    def _refer(self, parts: Sequence[Part]) -> tuple[list[Reference], list[memoryview]]:
-        """The table of parts, and their memory as far as it has to be sent (empty where it is shared)."""
-        references, framed = [], []
-        for part in parts:
-            memory = part.memory()
-            if self._share(part.region):
-                references.append(Reference(part.region.number, part.start_byte, part.stop_byte))
-                framed.append(memory[:0])
-            else:
-                references.append(Reference(0, 0, len(memory)))
-                framed.append(memory)
-        return references, framed
+    def _refer(self, parts: Sequence[Part]) -> list[Reference]:
+        """The table of parts; those that the peer cannot map follow as frames."""
+        return [
+            Reference(part.region.number, part.start_byte, part.stop_byte)
+            if self._share(part.region)
+            else Reference(0, 0, part.size_bytes)
+            for part in parts
+        ]
 
     def _share(self, region: Region) -> bool:
         if self._regions is None or not self._regions.proven or not region.shared:
@@ -273,7 +265,7 @@ class Link:
         shares = self.shares_memory
         return sum(part.size_bytes for part in parts if not (shares and part.region.shared))
 
-    def _put(self, frame: bytes | bytearray | memoryview) -> None:
+    def _put(self, frame: bytes | bytearray | zmq.Frame) -> None:
         if self._socket is None:
             raise zmq.ZMQError(errno.ENOTCONN)
-        self._socket.send(frame, zmq.NOBLOCK, copy=False, track=False)
+        self._socket.send(frame, NOT_WAITING, copy=False, track=False)

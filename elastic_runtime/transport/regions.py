@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import structlog
+import zmq
 
 from elastic_runtime.transport.errors import BadMessage
 
@@ -22,6 +23,9 @@ _F_SEAL_FUTURE_WRITE = 0x10
 """Linux 5.1; Python's `fcntl` does not name it. The owner's own mapping, made before, stays writable."""
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
 """What a reader insists on before it maps a peer's region."""
+
+_MOST_FRAMES = 16384
+"""Of one region that are kept."""
 
 _log = structlog.get_logger(__name__)
 
@@ -61,6 +65,7 @@ class Region:
             mapping = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.memory = memoryview(mapping)
         """Writable, `size_bytes` of unsigned bytes, zero at first."""
+        self._frames: dict[tuple[int, int], zmq.Frame] = {}
 
     def _map_shared(self, allocate: Allocate) -> mmap.mmap:
         descriptor = os.memfd_create(f"fedl2-{self.name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -80,6 +85,19 @@ class Region:
         """Whether peers on this host read it in place."""
         return self.descriptor is not None
 
+    def frame(self, start_byte: int, stop_byte: int) -> zmq.Frame:
+        """These bytes, to be sent; kept, as the same ones are sent at every step.
+
+        pyzmq would otherwise make a frame each time, and its own thread would have to be woken up to let go of it.
+        """
+        frame = self._frames.get((start_byte, stop_byte))
+        if frame is None:
+            if len(self._frames) >= _MOST_FRAMES:
+                self._frames.clear()
+            frame = zmq.Frame(self.memory[start_byte:stop_byte], track=False, copy=False)
+            self._frames[start_byte, stop_byte] = frame
+        return frame
+
     def part(self, start_byte: int = 0, stop_byte: int | None = None) -> Part:
         """The bytes from `start_byte` up to `stop_byte`, the end unless given."""
         return Part(self, start_byte, self.size_bytes if stop_byte is None else stop_byte)
@@ -89,6 +107,7 @@ class Region:
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
+        self._frames.clear()
 
 
 class Part(NamedTuple):
