@@ -75,6 +75,7 @@ class GradientBuckets:
         for bucket in self._buckets:
             if bucket.wait is not None:
                 bucket.wait()
+                bucket.wait = None  # nothing of a sum outlives its step, and so the group
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                 parameter.grad = view
 

@@ -16,11 +16,14 @@ TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="
 VARIABLES = set(re.findall(r"\$\(([A-Z_]+)\)", (ROOT / "Makefile").read_text(encoding="utf-8")))
 PARAMETERS = [parameter for command in COMMANDS.values() for parameter in command.params]
 BENCHMARK_SOURCES = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
+BENCHMARK_SOURCES += [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "examples").rglob("*.py")]
 BENCHMARK_OPTIONS = {
     name for text in BENCHMARK_SOURCES for name in re.findall(r"add_argument\([^)]*?\"(--[a-z-]+)\"", text)
 }
+STARTERS = {"python": frozenset[str](), "torchrun": frozenset({"--nproc-per-node"})}
+"""Programs that run a script of ours, and the options of theirs that pages use."""
 OPTIONS = {"--help"} | {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
-OPTIONS |= BENCHMARK_OPTIONS
+OPTIONS |= BENCHMARK_OPTIONS | {name for names in STARTERS.values() for name in names}
 ENVIRONMENT = {str(parameter.envvar) for parameter in PARAMETERS if parameter.envvar}
 FOREIGN = ("rm", "sacct", "kubectl")
 """Programs that are not ours, and may stand in a shell block."""
@@ -46,6 +49,10 @@ def test_a_line_in_a_shell_block_can_be_typed(page: Path, line: str) -> None:
     elif words[0] == "export":
         names = {word.partition("=")[0] for word in words[1:]}
         assert names <= ENVIRONMENT, f"no option reads {names - ENVIRONMENT}"
+    elif words[0] in STARTERS:
+        scripts = [word for word in words if word.endswith(".py")]
+        assert scripts, f"{words[0]} runs nothing"
+        assert (ROOT / scripts[0]).is_file(), f"there is no {scripts[0]}"
     elif words[0] not in FOREIGN:
         _parse(words)
 

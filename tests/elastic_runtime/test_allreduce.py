@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -63,9 +62,11 @@ CASES = [
 WORKER = (
     SCRIPT
     + """
+import os
 import torch.distributed as dist
 from safetensors.torch import save_file
-if int(sys.argv[2]) == 1:  # a process whose model starts with other values, and is overwritten
+rank, folder = int(os.environ["RANK"]), sys.argv[1]
+if rank == 1:  # a process whose model starts with other values, and is overwritten
     start = model
     def model(norm):
         other = start(norm)
@@ -75,19 +76,20 @@ if int(sys.argv[2]) == 1:  # a process whose model starts with other values, and
         return other
 dist.init_process_group("gloo")  # one group for all cases
 said = []
-for number, case in enumerate(json.loads(sys.argv[1])):
+for number, case in enumerate(json.loads(sys.argv[2])):
     trained, job, sizes = train(**case)
-    save_file(trained.state_dict(), f"{sys.argv[3]}/{number}-{sys.argv[2]}.safetensors")
+    save_file(trained.state_dict(), f"{folder}/{number}-{rank}.safetensors")
     said.append({"mode": job.mode, "first": job.is_first, "finished": job.finished, "sizes": sizes})
 try:
-    train(False, "sgd", 8, seed=int(sys.argv[2]))
+    train(False, "sgd", 8, seed=rank)
 except elastic.ModelMismatch as error:
     said.append(str(error))
 try:
     train(True, "sgd", 2)
 except elastic.BadInput as error:
     said.append(str(error))
-print(json.dumps(said))
+with open(f"{folder}/{rank}.json", "w") as file:
+    json.dump(said, file)
 dist.destroy_process_group()
 """
 )
@@ -99,29 +101,25 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+Two = tuple[Path, list[list[Any]]]
+
+
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Any]]]:
-    """All cases, run by two processes: the folder with their models, and what each of them said."""
+def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
+    """All cases, run by torchrun in two processes: the folder with their models, and what each of them said."""
     folder = tmp_path_factory.mktemp("two")
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
-    arguments = [sys.executable, "-c", WORKER, json.dumps(CASES)]
-    started = [
-        subprocess.Popen(
-            [*arguments, str(rank), str(folder)],
-            env={**shared, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        ended = [process.communicate(timeout=100) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    assert [process.returncode for process in started] == [0, 0], ended
-    return folder, [json.loads(out) for out, _ in ended]
+    script = folder / "script.py"
+    script.write_text(WORKER, encoding="utf-8")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={_free_port()}"]
+    with subprocess.Popen(
+        [*torchrun, str(script), str(folder), json.dumps(CASES)], stderr=subprocess.PIPE, text=True
+    ) as started:
+        try:
+            _, errors = started.communicate(timeout=100)
+        finally:
+            started.terminate()  # torchrun ends its processes then
+    assert started.returncode == 0, errors
+    return folder, [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
 
 
 def _alone(case: dict[str, Any]) -> nn.Module:
@@ -167,7 +165,7 @@ def _alone(case: dict[str, Any]) -> nn.Module:
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_two_processes_train_what_one_does(two: tuple[Path, list[list[Any]]], number: int) -> None:
+def test_two_processes_train_what_one_does(two: Two, number: int) -> None:
     from safetensors.torch import load_file
 
     folder, _ = two
@@ -182,9 +180,7 @@ def test_two_processes_train_what_one_does(two: tuple[Path, list[list[Any]]], nu
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_each_sample_is_computed_once_an_epoch_by_one_of_the_two(
-    two: tuple[Path, list[list[Any]]], number: int
-) -> None:
+def test_each_sample_is_computed_once_an_epoch_by_one_of_the_two(two: Two, number: int) -> None:
     _, said = two
     steps_per_epoch = -(-22 // CASES[number]["global_batch"])
     for epoch in range(3):
@@ -198,13 +194,13 @@ def test_each_sample_is_computed_once_an_epoch_by_one_of_the_two(
         assert sorted(read) == list(range(22))
 
 
-def test_one_of_the_processes_is_the_first(two: tuple[Path, list[list[Any]]]) -> None:
+def test_one_of_the_processes_is_the_first(two: Two) -> None:
     _, said = two
     assert [process[0]["first"] for process in said] == [True, False]
     assert all(case["finished"] and case["mode"] == "all-reduce" for process in said for case in process[: len(CASES)])
 
 
-def test_processes_that_train_differently_all_say_so(two: tuple[Path, list[list[Any]]]) -> None:
+def test_processes_that_train_differently_all_say_so(two: Two) -> None:
     _, said = two
     assert said[0][-2] == "another process does not train what this one does; its own message says what differs"
     assert said[1][-2] == "process 1 does not train what process 0 does: seed is 1 here and 0 there"
@@ -227,7 +223,7 @@ def test_an_environment_that_torchrun_did_not_make_is_refused(environment: dict[
         )
 
 
-def test_more_processes_than_samples_in_a_batch_are_refused(two: tuple[Path, list[list[Any]]]) -> None:
+def test_more_processes_than_samples_in_a_batch_are_refused(two: Two) -> None:
     _, said = two
     for process in said:
         assert "2 workers cannot share a global batch of 2 at 2 or more samples each" in process[-1]
