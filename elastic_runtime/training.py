@@ -34,7 +34,7 @@ class Training:
         min_worker_batch: fewest samples of a worker in a step; batch norm needs 2.
         synchronous: workers compute one global batch together; else each applies its own batch as it comes.
         worker_batch: samples of a worker's batch in asynchronous training; None in synchronous.
-        buffer_merge_steps: buffers are merged over the workers every so many steps.
+        buffer_merge_steps: buffers are merged over the workers every so many steps; see `MergeRule`.
 
     Raises:
         BadInput: values that cannot be, or that do not go together.
@@ -78,14 +78,6 @@ class Training:
             shuffle=self.shuffle,
             smallest_slice=self.min_worker_batch,
         )
-
-    def merges_buffers(self, step: int) -> bool:
-        """Whether buffers are merged after this step (the first is 0): every `buffer_merge_steps`, and after the last.
-
-        Merged floats are the mean over the workers, weighted by their samples in this step; integers and booleans are
-        the largest of the workers'.
-        """
-        return (step + 1) % self.buffer_merge_steps == 0 or step + 1 == self.order().total_steps
 
     def to_json(self) -> bytes:
         """What `from_json` reads: equal choices give equal bytes."""

@@ -13,6 +13,7 @@ from torch import nn
 from elastic_runtime.data_shards import check_workers, slice_bounds
 from elastic_runtime.errors import ModelMismatch
 from elastic_runtime.layout import Layout, difference
+from elastic_runtime.merging import MergeRule
 from elastic_runtime.training import Training
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.buffer_merge import merge_buffers
@@ -54,6 +55,7 @@ class AllReduceMode:
         self._group = group
         self._optimizer = LocalOptimizer(training.optimizer, trained)
         self._buckets = GradientBuckets(trained, group)
+        self._merge = MergeRule(training.buffer_merge_steps, batches.order.total_steps)
         self.global_step = 0
 
     @property
@@ -101,7 +103,7 @@ class AllReduceMode:
     def _apply(self, step: int, samples: int) -> None:
         self._buckets.finish()
         self._optimizer.apply(step)
-        if self._training.merges_buffers(step):
+        if self._merge.merges(step):
             merge_buffers(self._model, self._group, samples, self._batches.order.batch_size(step))
         self.global_step = step + 1
 

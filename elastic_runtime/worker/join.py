@@ -6,7 +6,6 @@ import atexit
 import os
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -101,11 +100,11 @@ def _mode(model: nn.Module, training: Training, batches: Batches, environment: M
     """How this process trains; code for the others is not even loaded, as the script may run where it cannot."""
     layout = build_layout(*describe_model(model))
     if environment.get(COORDINATOR_VARIABLE):
-        module = import_module("elastic_runtime.worker.synchronous")
-        mode: Mode = module.SynchronousMode(model, layout, training, batches, environment)
-        return mode
+        from elastic_runtime.worker.synchronous import SynchronousMode  # noqa: PLC0415  # see above
+
+        return SynchronousMode(model, layout, training, batches, environment)
     if environment.get(WORLD_VARIABLE):
-        from elastic_runtime.worker.allreduce import AllReduceMode  # noqa: PLC0415  # see above
+        from elastic_runtime.worker.allreduce import AllReduceMode  # noqa: PLC0415
         from elastic_runtime.worker.process_group import ProcessGroup  # noqa: PLC0415
 
         group = ProcessGroup(environment, next(model.parameters()).device)

@@ -6,11 +6,15 @@ Nothing is pickled: only tensors travel. Every call has a deadline, and one that
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from elastic_runtime.errors import BadInput, ElasticError
 
@@ -19,6 +23,7 @@ WORLD_VARIABLE = "WORLD_SIZE"
 _ADDRESS_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 DEADLINE_SECONDS = 300.0
 """A step of the slowest process, its data included, has to fit; what takes longer counts as hanging."""
+_groups = itertools.count()
 
 
 class ProcessGroup:
@@ -41,11 +46,19 @@ class ProcessGroup:
         self.rank, self.size = (_number(environment, name) for name in (RANK_VARIABLE, WORLD_VARIABLE))
         self._owned = not dist.is_initialized()
         if self._owned:
+            # What optimizers load later would, if it is loaded while there is a group, keep that group's threads alive
+            # after its end; one of them that is still busy when the interpreter ends aborts the process.
+            import_module("torch._dynamo")
             with _translated(self.rank):
-                dist.init_process_group(
-                    "nccl" if device.type == "cuda" else "gloo",
-                    timeout=datetime.timedelta(seconds=DEADLINE_SECONDS),
-                )
+                self._begin("nccl" if device.type == "cuda" else "gloo")
+
+    def _begin(self, backend: str) -> None:
+        """Join the others, under a name of its own: torchrun's store keeps those of an earlier group."""
+        deadline = datetime.timedelta(seconds=DEADLINE_SECONDS)
+        store, rank, size = next(rendezvous("env://", timeout=deadline))
+        store.set_timeout(deadline)
+        named = PrefixStore(f"elastic-{next(_groups)}", store)
+        dist.init_process_group(backend, timeout=deadline, store=named, rank=rank, world_size=size)
 
     def begin_sum(self, tensor: torch.Tensor) -> Callable[[], None]:
         """Begin to replace a tensor by its sum over all processes; the result is there after calling what comes back.

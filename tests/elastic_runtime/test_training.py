@@ -97,8 +97,3 @@ def test_a_difference_is_named() -> None:
     assert _training().difference(_training()) == ""
     assert _training().difference(_training(seed=3)) == "seed is 0 here and 3 there"
     assert "lr=0.2" in _training().difference(_training(optimizer=SGD(lr=0.2)))
-
-
-def test_buffers_are_merged_every_so_often_and_at_the_end() -> None:
-    training = _training(buffer_merge_steps=6)
-    assert [step for step in range(20) if training.merges_buffers(step)] == [5, 11, 17, 19]
