@@ -11,11 +11,15 @@ apart when it is chosen.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from elastic_runtime.plan import Phase, Timeline, View
+
+
+_LOOK_UP_SECONDS = 0.5
 
 
 class Turn(StrEnum):
@@ -50,18 +54,25 @@ class Gate:
         name: the task's.
         clock: seconds, monotonic.
         patience_seconds: how long the training loop waits for a proposal to be resolved.
+        expelled: whether the coordinator takes this worker for dead; looked at now and then while waiting.
     """
 
-    def __init__(self, name: str, clock: Callable[[], float], patience_seconds: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        clock: Callable[[], float],
+        patience_seconds: float,
+        expelled: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._name = name
         self._clock = clock
         self._patience_seconds = patience_seconds
+        self._expelled = expelled
         self._changed = threading.Condition(threading.RLock())
         self._view: View | None = None
         self._timeline: Timeline | None = None
         self._begun = -1
         self._promised_clock: int | None = None
-        self._expelled = False
         self.waited_seconds = 0.0
 
     def receive(self, view: View) -> Vote:
@@ -94,12 +105,6 @@ class Gate:
         self._promised_clock = proposal.clock
         return Vote(accepted=proposal.number)
 
-    def expel(self) -> None:
-        """The coordinator takes this worker for dead."""
-        with self._changed:
-            self._expelled = True
-            self._changed.notify_all()
-
     @property
     def view(self) -> View | None:
         """The newest."""
@@ -121,10 +126,9 @@ class Gate:
     def wait(self, ready: Callable[[View], bool], timeout_seconds: float) -> View | None:
         """Wait for a view of which `ready` holds; None if none came in time, or the worker was expelled."""
         with self._changed:
-            ended = self._changed.wait_for(
-                lambda: self._expelled or (self._view is not None and ready(self._view)), timeout_seconds
-            )
-            return self._view if ended and not self._expelled else None
+            self._wait(lambda: self._expelled() or (self._view is not None and ready(self._view)), timeout_seconds)
+            view = self._view
+            return view if view is not None and ready(view) and not self._expelled() else None
 
     def begin(self, step: int, generation: int) -> Turn:
         """Begin a step of a generation, or say why not; waits as long as a promise or a barrier demands."""
@@ -132,12 +136,18 @@ class Gate:
             turn = self._turn(step, generation)
             if turn is None:
                 began = self._clock()
-                self._changed.wait_for(lambda: self._turn(step, generation) is not None, self._patience_seconds)
+                self._wait(lambda: self._turn(step, generation) is not None, self._patience_seconds)
                 self.waited_seconds += self._clock() - began
                 turn = self._turn(step, generation) or Turn.SILENT
             if turn is Turn.GO:
                 self._begun = step
             return turn
+
+    def _wait(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
+        """Wait for a view that makes `ready` true; looks up now and then, as an expulsion comes without a view."""
+        deadline = time.monotonic() + timeout_seconds
+        while not ready() and (left := deadline - time.monotonic()) > 0:
+            self._changed.wait(min(left, _LOOK_UP_SECONDS))
 
     def may_begin(self, step: int, generation: int) -> bool:
         """Whether `begin` would let this step begin now."""
@@ -147,7 +157,7 @@ class Gate:
     def _turn(self, step: int, generation: int) -> Turn | None:
         """None: to wait."""
         view, timeline = self._view, self._timeline
-        if self._expelled:
+        if self._expelled():
             return Turn.EXPELLED
         if view is None or timeline is None:
             return None

@@ -85,8 +85,8 @@ class SynchronousMode:
         self._step_seconds = 0.0
         self._pushed_slices: list[int] = []
         self._endpoint = self._environment.open_endpoint()
-        self._gate = Gate(self._task, clock, _PATIENCE_SECONDS)
         self._link = self._environment.open_link(Role.WORKER)
+        self._gate = Gate(self._task, clock, _PATIENCE_SECONDS, self._link.expelled.is_set)
         try:
             self._link.register(self._endpoint.address, layout.to_json(), training.to_json())
             self._model = FlatModel(model, layout, self._allocate)
