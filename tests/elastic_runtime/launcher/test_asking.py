@@ -1,0 +1,106 @@
+"""Requests are carried through a coordinator's absence, and what has to be told is told once it is back."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from elastic_runtime.control.messages import RequestOutcome
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
+from elastic_runtime.launcher.asking import carry_through
+from elastic_runtime.launcher.outbox import Outbox
+
+GONE = CoordinatorUnreachable("away")
+TAKEN = (RequestOutcome.QUEUED, "")
+RUNNING = (RequestOutcome.RUNNING, "")
+DONE = (RequestOutcome.DONE, "moved")
+
+
+class Answers:
+    """Gives one answer after the other, the last one for ever; time passes with every sleep."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+        self.now = 0.0
+
+    def __call__(self) -> tuple[RequestOutcome, str]:
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, tuple)
+        return answer
+
+    def carry(self, wait: bool = True) -> tuple[RequestOutcome, str]:
+        return carry_through(self, wait, 60.0, lambda: self.now, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_the_same_request_is_sent_until_it_has_ended() -> None:
+    answers = Answers(TAKEN, RUNNING, RUNNING, DONE)
+    assert answers.carry() == DONE
+    assert answers.asked == 4
+
+
+def test_without_waiting_it_is_enough_that_it_was_taken() -> None:
+    answers = Answers(TAKEN, DONE)
+    assert answers.carry(wait=False) == TAKEN
+
+
+def test_a_coordinator_that_restarts_meanwhile_is_waited_for() -> None:
+    assert Answers(TAKEN, GONE, GONE, DONE).carry() == DONE
+
+
+def test_one_that_never_answered_is_not_waited_for() -> None:
+    answers = Answers(GONE)
+    with pytest.raises(CoordinatorUnreachable):
+        answers.carry()
+    assert answers.asked == 1
+
+
+@pytest.mark.parametrize("after", [RUNNING, GONE])
+def test_patience_ends(after: object) -> None:
+    answers = Answers(TAKEN, after)
+    with pytest.raises(CoordinatorUnreachable):
+        answers.carry()
+    assert 60.0 <= answers.now < 62.0
+
+
+@pytest.fixture
+def outbox() -> Outbox:
+    return Outbox()
+
+
+def posted(outbox: Outbox, send: Callable[[], object]) -> list[ElasticError]:
+    """Post, and wait for what is posted behind it."""
+    refused: list[ElasticError] = []
+    sent = threading.Event()
+    outbox.post(send, refused.append)
+    outbox.post(sent.set, refused.append)
+    assert sent.wait(20)
+    return refused
+
+
+def test_what_is_told_is_told_in_order_and_until_it_is_taken(outbox: Outbox) -> None:
+    answers = Answers(GONE, GONE, DONE)
+    assert posted(outbox, answers) == []
+    assert answers.asked == 3
+    outbox.close()
+    assert outbox.empty
+
+
+def test_what_is_refused_is_not_told_again(outbox: Outbox) -> None:
+    answers = Answers(BadInput("no"))
+    assert [str(error) for error in posted(outbox, answers)] == ["no"]
+    assert answers.asked == 1
+    outbox.close()
+
+
+def test_it_can_be_closed_while_nobody_answers(outbox: Outbox) -> None:
+    answers = Answers(GONE)
+    outbox.post(answers, lambda error: None)
+    outbox.close()
+    assert not outbox._thread.is_alive()
