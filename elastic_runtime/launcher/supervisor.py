@@ -6,6 +6,7 @@ state that matters: whoever opens the job's folder next goes on from the coordin
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import signal
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
-from elastic_runtime.errors import ElasticError
+from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.errors import JobFailed
@@ -223,12 +224,10 @@ class Supervisor:
         self._outbox.post(lambda: self._state.write(client.status()), lambda error: self._display.tell(str(error)))
 
     def _last_look(self) -> None:
-        """The coordinator's last word, before it ends."""
-        if self._client is not None:
-            try:
+        """The coordinator's last word, before it ends; it may have ended by itself, and said it before."""
+        if self._client is not None and self._keeper.running:
+            with contextlib.suppress(CoordinatorUnreachable):
                 self._state.write(self._client.status())
-            except ElasticError as error:
-                self._display.tell(f"the last state of {self._name} is not known: {error}")
 
     def _end_everything(self) -> None:
         self._outbox.stop()
