@@ -10,7 +10,7 @@ import typer
 
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.errors import CoordinatorUnreachable
-from elastic_runtime.launcher.errors import RequestAborted
+from elastic_runtime.launcher.errors import RequestAborted, RequestPending
 from elastic_runtime.launcher.options import Output, show
 
 WaitOption = Annotated[
@@ -41,7 +41,8 @@ def ask(send: Send, done: str, request_id: str, wait: bool, patience_seconds: fl
 
     Raises:
         RequestAborted: the job gave it up.
-        CoordinatorUnreachable: the coordinator was lost meanwhile, or the request is not done in time.
+        CoordinatorUnreachable: the coordinator was lost meanwhile.
+        RequestPending: it is not done in time.
     """
     state, detail = carry_through(send, wait, patience_seconds)
     if state is RequestOutcome.ABORTED:
@@ -72,8 +73,9 @@ def carry_through(
         if taken is not None and (not wait or taken[0] in (RequestOutcome.DONE, RequestOutcome.ABORTED)):
             return taken
         if clock() >= deadline:
-            raise CoordinatorUnreachable(
-                f"the request is not done within {patience_seconds:g} s; it goes on, see `elastic-run status`"
+            raise RequestPending(
+                f"the request is {taken[0].value if taken else 'sent'} and not done within {patience_seconds:g} s; "
+                "it goes on, see `elastic-run status`"
             )
         sleep(pause)
         pause = min(2 * pause, _LONGEST_LOOK_SECONDS)

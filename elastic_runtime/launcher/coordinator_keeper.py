@@ -125,7 +125,7 @@ class CoordinatorKeeper:
         self._deadline = 0.0
         words = process.last_words()
         log = self._programs.folder.log_folder / f"{COORDINATOR}.log"
-        said = f": {words}" if words else ""
+        said = f": {words}" if words and code > 0 else ""
         if code == _BAD_INPUT:
             raise BadInput(
                 f"the coordinator cannot start{said}" if said else f"the coordinator cannot start; see {log}"

@@ -15,5 +15,9 @@ class RequestAborted(ElasticError):
     """The job refused what was asked, or gave it up; it goes on as before."""
 
 
+class RequestPending(ElasticError):
+    """What was asked is not done within the time that the caller gives it; it goes on."""
+
+
 class JobFailed(ElasticError):
     """The job, or something that it cannot do without, ended with an error."""

@@ -13,7 +13,7 @@ import typer
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.asking import WaitOption, ask
+from elastic_runtime.launcher.asking import CALL_SECONDS, PATIENCE_SECONDS, Patience, RequestId, WaitOption, ask
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.job_credentials import credentials_of
 from elastic_runtime.launcher.job_facts import resting_facts
@@ -23,13 +23,11 @@ from elastic_runtime.launcher.job_spec import JobSpec, spec_of
 from elastic_runtime.launcher.launch_checks import check_address, check_script
 from elastic_runtime.launcher.options import (
     PROGRAM,
-    TIMEOUT_SECONDS,
     Debug,
     Folder,
     Job,
     Output,
     OutputOption,
-    Timeout,
     client_of,
     jobs_of,
     show,
@@ -132,10 +130,10 @@ def resume(
     servers: Servers = None,
     workers: Workers = None,
     folder: Folder = None,
-    request_id: Annotated[str | None, typer.Option(help="To send the same request again; random unless given.")] = None,
+    request_id: RequestId = None,
     wait: WaitOption = True,
     output: OutputOption = Output.TABLE,
-    timeout: Timeout = TIMEOUT_SECONDS,
+    timeout: Patience = PATIENCE_SECONDS,
     debug: Debug = False,
 ) -> None:
     """Go on with a suspended job; one of which nothing runs is started again from its folder, in the foreground."""
@@ -161,7 +159,7 @@ def resume(
             raise BadInput(f"{name} has {phase}; there is nothing to go on with")
         _look_after(job, output, wish)
         return
-    with client_of(job, timeout) as client:
+    with client_of(job, CALL_SECONDS) as client:
         status = client.status()
         if status.phase is not Phase.SUSPENDED:
             raise BadInput(f"{name} is {status.phase.value}, not suspended; `elastic-run resize` changes its size")

@@ -150,7 +150,8 @@ class Supervisor:
             self._known_ends.add((member.task, member.incarnation))
         self._report(end)
         if end.exit_code != 0 and not end.asked:
-            said = f": {end.last_words}" if end.last_words else ""
+            # Whoever is killed says nothing about it.
+            said = f": {end.last_words}" if end.last_words and end.exit_code > 0 else ""
             log = self._programs.folder.log_folder / f"{end.task}.log"
             self._display.tell(f"{end.task} {describe_end(end.exit_code)}{said} (see {log})")
         elif end.exit_code == 0 and view is not None and not _may_end(view, end.task):
@@ -190,7 +191,7 @@ class Supervisor:
     def _begin_to_stop(self) -> None:
         client = self._client
         if client is None or self._phase in (None, Phase.STARTING):
-            raise JobFailed(f"{self._name} was stopped before it began to train")
+            raise JobFailed(f"{self._name} was stopped while it was starting; nothing was trained")
         self._stop_deadline = self._clock() + self._settings.suspend_seconds
         if self._phase is Phase.SUSPENDED:
             return

@@ -8,6 +8,7 @@ import pytest
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.asking import carry_through
+from elastic_runtime.launcher.errors import RequestPending
 from elastic_runtime.launcher.outbox import Outbox
 
 GONE = CoordinatorUnreachable("away")
@@ -61,10 +62,10 @@ def test_one_that_never_answered_is_not_waited_for() -> None:
     assert answers.asked == 1
 
 
-@pytest.mark.parametrize("after", [RUNNING, GONE])
-def test_patience_ends(after: object) -> None:
+@pytest.mark.parametrize(("after", "error"), [(RUNNING, RequestPending), (GONE, CoordinatorUnreachable)])
+def test_patience_ends(after: object, error: type[ElasticError]) -> None:
     answers = Answers(TAKEN, after)
-    with pytest.raises(CoordinatorUnreachable):
+    with pytest.raises(error):
         answers.carry()
     assert 60.0 <= answers.now < 62.0
 
