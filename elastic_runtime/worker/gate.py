@@ -18,7 +18,6 @@ from enum import StrEnum
 
 from elastic_runtime.plan import Phase, Timeline, View
 
-
 _LOOK_UP_SECONDS = 0.5
 
 
