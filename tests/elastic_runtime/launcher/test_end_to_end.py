@@ -1,0 +1,99 @@
+"""The shipped example under the real commands: resized, suspended, resumed, and with each of its processes killed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_jobs import DIGITS, RealJob
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[RealJob]:
+    with RealJob(tmp_path, "digits") as job:
+        yield job
+    assert not job.processes()
+
+
+def test_a_job_of_two_workers_trains_to_the_end(job: RealJob) -> None:
+    job.launch("--ps", "1", "--workers", "2", "--name", job.name, str(DIGITS), "--epochs", "12")
+    assert job.launcher is not None
+    assert job.launcher.wait(100) == 0, job.output()
+    accuracy = re.search(r"worker-\d+ \| .*test accuracy (0\.\d+)", job.output())
+    assert accuracy is not None, job.output()
+    assert float(accuracy[1]) >= 0.97
+    status = job.ask("status")
+    assert (status["phase"], status["step"], status["durable_step"]) == ("finished", 276, 276)
+    assert status["launcher"] is None
+    assert "has finished" in job.ask("resume", code=2)
+
+
+def test_a_job_is_resized_suspended_and_resumed_while_it_trains(job: RealJob) -> None:
+    job.launch("--ps", "1", "--workers", "2", "--name", job.name, str(DIGITS), "--epochs", "100000")
+    status = job.steps_on()
+    assert status["size"] == status["target"] == {"ps": 1, "workers": 2}
+    assert job.members(status) == {"server": ["ps-0"], "worker": ["worker-0", "worker-1"]}
+    steps = [status["step"]]
+    for servers, workers in ((2, 3), (1, 2)):
+        assert job.ask("resize", "--ps", str(servers), "--workers", str(workers))["state"] == "done"
+        status = job.steps_on()
+        steps.append(status["step"])
+        assert status["size"] == {"ps": servers, "workers": workers}
+        assert len(job.members(status)["worker"]) == workers
+    assert steps == sorted(steps)
+    assert status["generation"] == 1
+    assert [request["state"] for request in status["requests"]] == ["done", "done"]
+    assert all(request["moved_bytes"] > 0 for request in status["requests"])
+
+    assert job.ask("suspend")["state"] == "done"
+    rests = job.wait_for("suspension", lambda status: status["phase"] == "suspended")
+    assert rests["step"] == rests["durable_step"] >= steps[-1]
+    assert rests["tasks"] == []
+    assert job.ask("resume", "--workers", "1")["state"] == "done"
+    status = job.steps_on()
+    assert status["size"] == {"ps": 1, "workers": 1}
+    assert status["step"] >= rests["step"]
+
+    assert job.ask("stop") == {"job": job.name, "stopped": True}
+    assert job.launcher is not None
+    assert job.launcher.wait(20) == 0, job.output()
+    rests = job.ask("status")
+    assert rests["phase"] == "suspended"
+    assert rests["step"] == rests["durable_step"] >= status["step"]
+
+
+def test_a_job_outlives_the_death_of_each_of_its_processes(job: RealJob) -> None:
+    job.launch("--ps", "2", "--workers", "2", "--name", job.name, str(DIGITS), "--epochs", "100000")
+    before = job.steps_on()
+
+    job.kill("worker-1")
+    job.wait_for("another worker", lambda status: job.members(status)["worker"] == ["worker-0", "worker-2"])
+    after = job.steps_on()
+    assert (after["generation"], after["size"]) == (1, {"ps": 2, "workers": 2})
+    assert after["step"] > before["step"]
+
+    pids = {task: job.pid_of(task) for task in ("ps-0", "worker-0", "worker-2")}
+    job.kill("coordinator")
+    again = job.steps_on()
+    assert again["step"] > after["step"]
+    assert again["generation"] == 1
+    assert {task: job.pid_of(task) for task in pids} == pids
+
+    job.kill("ps-1")
+    job.wait_for("recovery", lambda status: status["generation"] == 2 and status["phase"] == "running")
+    assert job.steps_on()["size"]["workers"] == 2
+
+    assert job.ask("suspend")["state"] == "done"
+    durable = job.ask("status")["durable_step"]
+    assert job.ask("resume")["state"] == "done"
+    job.steps_on()
+    assert job.launcher is not None
+    job.launcher.kill()
+    job.launcher.wait()
+    assert job.ask("status")["launcher"] is None
+    job.launch("resume", job.name)
+    resumed = job.steps_on()
+    assert resumed["step"] >= durable > 0
+    assert job.ask("stop")["stopped"]
