@@ -9,7 +9,6 @@ acknowledgement; what was lost with a connection is told, and what to do about i
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import time
@@ -22,18 +21,19 @@ import zmq
 
 from elastic_runtime.transport.address import Address, host_identity
 from elastic_runtime.transport.counters import Counters, PeerCounters, Refusal
-from elastic_runtime.transport.errors import BadMessage, Busy, PeerUnreachable, UnknownPeer
+from elastic_runtime.transport.errors import BadAddress, BadMessage, PeerUnreachable
 from elastic_runtime.transport.freed_memory import keep_freed_memory
-from elastic_runtime.transport.identity import MOST_NAME_BYTES, CurveKeys, Doorkeeper
+from elastic_runtime.transport.identity import CurveKeys, Doorkeeper
 from elastic_runtime.transport.inbound import Inbound
+from elastic_runtime.transport.limits import check_message, check_name, check_settings
+from elastic_runtime.transport.links import Links, poll
 from elastic_runtime.transport.listening import listen
 from elastic_runtime.transport.message import Event, PeerLost, Place, Way
-from elastic_runtime.transport.outbound import Link, LinkState
-from elastic_runtime.transport.own import Clock, Context, Own, Socket
+from elastic_runtime.transport.outbound import LinkState
+from elastic_runtime.transport.own import Clock, Context, Own
 from elastic_runtime.transport.regions import Allocate, Part, Region, allocate_pages
 from elastic_runtime.transport.settings import TransportSettings
 from elastic_runtime.transport.shared_regions import SharedRegions
-from elastic_runtime.transport.wire import MOST_FRAME_BYTES, SMALL_PART_BYTES, Acknowledgement
 
 _PUMP_EVERY_MESSAGES = 16
 """News of connections are looked at so often while messages come without a pause."""
@@ -76,12 +76,11 @@ class Endpoint:
 
         Raises:
             BadMessage: the name is empty or too long, or the settings cut frames that nobody takes.
-            zmq.ZMQError: the address cannot be bound.
+            BadAddress: the address cannot be bound.
         """
         settings = settings or TransportSettings()
-        _check_name(name)
-        if not SMALL_PART_BYTES <= settings.frame_bytes <= MOST_FRAME_BYTES:
-            raise BadMessage(f"frames of {settings.frame_bytes} bytes; {SMALL_PART_BYTES} to {MOST_FRAME_BYTES} work")
+        check_name(name)
+        check_settings(settings)
         self.name = name
         self.counters = Counters()
         self._clock = clock
@@ -94,20 +93,20 @@ class Endpoint:
         self._own = Own(name, incarnation, job_token, curve, host_identity(), shared_memory, settings, clock)
         self._context: Context = zmq.Context(io_threads=settings.io_threads)
         self._doorkeeper = Doorkeeper(self._context, name, job_token, curve=curve is not None)
-        self._links: dict[str, Link] = {}
         self._events: deque[Event] = deque()
+        self._links = Links(self._own, self._context, self.counters, self._events)
         self._since_pump = 0
-        self._next_region = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closed = False
         socket = self._context.socket(zmq.ROUTER)
         regions = SharedRegions(self._own, self.counters) if settings.local_sockets else None
-        self._inbound = Inbound(socket, self._own, self._doorkeeper, self.counters, regions, place, self._acknowledged)
+        acknowledged = self._links.acknowledge
+        self._inbound = Inbound(socket, self._own, self._doorkeeper, self.counters, regions, place, acknowledged)
         try:
             self.address = listen(socket, self._own, bind, advertise, regions.address if regions else "").text()
-        except zmq.ZMQError:
+        except zmq.ZMQError as error:
             self.close()
-            raise
+            raise BadAddress(f"cannot listen at {bind}: {error.strerror}") from error
 
     @property
     def incarnation(self) -> str:
@@ -117,7 +116,7 @@ class Endpoint:
     @property
     def peers(self) -> tuple[str, ...]:
         """To whom `connect` was called, connected or not."""
-        return tuple(self._links)
+        return self._links.peers
 
     @property
     def refusals(self) -> dict[Refusal, int]:
@@ -135,19 +134,17 @@ class Endpoint:
         """
         if size_bytes < 1:
             raise BadMessage(f"region {name!r} of {size_bytes} bytes")
-        self._next_region += 1
         shared = shared and self._own.shared_memory
-        return Region(self._next_region, name, size_bytes, shared=shared, allocate=self._allocate)
+        return Region(name, size_bytes, shared=shared, allocate=self._allocate)
 
     def release(self, region: Region) -> None:
         """Let peers unmap `region`, which is not sent any more; the memory goes with the last view on it."""
-        for link in self._links.values():
-            link.forget(region)
+        self._links.forget(region)
         region.forget_descriptor()
 
     def allow(self, peer: str, public_key: str | None = None) -> None:
         """Let `peer` connect to us; with CURVE, with this key only. From any thread."""
-        _check_name(peer)
+        check_name(peer)
         self._doorkeeper.allow(peer, public_key)
 
     def forbid(self, peer: str) -> None:
@@ -162,33 +159,24 @@ class Endpoint:
         Raises:
             BadAddress: it is none, or has no key where we use CURVE.
         """
-        _check_name(peer)
-        parsed = Address.parse(address)
-        if self._own.curve is not None and not parsed.public_key:
-            raise PeerUnreachable(f"{peer} has no CURVE key; all members of a job use CURVE, or none")
-        link = self._links.get(peer)
-        if link is not None and link.address == parsed:
-            return
-        self.disconnect(peer)
-        self._links[peer] = Link(peer, parsed, self._own, self._context, self.counters.peer(peer).out, self._events)
+        check_name(peer)
+        self._links.connect(peer, Address.parse(address))
 
     def disconnect(self, peer: str) -> None:
         """Give up the way to `peer`, and what is still under way on it; nothing if there is none."""
-        link = self._links.pop(peer, None)
-        if link is not None:
-            link.close()
+        self._links.disconnect(peer)
 
     def is_up(self, peer: str) -> bool:
         """Whether the way to `peer` stands."""
-        return self._link(peer).state is LinkState.UP
+        return self._links.to(peer).state is LinkState.UP
 
     def shares_memory(self, peer: str) -> bool:
         """Whether `peer` reads our shared regions in place."""
-        return self._link(peer).shares_memory
+        return self._links.to(peer).shares_memory
 
     def unacknowledged(self, peer: str) -> range:
         """Numbers of the messages on this connection that the peer's application did not receive yet."""
-        link = self._link(peer)
+        link = self._links.to(peer)
         link.pump()
         return link.unacknowledged
 
@@ -223,22 +211,11 @@ class Endpoint:
             Busy: it did not receive enough of what was sent before, in time; nothing was sent.
             PeerUnreachable: it is not connected, in time; nothing was sent.
         """
-        link = self._link(peer)
-        self._check(header, parts)
-        started = self._clock()
-        timeout = self._settings.send_timeout_seconds if timeout_seconds is None else timeout_seconds
-        while link.state is not LinkState.UP or not link.room_for(parts):
-            link.pump()
-            up = link.state is LinkState.UP
-            if up and link.room_for(parts):
-                break
-            left = started + timeout - self._clock()
-            if left <= 0.0:
-                if up:
-                    raise Busy(f"{peer} has {len(link.unacknowledged)} messages that it did not receive yet")
-                raise PeerUnreachable(f"no connection to {peer}: {link.trouble}")
-            _poll(link.pollables(), min(left, link.seconds_to_next_step()))
-        self.counters.peer(peer).out.wait_seconds += self._clock() - started
+        link = self._links.to(peer)
+        check_message(header, parts, self._settings)
+        self._links.await_room(
+            link, parts, self._settings.send_timeout_seconds if timeout_seconds is None else timeout_seconds
+        )
         try:
             return link.send(header, parts, self._inbound.receipts.take(peer))
         except zmq.ZMQError as error:
@@ -276,15 +253,7 @@ class Endpoint:
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until the peers have received everything that was sent; whether they did."""
-        deadline = self._clock() + timeout_seconds
-        while True:
-            for link in self._links.values():
-                link.pump()
-            waiting = [link for link in self._links.values() if link.unacknowledged]
-            left = deadline - self._clock()
-            if not waiting or left <= 0.0:
-                return not waiting
-            _poll([pollable for link in waiting for pollable in link.pollables()], left)
+        return self._links.flush(timeout_seconds)
 
     def wake(self) -> None:
         """Make `receive` return None soon, once; from any thread."""
@@ -295,8 +264,7 @@ class Endpoint:
         if self._closed:
             return
         self._closed = True
-        for peer in self.peers:
-            self.disconnect(peer)
+        self._links.close()
         self._inbound.close()
         self._doorkeeper.close()
         self._context.term()
@@ -314,20 +282,13 @@ class Endpoint:
         self._since_pump = 0
         self._inbound.receipts.tell_all()
         self._inbound.pump()
-        for link in self._links.values():
-            link.pump()
-
-    def _acknowledged(self, peer: str, received: Acknowledgement) -> None:
-        link = self._links.get(peer)
-        if link is not None:
-            link.acknowledge(received)
+        self._links.pump()
 
     def _wait(self, left_seconds: float) -> bool:
         """Until something comes; whether it is more than a message."""
         before = self._clock()
-        steps = [link.seconds_to_next_step() for link in self._links.values()]
-        pollables = [pollable for link in self._links.values() for pollable in link.pollables()]
-        ready = _poll([*self._inbound.pollables(), *pollables, self._wake], min([left_seconds, *steps]))
+        pollables = [*self._inbound.pollables(), *self._links.pollables(), self._wake]
+        ready = poll(pollables, min(left_seconds, self._links.seconds_to_next_step()))
         self.counters.receive_wait_seconds += self._clock() - before
         return len(ready) != 1 or self._inbound.socket not in ready
 
@@ -336,30 +297,3 @@ class Endpoint:
             return os.eventfd_read(self._wake) > 0
         except BlockingIOError:
             return False
-
-    def _link(self, peer: str) -> Link:
-        try:
-            return self._links[peer]
-        except KeyError:
-            raise UnknownPeer(f"{self.name} has no way to {peer!r}; call connect first") from None
-
-    def _check(self, header: bytes, parts: Sequence[Part]) -> None:
-        settings = self._settings
-        total = sum(part.size_bytes for part in parts)
-        if len(header) > settings.max_header_bytes:
-            raise BadMessage(f"header of {len(header)} bytes; at most {settings.max_header_bytes}")
-        if len(parts) > settings.max_parts or total > settings.max_message_bytes:
-            raise BadMessage(
-                f"{len(parts)} parts of {total} bytes; at most {settings.max_parts} of {settings.max_message_bytes}"
-            )
-        for part in parts:
-            part.memory()
-
-
-def _poll(pollables: Sequence[Socket | int], seconds: float) -> dict[Socket | int, int]:
-    return dict(zmq.zmq_poll([(pollable, zmq.POLLIN) for pollable in pollables], math.ceil(1000.0 * max(0.0, seconds))))
-
-
-def _check_name(name: str) -> None:
-    if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
-        raise BadMessage(f"the name of an endpoint has 1 to {MOST_NAME_BYTES} bytes: {name[:200]!r}")

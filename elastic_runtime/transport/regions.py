@@ -9,8 +9,10 @@ SIGBUS later. Then it is sealed: nobody can shrink it under a reader, and nobody
 from __future__ import annotations
 
 import fcntl
+import itertools
 import mmap
 import os
+import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,6 +29,8 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE | fcntl.F
 _MOST_FRAMES = 16384
 """Of one region that are kept."""
 
+_numbers = itertools.count(1)
+"""Unique in the process, so that a region of another endpoint cannot be taken for one of ours."""
 _log = structlog.get_logger(__name__)
 
 Allocate = Callable[[int, int], None]
@@ -44,8 +48,8 @@ class Region:
     `np.frombuffer(region.memory, …)` and `torch.frombuffer` build arrays on it. Made by `Endpoint.region`.
     """
 
-    def __init__(self, number: int, name: str, size_bytes: int, *, shared: bool, allocate: Allocate) -> None:
-        self.number = number
+    def __init__(self, name: str, size_bytes: int, *, shared: bool, allocate: Allocate) -> None:
+        self.number = next(_numbers)
         self.name = name
         self.size_bytes = size_bytes
         self.descriptor: int | None = None
@@ -78,6 +82,7 @@ class Region:
             os.close(descriptor)
             raise
         self.descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
         return mapping
 
     @property
@@ -105,7 +110,7 @@ class Region:
     def forget_descriptor(self) -> None:
         """No new peer can map it from now on; its memory lives as long as somebody has it mapped."""
         if self.descriptor is not None:
-            os.close(self.descriptor)
+            self._close()
             self.descriptor = None
         self._frames.clear()
 

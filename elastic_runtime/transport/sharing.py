@@ -59,7 +59,7 @@ class RegionSender:
         Raises:
             OSError: this host cannot share memory.
         """
-        probe = Region(0, "probe", _PROBE_BYTES, shared=True, allocate=allocate_pages)
+        probe = Region("probe", _PROBE_BYTES, shared=True, allocate=allocate_pages)
         if probe.descriptor is None:
             raise OSError("no shared memory here")
         probe.memory[:_NONCE_BYTES] = self._nonce

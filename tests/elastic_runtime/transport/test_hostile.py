@@ -189,7 +189,7 @@ def test_a_reference_beyond_a_region_is_not_read(shared_wire):
     region = worker.region("gradients", MB)
     region.size_bytes += 1  # a sender that lies
     region.memory = memoryview(bytes(MB + 1))
-    worker._links["ps-0"]._regions.give = lambda region: None
+    worker._links.to("ps-0")._regions.give = lambda region: None
     worker.send("ps-0", b"", [region.part()])
     shared_wire.until(lambda: server.refusals[Refusal.OUT_OF_RANGE] == 1)
     assert not _messages(shared_wire, server)
@@ -256,3 +256,15 @@ def test_an_address_that_is_none_is_said_so(tcp, text):
 def test_names_have_a_bound(tcp):
     with pytest.raises(BadMessage, match="1 to 128 bytes"):
         tcp.endpoint("w" * 129)
+
+
+def test_an_address_that_is_taken_is_said_so(tcp, server):
+    taken = json.loads(server.address)["tcp"]
+    with pytest.raises(BadAddress, match=f"cannot listen at {taken}: Address already in use"):
+        tcp.endpoint("ps-1", bind=taken)
+
+
+@pytest.mark.parametrize("wire", ["tcp+curve"], indirect=True)
+def test_a_peer_without_a_key_is_not_connected_to(wire, tcp):
+    with pytest.raises(BadAddress, match="the address of ps-0 has no CURVE key"):
+        wire.endpoint("worker-0").connect("ps-0", tcp.endpoint("ps-0").address)
