@@ -1,0 +1,1 @@
+"""Training with parameter servers against plain PyTorch DistributedDataParallel, on one machine."""
