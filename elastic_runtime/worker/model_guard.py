@@ -6,7 +6,9 @@ would be trained in part only, without any error; so each step looks whether the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from operator import is_
 
 import torch
 from torch import nn
@@ -14,16 +16,6 @@ from torch import nn
 from elastic_runtime.errors import ModelMismatch
 
 _Facts = tuple[torch.Size, torch.dtype, bool]
-
-
-@dataclass(slots=True)
-class _Owner:
-    """One module's own parameters, as they were, and the dictionaries in which a module keeps what it has."""
-
-    parameters: dict[str, nn.Parameter | None]
-    modules: dict[str, nn.Module | None]
-    had_parameters: tuple[nn.Parameter | None, ...]
-    had_modules: tuple[nn.Module | None, ...]
 
 
 class ModelGuard:
@@ -36,28 +28,25 @@ class ModelGuard:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._before = _facts(model)
-        self._tensors = [
-            (parameter, parameter.shape, parameter.dtype, parameter.requires_grad) for parameter in model.parameters()
-        ]
-        self._owners = [
-            _Owner(m._parameters, m._modules, tuple(m._parameters.values()), tuple(m._modules.values()))
-            for m in model.modules()
-        ]
+        # A module keeps its parameters and its own modules in these dictionaries; they say sooner than names do whether
+        # something was added, removed or replaced.
+        self._parts = [part for module in model.modules() for part in (module._parameters, module._modules)]
+        self._had = list(_values(self._parts))
+        self._tensors = list(model.parameters())
+        self._had_facts = [(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in self._tensors]
 
     def check(self) -> None:
-        """For every step: the same tensors in the same modules. Some 100 µs for a model of 200 tensors.
+        """For every step: the same tensors in the same modules. Some 150 µs for a model of 200 tensors.
 
         Raises:
             ModelMismatch: naming the first tensor that is new, gone or another.
         """
-        same = all(
-            parameter.shape == shape and parameter.dtype == dtype and parameter.requires_grad == trained
-            for parameter, shape, dtype, trained in self._tensors
-        ) and all(
-            _identical(owner.parameters, owner.had_parameters) and _identical(owner.modules, owner.had_modules)
-            for owner in self._owners
-        )
-        if not same:
+        now = list(_values(self._parts))
+        if (
+            len(now) != len(self._had)
+            or not all(map(is_, now, self._had))
+            or [(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in self._tensors] != self._had_facts
+        ):
             self.check_all()
 
     def check_all(self) -> None:
@@ -77,7 +66,8 @@ class ModelGuard:
                     f"{name} was {_told(self._before[name])} when the model joined the job and is "
                     f"{_told(now[name])}; {_ADVICE}"
                 )
-        if any(there is not had for there, (had, *_) in zip(self._model.parameters(), self._tensors, strict=True)):
+        now_tensors = list(self._model.parameters())
+        if len(now_tensors) != len(self._tensors) or not all(map(is_, now_tensors, self._tensors)):
             raise ModelMismatch(f"a parameter of the model was replaced by another since it joined the job; {_ADVICE}")
 
 
@@ -95,5 +85,5 @@ def _told(facts: _Facts) -> str:
     return f"{str(dtype).removeprefix('torch.')} {list(shape)}{'' if trained else ', not trained'}"
 
 
-def _identical(now: dict[str, nn.Parameter | None] | dict[str, nn.Module | None], had: tuple[object, ...]) -> bool:
-    return len(now) == len(had) and all(one is other for one, other in zip(now.values(), had, strict=True))
+def _values(parts: Iterable[Mapping[str, object]]) -> Iterator[object]:
+    return chain.from_iterable(part.values() for part in parts)

@@ -269,7 +269,11 @@ class SynchronousMode:
         self._model.use_gradients(len(self._pushed_slices))
         workers = len(self._gate.timeline.at(self._step).workers)
         self._slice = slices[0]
-        return self._batches.batch(self._step, self._slice, workers, last=len(slices) == 1)
+        batch = self._batches.batch(self._step, self._slice, workers, last=len(slices) == 1)
+        if len(slices) == 1:
+            coming = self._gate.timeline.at(self._step + 1)
+            self._batches.expect(self._step + 1, coming.slices_of(self._task), len(coming.workers))
+        return batch
 
     def _open_slices(self) -> list[int]:
         """This worker's slices of the step that are still to be computed."""

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from elastic_runtime.errors import BadInput, ModelMismatch
-from elastic_runtime.layout import Layout, Slot, build_layout
+from elastic_runtime.layout import Layout, Segment, Slot, build_layout
 from elastic_runtime.tensors import Kind, TensorSpec
+from elastic_runtime.worker.flat_banks import Allocate, Bank, make_bank
 from elastic_runtime.worker.flat_model import FlatModel
 
 
@@ -121,6 +122,56 @@ def test_a_step_taken_in_the_banks_is_the_optimizers() -> None:
         flat.swap()
     for (name, parameter), other in zip(model.named_parameters(), plain.parameters(), strict=True):
         assert torch.equal(parameter, other), name
+
+
+@pytest.fixture
+def _device_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Banks as they are for an accelerator: the model computes with copies of what lies in the caller's memory."""
+
+    def apart(allocate: Allocate, name: str, segment: Segment, device: torch.device) -> Bank:
+        host = make_bank(allocate, name, segment, device).host
+        copy_there = host.clone()
+        parts = copy_there.split([slot.size for slot in segment.slots])
+        views = (part.view(slot.tensor.shape) for part, slot in zip(parts, segment.slots, strict=True))
+        return Bank(host, copy_there, tuple(views))
+
+    monkeypatch.setattr("elastic_runtime.worker.flat_model.make_bank", apart)
+
+
+@pytest.mark.usefixtures("_device_apart")
+def test_a_model_on_an_accelerator_computes_with_copies() -> None:
+    plain, model = _model(), _model()
+    layout = _layout(model)
+    told: list[tuple[str, bool]] = []
+    flat: FlatModel
+
+    def note(segment: int, slot: Slot) -> None:
+        arrived = flat.gradients(segment)[slot.start : slot.start + slot.size]
+        told.append((slot.tensor.name, bool(arrived.isfinite().all())))
+
+    flat = FlatModel(model, layout, _memory, note)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(3):
+        for index in _segments(layout):
+            flat.gradients(index).fill_(float("nan"))
+        optimizer.zero_grad()
+        _loss(plain).backward()
+        optimizer.step()
+        told.clear()
+        flat.begin_step()
+        _loss(model).backward()
+        flat.finish_backward()
+        assert sorted(told) == sorted((tensor.name, True) for tensor in layout.tensors(Kind.PARAMETER))
+        for index in _segments(layout):
+            torch.add(flat.active(index), flat.gradients(index), alpha=-0.1, out=flat.staging(index))
+        flat.swap()
+    for (name, parameter), other in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(parameter, other), name
+    for index in _segments(layout):
+        flat.active(index).zero_()
+    assert any(bool(parameter.any()) for parameter in model.parameters())
+    flat.reload()
+    assert not any(bool(parameter.any()) for parameter in model.parameters())
 
 
 def test_every_tensor_is_reported_once_in_each_backward_pass() -> None:

@@ -77,7 +77,7 @@ def main() -> None:
         if batch.ends_epoch and job.is_first:
             done = job.progress
             print(
-                f"epoch {batch.epoch + 1:2d}  step {done.step:4d}  loss {done.loss:.4f}  "
+                f"epoch {batch.epoch + 1:2d}  step {batch.step + 1:4d}  loss {done.loss:.4f}  "
                 f"{done.samples_per_second:.0f} samples/s",
                 flush=True,
             )
