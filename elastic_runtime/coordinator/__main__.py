@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import signal
 import sys
@@ -22,6 +23,7 @@ from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import EXIT_CODES, BadInput, ElasticError
 from elastic_runtime.plan import Phase
+from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 
 _TICK_SECONDS = 0.1
 _GRACE_SECONDS = 2.0
@@ -81,6 +83,7 @@ def serve(options: Options, stop: threading.Event) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and serve; the exit code."""
+    configure_logging(os.environ.get(LEVEL_VARIABLE, "info"))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

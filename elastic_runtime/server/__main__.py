@@ -14,6 +14,7 @@ import torch
 from elastic_runtime.errors import EXIT_CODES, ElasticError
 from elastic_runtime.member_environment import TASK, MemberEnvironment
 from elastic_runtime.server.process import ServerProcess
+from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--task", help=f"this server's name, such as ps-0; instead of {TASK}")
     parser.add_argument("--debug", action="store_true", help="show where an error came from")
     options = parser.parse_args(arguments)
+    configure_logging(os.environ.get(LEVEL_VARIABLE, "info"))
     torch.set_num_threads(1)  # applying a block is bound by memory; the cores are the workers'
     try:
         environment = MemberEnvironment.read({**os.environ, **({TASK: options.task} if options.task else {})})

@@ -17,6 +17,7 @@ from elastic_runtime.errors import BadInput
 from elastic_runtime.layout import build_layout
 from elastic_runtime.model_layout import describe_model
 from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_script_logging
 from elastic_runtime.training import Training
 from elastic_runtime.worker.alone import AloneMode
 from elastic_runtime.worker.batches import Batches
@@ -102,6 +103,7 @@ def _mode(model: nn.Module, training: Training, batches: Batches, environment: M
     if environment.get(COORDINATOR_VARIABLE):
         from elastic_runtime.worker.synchronous import SynchronousMode  # noqa: PLC0415  # see above
 
+        configure_script_logging(environment.get(LEVEL_VARIABLE, "warning"))
         return SynchronousMode(model, layout, training, batches, environment)
     if environment.get(WORLD_VARIABLE):
         from elastic_runtime.worker.allreduce import AllReduceMode  # noqa: PLC0415
