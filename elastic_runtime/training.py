@@ -26,7 +26,7 @@ class Training:
     Attributes:
         optimizer: the rule, with its learning rates and its clipping.
         samples: how many the data set has.
-        global_batch: samples of one step over all workers (synchronous training).
+        global_batch: samples of one step over all workers; in asynchronous training as `worker_batch`.
         epochs: how often every sample is taken.
         seed: of the order of the samples, and of torch's random numbers in each slice of a step.
         shuffle: a new order in every epoch.
@@ -113,7 +113,7 @@ class Training:
 
     def _check_last_batch(self, order: SampleOrder) -> None:
         last = order.batch_size(order.steps_per_epoch - 1)
-        if self.synchronous and last < self.min_worker_batch:
+        if last < self.min_worker_batch:
             raise BadInput(
                 f"an epoch's last batch has {last} of the {self.min_worker_batch} samples that a worker needs "
                 f"({self.samples} samples in batches of {self.global_batch}): set drop_last or change global_batch"

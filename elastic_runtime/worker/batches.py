@@ -95,6 +95,25 @@ class Batches:
             ends_epoch=last and not warm_up and position.step_in_epoch == self.order.steps_per_epoch - 1,
         )
 
+    def leased(self, number: int, epoch: int, start: int, stop: int, *, warm_up: bool = False) -> Batch:
+        """Read positions `start` to `stop` (exclusive) of an epoch's order, for asynchronous training.
+
+        Args:
+            number: of the batch in this process; it stands in place of the step.
+            epoch: whose order.
+            start: of 0 to the number of samples.
+            stop: likewise; larger.
+            warm_up: marked as such.
+
+        Raises:
+            IndexError: there is no such epoch or position.
+        """
+        if not (0 <= epoch < self.order.epochs and 0 <= start < stop <= self.order.samples):
+            raise IndexError(f"positions {start} to {stop} of epoch {epoch}")
+        indices = self.order.permutation(epoch)[start:stop]
+        data = self._read((epoch, start, 0), indices)
+        return Batch(data, indices, number, epoch, len(indices), len(indices), warm_up, stop == self.order.samples)
+
     def expect(self, step: int, slices_of_step: Sequence[int], slices: int) -> None:
         """These slices will probably be asked for next: begin to read the first. Costs nothing if it is wrong."""
         if self._reader is None or self._ahead or step >= self.order.total_steps:

@@ -35,8 +35,9 @@ def join(
     optimizer: Optimizer,
     data: Any,
     *,
-    global_batch: int,
     epochs: int,
+    global_batch: int | None = None,
+    worker_batch: int | None = None,
     seed: int = 0,
     shuffle: bool = True,
     drop_last: bool = False,
@@ -54,8 +55,10 @@ def join(
         optimizer: `SGD`, `Adam` or `AdamW` of this package.
         data: a map-style torch data set, a tensor, a tuple or mapping of tensors or arrays whose first dimension counts
             the samples, or anything with a length that gives a sample for a number. The same in every process.
-        global_batch: samples of one step over all workers, however many these are.
         epochs: how often every sample is taken.
+        global_batch: samples of one step over all workers, however many these are.
+        worker_batch: in place of it, for asynchronous training: samples of each worker's batch, whose gradient is
+            applied as it comes. Alone, that is the whole batch; by all-reduce there is no such training.
         seed: of the order of the samples and of torch's random numbers.
         shuffle: a new order in every epoch.
         drop_last: leave out an epoch's last step where it would be short.
@@ -77,11 +80,16 @@ def join(
         raise BadInput(
             f"the model is wrapped in {type(model).__name__}; give the model itself: the job is what wraps it"
         )
+    batch = worker_batch if global_batch is None else global_batch
+    if batch is None or (global_batch is not None and worker_batch is not None):
+        raise BadInput("give global_batch, or worker_batch for asynchronous training: one of the two")
     samples = as_samples(data, collate)
     training = Training(
         optimizer=optimizer,
         samples=len(samples),
-        global_batch=global_batch,
+        global_batch=batch,
+        synchronous=worker_batch is None,
+        worker_batch=worker_batch,
         epochs=epochs,
         seed=seed,
         shuffle=shuffle,
@@ -101,11 +109,15 @@ def _mode(model: nn.Module, training: Training, batches: Batches, environment: M
     """How this process trains; code for the others is not even loaded, as the script may run where it cannot."""
     layout = build_layout(*describe_model(model))
     if environment.get(COORDINATOR_VARIABLE):
+        if not training.synchronous:
+            raise BadInput("worker_batch is given, and this version trains synchronously; give global_batch")
         from elastic_runtime.worker.synchronous import SynchronousMode  # noqa: PLC0415  # see above
 
         configure_script_logging(environment.get(LEVEL_VARIABLE, "warning"))
         return SynchronousMode(model, layout, training, batches, environment)
     if environment.get(WORLD_VARIABLE):
+        if not training.synchronous:
+            raise BadInput("worker_batch is for asynchronous training, which needs parameter servers")
         from elastic_runtime.worker.allreduce import AllReduceMode  # noqa: PLC0415
         from elastic_runtime.worker.process_group import ProcessGroup  # noqa: PLC0415
 

@@ -68,6 +68,17 @@ def test_rates_follow_the_step_and_the_norm_is_clipped() -> None:
     assert seen == pytest.approx([2.0, 3.0])
 
 
+def test_an_asynchronous_script_trains_alone_with_its_workers_batch() -> None:
+    model = _model()
+    job = _join(model, elastic.SGD(lr=0.1), global_batch=None, worker_batch=4, epochs=1)
+    sizes = []
+    for batch in job:
+        inputs, labels = batch.data
+        job.step(cross_entropy(model(inputs), labels))
+        sizes.append(batch.size)
+    assert sizes == [4, 4, 4, 4, 4, 2]
+
+
 def test_a_tensor_without_a_gradient_counts_as_zero() -> None:
     class Half(nn.Module):
         def __init__(self) -> None:

@@ -90,6 +90,21 @@ def test_epochs_end_with_the_last_slice_of_the_last_step() -> None:
     assert not warm_up.ends_epoch
 
 
+def test_a_leased_range_has_the_samples_of_its_epochs_order() -> None:
+    order = _order()
+    batches = Batches(as_samples((IMAGES, LABELS), None), order)
+    batch = batches.leased(7, 1, 3, 6)
+    drawn = torch.rand(2)
+    assert batch.data[1].tolist() == batch.indices.tolist() == order.permutation(1)[3:6].tolist()
+    assert (batch.step, batch.epoch, batch.size, batch.weight, batch.ends_epoch) == (7, 1, 3, 1.0, False)
+    assert batches.leased(8, 1, 8, 10).ends_epoch
+    batches.leased(9, 1, 3, 6)  # by whomever, as whichever of its batches
+    assert torch.equal(torch.rand(2), drawn)
+    for wrong in ((2, 0, 1), (0, 3, 3), (0, 9, 11), (-1, 0, 1)):
+        with pytest.raises(IndexError):
+            batches.leased(0, *wrong)
+
+
 def test_a_slice_without_samples_is_an_error() -> None:
     with pytest.raises(ValueError, match="slice 2 of 3 of step 2 has no samples"):
         Batches(as_samples(LABELS, None), _order()).batch(2, 2, 3)

@@ -129,13 +129,17 @@ def test_running_statistics_and_modes_may_change() -> None:
         ({"model": nn.ReLU()}, "nothing to train"),
         ({"model": nn.BatchNorm1d(2), "global_batch": 7}, "last batch has 1 of the 2 samples"),
         ({"global_batch": 0}, "global_batch is 0"),
+        ({"global_batch": None}, "give global_batch, or worker_batch"),
+        ({"worker_batch": 2}, "give global_batch, or worker_batch for asynchronous training: one of the two"),
+        ({"global_batch": None, "worker_batch": 2, "environment": {"WORLD_SIZE": "2"}}, "needs parameter servers"),
         ({"optimizer": torch.optim.SGD([nn.Parameter(DATA)], lr=0.1)}, "optimizer is SGD .* give elastic_runtime's"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
-    arguments = {"model": nn.Linear(2, 1), "optimizer": elastic.SGD(lr=0.1), "global_batch": 4, **changes}
+    usual = {"model": nn.Linear(2, 1), "optimizer": elastic.SGD(lr=0.1), "global_batch": 4, "environment": {}}
+    arguments = {**usual, **changes}
     with pytest.raises(BadInput, match=message.replace("SGD .*", r"SGD \((.|\n)*")):
-        elastic.join(**arguments, data=DATA, epochs=1, environment={})
+        elastic.join(**arguments, data=DATA, epochs=1)
 
 
 class _Recorded:
