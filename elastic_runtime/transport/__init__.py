@@ -10,7 +10,7 @@ from elastic_runtime.transport.errors import (
     TransportError,
     UnknownPeer,
 )
-from elastic_runtime.transport.identity import CurveKeys
+from elastic_runtime.transport.keys import CurveKeys
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
 from elastic_runtime.transport.regions import Part, Region
 from elastic_runtime.transport.settings import TransportSettings

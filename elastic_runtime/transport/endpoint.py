@@ -23,14 +23,16 @@ from elastic_runtime.transport.address import Address, host_identity
 from elastic_runtime.transport.counters import Counters, PeerCounters, Refusal
 from elastic_runtime.transport.errors import BadAddress, BadMessage, PeerUnreachable
 from elastic_runtime.transport.freed_memory import keep_freed_memory
-from elastic_runtime.transport.identity import CurveKeys, Doorkeeper
+from elastic_runtime.transport.identity import Doorkeeper
 from elastic_runtime.transport.inbound import Inbound
+from elastic_runtime.transport.keys import CurveKeys
 from elastic_runtime.transport.limits import check_message, check_name, check_settings
 from elastic_runtime.transport.links import Links, poll
 from elastic_runtime.transport.listening import listen
 from elastic_runtime.transport.message import Event, PeerLost, Place, Way
 from elastic_runtime.transport.outbound import LinkState
 from elastic_runtime.transport.own import Clock, Context, Own
+from elastic_runtime.transport.refusal_log import RefusalLog
 from elastic_runtime.transport.regions import Allocate, Part, Region, allocate_pages
 from elastic_runtime.transport.settings import TransportSettings
 from elastic_runtime.transport.shared_regions import SharedRegions
@@ -92,7 +94,9 @@ class Endpoint:
         shared_memory = shared_memory and settings.local_sockets
         self._own = Own(name, incarnation, job_token, curve, host_identity(), shared_memory, settings, clock)
         self._context: Context = zmq.Context(io_threads=settings.io_threads)
-        self._doorkeeper = Doorkeeper(self._context, name, job_token, curve=curve is not None)
+        self._doorkeeper = Doorkeeper(
+            self._context, name, job_token, curve=curve is not None, log=RefusalLog(name, clock)
+        )
         self._events: deque[Event] = deque()
         self._links = Links(self._own, self._context, self.counters, self._events)
         self._since_pump = 0

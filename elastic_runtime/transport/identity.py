@@ -14,34 +14,17 @@ import hashlib
 import hmac
 import secrets
 import threading
-from dataclasses import dataclass, field
 
-import structlog
 import zmq
 from zmq.utils import z85
 
 from elastic_runtime.transport.counters import Refusal
+from elastic_runtime.transport.refusal_log import RefusalLog
 
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _STOP_ADDRESS = "inproc://fedl2.identity.stop"
 DOMAIN = b"fedl2"
 MOST_NAME_BYTES = 128
-
-_log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CurveKeys:
-    """A CURVE key pair, in Z85 (40 characters each)."""
-
-    public: str
-    secret: str = field(repr=False)
-
-    @classmethod
-    def generate(cls) -> CurveKeys:
-        """A new pair, from the system's randomness."""
-        public, secret = zmq.curve_keypair()
-        return cls(public.decode(), secret.decode())
 
 
 def prove(token: str, sender: str, receiver: str) -> str:
@@ -64,10 +47,13 @@ def _digest(token: str, sender: str, receiver: str, nonce: str) -> str:
 class Doorkeeper:
     """Lets connections in or refuses them, for one ZeroMQ context."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str, token: str, *, curve: bool) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], name: str, token: str, *, curve: bool, log: RefusalLog
+    ) -> None:
         self._name = name
         self._token = token
         self._curve = curve
+        self._log = log
         self._lock = threading.Lock()
         self._peer_by_key: dict[bytes, str] = {}
         self._forbidden: set[str] = set()
@@ -132,13 +118,7 @@ class Doorkeeper:
             if refusal is not None:
                 with self._lock:
                     self._refused[refusal] = self._refused.get(refusal, 0) + 1
-                _log.warning(
-                    "data connection refused",
-                    endpoint=self._name,
-                    reason=refusal.value,
-                    address=address.decode(errors="replace"),
-                    said_name=peer[:MOST_NAME_BYTES],
-                )
+                self._log.say(refusal, address=address.decode(errors="replace"), said_name=peer[:MOST_NAME_BYTES])
             status, user = (b"400", b"") if refusal else (b"200", peer.encode())
             text = refusal.value.encode() if refusal else b"OK"
             self._questions.send_multipart([version, request, status, text, user, b""])

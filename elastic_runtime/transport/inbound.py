@@ -7,21 +7,22 @@ rejected, which its sender notices, and connects again.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from elastic_runtime.transport.assembly import Assembly
 from elastic_runtime.transport.counters import Counters, Refusal
-from elastic_runtime.transport.identity import Doorkeeper
+from elastic_runtime.transport.identity import MOST_NAME_BYTES, Doorkeeper
 from elastic_runtime.transport.memory_pool import MemoryPool
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
 from elastic_runtime.transport.own import NOT_WAITING, Own, Socket, is_readable
 from elastic_runtime.transport.receipts import Receipts
+from elastic_runtime.transport.refusal_log import RefusalLog
 from elastic_runtime.transport.shared_regions import SharedRegions
 from elastic_runtime.transport.wire import (
     Acknowledgement,
@@ -33,8 +34,6 @@ from elastic_runtime.transport.wire import (
     unpack_hello,
     unpack_message,
 )
-
-_log = structlog.get_logger(__name__)
 
 
 class OutOfRange(Malformed):
@@ -83,6 +82,7 @@ class Inbound:
         self._place = place
         self._acknowledged = acknowledged
         self._pool = MemoryPool()
+        self._log = RefusalLog(own.name, own.clock)
         self._connections: dict[bytes, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
         self._streams: dict[str, Stream] = {}
@@ -151,13 +151,14 @@ class Inbound:
         try:
             self._expect_last()
             hello = unpack_hello(frame.bytes[:1024])
-        except Malformed:
-            self._counters.refuse(Refusal.UNKNOWN)
+        except Malformed as error:
+            self._refuse(identity, user, Refusal.UNKNOWN, str(error))
             return
-        if hello.name != user or self._doorkeeper.is_forbidden(user):
-            reason = Refusal.BAD_NAME if hello.name != user else Refusal.FORBIDDEN
-            self._counters.refuse(reason)
-            _log.warning("data connection refused", endpoint=self._own.name, reason=reason.value, proved_name=user)
+        if hello.name != user:
+            self._refuse(identity, user, Refusal.BAD_NAME, f"{hello.name[:MOST_NAME_BYTES]!r} is not what was proved")
+            return
+        if self._doorkeeper.is_forbidden(user):
+            self._refuse(identity, user, Refusal.FORBIDDEN, "not allowed any more")
             return
         self.pump()  # an earlier connection's end may bear the same descriptor
         before = self._by_peer.get(user)
@@ -234,17 +235,14 @@ class Inbound:
         return assembly.message()
 
     def _reject(self, connection: Connection, refusal: Refusal, reason: str) -> None:
-        self._counters.refuse(refusal)
-        _log.warning(
-            "data connection rejected",
-            endpoint=self._own.name,
-            peer=connection.hello.name,
-            reason=refusal.value,
-            detail=reason,
-        )
-        self._answer(connection, pack_rejection(f"{refusal.value}: {reason}"))
+        self._refuse(connection.identity, connection.hello.name, refusal, reason)
         connection.rejected = True
         connection.assembly = None
+
+    def _refuse(self, identity: bytes, peer: str, refusal: Refusal, reason: str) -> None:
+        self._counters.refuse(refusal)
+        self._log.say(refusal, peer=peer, detail=reason)
+        self._answer(identity, pack_rejection(f"{refusal.value}: {reason}"))
 
     def _end(self, connection: Connection, reason: str) -> None:
         peer = connection.hello.name
@@ -261,14 +259,12 @@ class Inbound:
     def _acknowledge(self, peer: str, sequence: int) -> None:
         connection = self._by_peer.get(peer)
         if connection is not None:
-            self._answer(connection, pack_acknowledgement(sequence))
+            self._answer(connection.identity, pack_acknowledgement(sequence))
 
-    def _answer(self, connection: Connection, frame: bytes) -> None:
-        try:
-            self.socket.send_multipart([connection.identity, frame], NOT_WAITING)
-        except zmq.ZMQError:
-            # Gone, which its end tells; or it does not read its answers, and a later one covers this one.
-            _log.debug("no acknowledgement", endpoint=self._own.name, peer=connection.hello.name)
+    def _answer(self, identity: bytes, frame: bytes) -> None:
+        # A sender that is gone tells so by its end; to one that does not read its answers a later one says the same.
+        with contextlib.suppress(zmq.ZMQError):
+            self.socket.send_multipart([identity, frame], NOT_WAITING)
 
     def _expect_last(self) -> None:
         if self.socket.get(zmq.RCVMORE):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import zmq
 
-from elastic_runtime.transport.identity import CurveKeys
+from elastic_runtime.transport.keys import CurveKeys
 from elastic_runtime.transport.settings import TransportSettings
 
 Context = zmq.Context[zmq.Socket[bytes]]

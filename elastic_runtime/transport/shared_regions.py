@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import structlog
-
 from elastic_runtime.transport.counters import Counters, Refusal
 from elastic_runtime.transport.own import Own
+from elastic_runtime.transport.refusal_log import RefusalLog
 from elastic_runtime.transport.sharing import RegionReader, ShareDoor, SharingRefused
 
 _MOST_UNKNOWN = 64
 """Connections that did not say yet who they are; more are a mistake or an attack."""
-
-_log = structlog.get_logger(__name__)
 
 
 class SharedRegions:
@@ -20,6 +17,7 @@ class SharedRegions:
     def __init__(self, own: Own, counters: Counters) -> None:
         self._own = own
         self._counters = counters
+        self._log = RefusalLog(own.name, own.clock)
         self._door = ShareDoor()
         self._unknown: list[RegionReader] = []
         self._by_link: dict[bytes, RegionReader] = {}
@@ -92,4 +90,4 @@ class SharedRegions:
 
     def _refuse(self, reason: str) -> None:
         self._counters.refuse(Refusal.SHARING)
-        _log.warning("shared memory refused", endpoint=self._own.name, reason=reason)
+        self._log.say(Refusal.SHARING, detail=reason)

@@ -133,7 +133,7 @@ class Proxy:
 
 @pytest.fixture
 def proxied(tcp):
-    quick = {"heartbeat_seconds": 0.05, "heartbeat_timeout_seconds": 0.3, "handshake_seconds": 0.3}
+    quick = {"heartbeat_seconds": 0.05, "heartbeat_timeout_seconds": 0.6, "handshake_seconds": 0.6}
     worker, server = tcp.endpoint("worker-0", settings=quick), tcp.endpoint("ps-0", settings=quick)
     address = json.loads(server.address)
     proxy = Proxy(address["tcp"])
@@ -170,12 +170,12 @@ def test_a_network_that_swallows_everything_is_noticed_by_its_silence(proxied):
 
 
 def test_a_busy_application_is_not_taken_for_dead(tcp):
-    quick = {"heartbeat_seconds": 0.02, "heartbeat_timeout_seconds": 0.1, "max_in_flight_bytes": 64 * MB}
+    quick = {"heartbeat_seconds": 0.05, "heartbeat_timeout_seconds": 0.6, "max_in_flight_bytes": 64 * MB}
     worker, server = tcp.pair(settings=quick)
     region = worker.region("gradients", 16 * MB)
     for _ in range(4):
         worker.send("ps-0", b"", [region.part()])
-    silent_until = time.monotonic() + 0.5
+    silent_until = time.monotonic() + 1.2
     while time.monotonic() < silent_until:  # the server's application does not take anything meanwhile
         event = worker.receive(0.05)
         assert not isinstance(event, PeerLost)
