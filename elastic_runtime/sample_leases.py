@@ -122,6 +122,18 @@ class LeaseBook:
             del self._held[lease_id]
         return counted
 
+    def held(self, worker: str) -> list[Lease]:
+        """What a worker holds: of each lease the positions that are not told done yet."""
+        return [
+            Lease(lease_id, held.left.epoch, held.left.start, held.left.stop)
+            for lease_id, held in self._held.items()
+            if held.worker == worker
+        ]
+
+    def holders(self) -> list[str]:
+        """The workers that hold something."""
+        return list(dict.fromkeys(held.worker for held in self._held.values()))
+
     def lost(self, worker: str) -> int:
         """Take back all that a worker holds, as it left or died, to be leased first.
 

@@ -16,7 +16,7 @@ import structlog
 from elastic_runtime.coordinator.address_file import write_address
 from elastic_runtime.coordinator.depot import CheckpointDepot
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.machine import Machine
+from elastic_runtime.coordinator.machine import Machine, begin
 from elastic_runtime.coordinator.metrics import serve_metrics
 from elastic_runtime.coordinator.options import Options, parse
 from elastic_runtime.coordinator.runner import Runner
@@ -47,8 +47,9 @@ def serve(options: Options, stop: threading.Event) -> int:
     journal = Journal(options.folder, options.settings.job)
     with contextlib.ExitStack() as closing:
         closing.callback(journal.close)
-        machine = Machine(options.settings, time.monotonic(), journal.state, time.time)
         depot = CheckpointDepot(options.checkpoints, options.settings.checkpoints_kept)
+        state = journal.state or begin(options.settings, depot.found(options.restore))
+        machine = Machine(options.settings, time.monotonic(), state, time.time)
         runner = Runner(machine, journal, depot, time.monotonic)
         closing.callback(runner.close)
         server, port = start_server(

@@ -33,7 +33,9 @@ def begin_checkpoint(job: Job, change: Change, now: float) -> None:
     """A change with a checkpoint is confirmed: its servers will write."""
     servers = tuple(dict.fromkeys(job.plan().owners))
     number = job.state.generation.number
-    pending = PendingCheckpoint(checkpoint_name(change.clock), number, change.clock, servers)
+    pending = PendingCheckpoint(
+        checkpoint_name(change.clock), number, change.clock, servers, (), job.state.leases.book_json
+    )
     job.state.checkpoints = replace(job.state.checkpoints, pending=pending)
     job.checkpointed_seconds = now
     job.timers.clear("checkpoint")
@@ -82,7 +84,7 @@ def completed(job: Job, name: str) -> None:
     durable = (*durable, (pending.name, pending.step))
     kept = durable[-job.settings.checkpoints_kept :]
     grew = pending.step > durable_step(job)
-    job.state.checkpoints = replace(checkpoints, durable=kept, pending=None)
+    job.state.checkpoints = replace(checkpoints, durable=kept, pending=None, book_json=pending.book_json)
     if grew:
         job.course(losses=0)
     job.timers.clear("checkpoint")

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from elastic_runtime.checkpoint import ShardRecord, folder_of, retain, write_manifest
+from elastic_runtime.checkpoint import (
+    Manifest,
+    ShardRecord,
+    folder_of,
+    latest_durable,
+    list_checkpoints,
+    retain,
+    write_manifest,
+)
 from elastic_runtime.coordinator.orders import ManifestOrder
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.layout import Layout
@@ -28,6 +36,25 @@ class CheckpointDepot:
     def __init__(self, folder: Path, kept: int) -> None:
         self._folder = folder
         self._kept = kept
+
+    def found(self, restore: bool) -> Manifest | None:
+        """The newest complete checkpoint, for a new job to begin from; None: it begins anew.
+
+        Raises:
+            BadInput: there is none, or there is one and nobody said that it is meant.
+        """
+        if not restore:
+            old = list_checkpoints(self._folder)
+            if old:
+                raise BadInput(
+                    f"{self._folder} holds checkpoints of an earlier job, up to step {old[-1][0]}: "
+                    "give --restore to begin from the newest, or another folder"
+                )
+            return None
+        manifest = latest_durable(self._folder)
+        if manifest is None:
+            raise BadInput(f"{self._folder} holds no complete checkpoint; leave out --restore")
+        return manifest
 
     def complete(self, order: ManifestOrder) -> None:
         """Make a checkpoint count, as all its shards are there.

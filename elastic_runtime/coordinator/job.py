@@ -48,7 +48,7 @@ class Job:
     def model(self) -> JobModel | None:
         """What is trained; None until the first worker came."""
         model = self.state.model
-        return read_model(model.layout_json, model.training_json) if model.layout_json else None
+        return read_model(model.layout_json, model.training_json) if model.training_json else None
 
     @property
     def training(self) -> bool:

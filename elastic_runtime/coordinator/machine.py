@@ -12,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from elastic_runtime.control.messages import JobStatus, MemberReport, RequestOutcome, RequestState, Size
-from elastic_runtime.coordinator import assembly, changes, checkpointing, members, requests, resizing
+from elastic_runtime.checkpoint import Manifest
+from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestOutcome, RequestState, Size
+from elastic_runtime.coordinator import assembly, changes, checkpointing, leases, members, requests, resizing
 from elastic_runtime.coordinator.job import GATHERING, Job
 from elastic_runtime.coordinator.orders import Orders
 from elastic_runtime.coordinator.progress import status
 from elastic_runtime.coordinator.registering import Newcomer, register
 from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.coordinator.state import Course, State
+from elastic_runtime.coordinator.state import Checkpoints, Course, Model, State
 from elastic_runtime.coordinator.views import build_view
 from elastic_runtime.plan import Phase, View
 
@@ -44,23 +45,32 @@ class Outcome:
     orders: Orders
 
 
+def begin(settings: CoordinatorSettings, restored: Manifest | None = None) -> State:
+    """The state of a new job, which may begin from an older job's checkpoint."""
+    target = Size(settings.servers, settings.workers)
+    state = State(course=Course(target=target, settled=target))
+    if restored is not None:
+        state.checkpoints = Checkpoints(durable=((restored.folder.name, restored.step),))
+        state.model = Model(layout_json=restored.layout.to_json().decode())
+    return state
+
+
 class Machine:
     """One job's coordinator.
 
     Args:
         settings: of the job.
         now: seconds, monotonic; every event has a later one.
-        state: what an earlier coordinator of this job recorded; None: a new job.
+        state: what an earlier coordinator of this job recorded, or that of a new job (`begin`).
         unix_clock: the time of day, for people.
     """
 
     def __init__(
-        self, settings: CoordinatorSettings, now: float, state: State | None, unix_clock: Callable[[], float]
+        self, settings: CoordinatorSettings, now: float, state: State, unix_clock: Callable[[], float]
     ) -> None:
-        target = Size(settings.servers, settings.workers)
-        self._job = Job(settings, state or State(course=Course(target=target, settled=target)), unix_clock)
-        self._recorded = State() if state is None else replace(state)
-        self._fresh = state is None
+        self._job = Job(settings, state, unix_clock)
+        self._recorded = replace(state)
+        self._fresh = not state.numbers.view_limit  # nothing was ever published
         self._view: View | None = None
         self._number = self._job.state.numbers.view_limit
         members.return_to(self._job, now)
@@ -112,6 +122,17 @@ class Machine:
         row = requests.submit(self._job, request)
         outcome = self._settle(now)
         return requests.find(self._job, row.request_id) or row, outcome
+
+    def lease(
+        self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int, now: float
+    ) -> tuple[tuple[LeasedRange | None, bool], Outcome]:
+        """An asynchronous worker asks for samples; see `leases.lease`.
+
+        Raises:
+            BadInput: the job trains synchronously, or the numbers are none.
+        """
+        answer = leases.lease(self._job, worker, incarnation, generation, done, batches)
+        return answer, self._settle(now)
 
     def checkpoint_completed(self, name: str, error: str, now: float) -> Outcome:
         """A manifest order was carried out; `error` is why not."""

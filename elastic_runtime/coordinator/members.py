@@ -71,7 +71,29 @@ def watch(job: Job, now: float) -> None:
         limit = settings.silent_seconds if job.reports.heard(task.name).following else settings.lost_seconds
         if silent >= limit:
             lose(job, task.name, f"silent for {silent:.1f} s")
+    for name in _unreachable(job):
+        if job.timers.passed(f"suspect {name}", now, settings.suspect_seconds):
+            lose(job, name, "its peers say that it does not answer")
+            break  # what the others wait for may come now
     _check_losses(job)
+
+
+def _unreachable(job: Job) -> list[str]:
+    """Who is suspected by all its peers: workers first, as nothing is lost with one.
+
+    A worker that still computes suspects nobody, so slow workers make no server suspect.
+    """
+    if not job.training:
+        return []
+    workers, servers = job.working(), list(dict.fromkeys(job.plan().owners))
+    found = []
+    for names, peers in ((workers, servers), (servers, workers)):
+        for name in names:
+            if peers and all(name in job.report(peer).suspects for peer in peers):
+                found.append(name)
+            else:
+                job.timers.clear(f"suspect {name}")
+    return found
 
 
 def release(job: Job, now: float) -> None:

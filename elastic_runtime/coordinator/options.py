@@ -23,6 +23,7 @@ class Options:
         checkpoints: of the job's checkpoints.
         address_file: where it says where it answers.
         bind: `host:port`; port 0 takes any.
+        restore: begin from the newest complete checkpoint that is there already.
         metrics_port: where metrics are answered, at the same host; None: nowhere.
     """
 
@@ -32,6 +33,7 @@ class Options:
     address_file: Path
     bind: str
     credentials: ServerCredentials
+    restore: bool = False
     metrics_port: int | None = None
 
 
@@ -50,6 +52,7 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument("--address-file", type=Path, help="written once it serves; FOLDER/coordinator.json")
     parser.add_argument("--bind", default="127.0.0.1:0", help="host or host:port to serve at; port 0: any that is free")
     parser.add_argument("--port", type=int, help="port to serve at, if --bind names only a host")
+    parser.add_argument("--restore", action="store_true", help="a new job begins from the newest checkpoint there")
     parser.add_argument("--metrics-port", type=int, help="answers Prometheus there, at the host of --bind")
     parser.add_argument("--token-file", type=Path, required=True, help="the job's token, one line")
     parser.add_argument("--certificate", type=Path, help="PEM file to serve TLS with")
@@ -80,6 +83,7 @@ def parse(arguments: Sequence[str]) -> Options:
             read_pem(given["key"], "key") if given["key"] else None,
             given["allow_insecure"],
         ),
+        restore=given["restore"],
         metrics_port=given["metrics_port"],
     )
 

@@ -8,6 +8,7 @@ from statistics import median
 from elastic_runtime.control.messages import JobStatus, Size, TaskStatus
 from elastic_runtime.coordinator.checkpointing import durable_step
 from elastic_runtime.coordinator.job import ENDED, Job
+from elastic_runtime.coordinator.leases import samples_done
 from elastic_runtime.coordinator.state import Task, TaskState
 from elastic_runtime.plan import Phase, Role
 
@@ -20,14 +21,13 @@ def status(job: Job, now: float) -> JobStatus:
     step = min((report.step for report in reports), default=durable_step(job))
     losses = [report.loss for report in reports if report.loss is not None]
     staleness = [report.staleness for report in reports if report.staleness]
-    everybody = [job.reports.of(task.name) for task in job.tasks() if task.live]
     return JobStatus(
         job=job.settings.job,
         phase=course.phase,
         generation=job.state.generation.number,
         step=step,
         total_steps=(model.total_steps or 0) if model else 0,
-        epoch=step / model.order.steps_per_epoch if model else 0.0,
+        epoch=_samples(job, step) / model.training.samples if model else 0.0,
         total_epochs=float(model.training.epochs) if model else 0.0,
         durable_step=durable_step(job),
         size=job.size(),
@@ -40,7 +40,7 @@ def status(job: Job, now: float) -> JobStatus:
         loss=sum(losses) / len(losses) if losses else None,
         samples_per_second=sum(report.samples_per_second for report in reports),
         step_seconds=max((report.step_seconds for report in reports), default=0.0),
-        stall_seconds=max((report.stall_seconds for report in everybody), default=0.0),
+        stall_seconds=max((report.stall_seconds for report in reports), default=0.0),
         failure=course.failure,
         samples=_samples(job, step),
         wanted=tuple(task.name for task in job.tasks(None, TaskState.WANTED)),
@@ -54,6 +54,9 @@ def _samples(job: Job, step: int) -> int:
     model = job.model
     if model is None:
         return 0
+    lent = samples_done(job)
+    if lent is not None:
+        return lent
     epochs, steps = divmod(step, model.order.steps_per_epoch)
     return epochs * model.training.samples + min(steps * model.training.global_batch, model.training.samples)
 

@@ -9,6 +9,7 @@ from elastic_runtime.coordinator.job_model import read_model
 from elastic_runtime.coordinator.state import Model, TaskState
 from elastic_runtime.coordinator.tasks import lose
 from elastic_runtime.errors import BadInput
+from elastic_runtime.layout import Layout, difference
 from elastic_runtime.plan import Role
 
 
@@ -68,5 +69,10 @@ def _model_refusal(job: Job, newcomer: Newcomer) -> str:
         model.check(target.servers, target.workers)
     except BadInput as error:
         return str(error)
+    restored = job.state.model.layout_json
+    if restored:
+        differs = difference(model.layout, Layout.from_json(restored.encode()))
+        if differs:
+            return f"{newcomer.task} has another model than the checkpoint to begin from: {differs}"
     job.state.model = Model(newcomer.layout_json, newcomer.training_json)
     return ""

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from elastic_runtime.control.messages import JobStatus, MemberReport, RequestState
+from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestState
 from elastic_runtime.coordinator.machine import Machine, Outcome
 from elastic_runtime.coordinator.orders import ManifestOrder
 from elastic_runtime.coordinator.registering import Newcomer
@@ -111,6 +111,21 @@ class Runner:
                 )
             return row
 
+    def lease(
+        self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
+    ) -> tuple[LeasedRange | None, bool]:
+        """See `Machine.lease`.
+
+        Raises:
+            BadInput: the job trains synchronously, or the numbers are none.
+            ResizeFailed: there is no room to remember it.
+        """
+        with self._published:
+            answer, outcome = self._machine.lease(worker, incarnation, generation, done, batches, self._clock())
+            if not self._carry_out(outcome):
+                raise ResizeFailed("the disk with the coordinator's journal is full: no samples are lent; make room")
+            return answer
+
     def tick(self) -> None:
         """Let time pass."""
         self._run(lambda now: (None, self._machine.tick(now)))
@@ -124,7 +139,7 @@ class Runner:
         """Layout and terms, as JSON texts; empty before the first worker."""
         with self._published:
             model = self._machine.state.model
-            return model.layout_json, model.training_json
+            return (model.layout_json, model.training_json) if model.training_json else ("", "")
 
     def next_view(self, after: int, timeout_seconds: float) -> View | None:
         """The newest view, once it is newer than number `after`; None if none is in time, or at the end."""

@@ -21,6 +21,7 @@ from elastic_runtime.control.credentials import (
 )
 from elastic_runtime.control.messages import RequestState, Size
 from elastic_runtime.control.report_conversions import (
+    lease_to_message,
     mode_from_message,
     report_from_message,
     size_from_message,
@@ -130,6 +131,16 @@ class MemberService(MembershipServicer):
         """Where a member is."""
         known, view = _answer(context, lambda: self._runner.report(report_from_message(request)))
         return pb.ReportReply(view=view, expelled=not known)
+
+    def Lease(self, request: pb.LeaseRequest, context: grpc.ServicerContext) -> pb.LeaseReply:  # noqa: N802
+        """Samples for an asynchronous worker."""
+        lent, finished = _answer(
+            context,
+            lambda: self._runner.lease(
+                check_task(request.task), request.incarnation, request.generation, tuple(request.done), request.batches
+            ),
+        )
+        return pb.LeaseReply(leases=[lease_to_message(lent)] if lent is not None else [], finished=finished)
 
     def TaskEnded(self, request: pb.TaskEndedRequest, context: grpc.ServicerContext) -> pb.TaskEndedReply:  # noqa: N802
         """A task's process ended."""

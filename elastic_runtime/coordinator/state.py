@@ -62,7 +62,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class Model:
-    """What the first worker brought (JSON texts)."""
+    """What the first worker brought (JSON texts); before, of a restored job, the layout of its checkpoint."""
 
     layout_json: str = ""
     training_json: str = ""
@@ -141,13 +141,18 @@ class PendingCheckpoint:
     step: int
     servers: tuple[str, ...]
     shards: tuple[Shard, ...] = ()
+    book_json: str = ""
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The complete checkpoints (newest last) as (name, step), and the one being written."""
+    """The complete checkpoints (newest last) as (name, step), and the one being written.
+
+    `book_json`: what was lent to whom at the newest complete one.
+    """
 
     durable: tuple[tuple[str, int], ...] = ()
+    book_json: str = ""
     pending: PendingCheckpoint | None = None
 
 

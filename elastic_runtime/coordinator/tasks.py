@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import structlog
 
+from elastic_runtime.coordinator import leases
 from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import Task, TaskState
 from elastic_runtime.plan import Phase, Plan, Role
@@ -62,7 +63,8 @@ def lose(job: Job, name: str, why: str) -> None:
     needed = job.training and (job.needs(name) if task.role is Role.WORKER else name in job.owning())
     job.put(replace(task, state=TaskState.GONE))
     job.reports.forget(name)
-    job.timers.clear(f"leave {name}")
+    job.timers.clear(f"leave {name}", f"suspect {name}")
+    leases.returned(job, name)
     if missed:
         _log.warning("task_lost", task=name, why=why)
         job.course(losses=course.losses + 1)
@@ -127,4 +129,5 @@ def recover(job: Job) -> None:
     job.course(phase=Phase.RECOVERING, formed=False)
     job.generation(proposal=None, moving=0)
     job.state.checkpoints = replace(job.state.checkpoints, pending=None)
+    leases.gone_back(job, job.state.checkpoints.book_json)
     job.timers.clear("start", "gather", "ready", "vote", "arrival", "checkpoint", "ending")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from elastic_runtime.layout import TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD
 from elastic_runtime.plan import Phase, Role, Timeline, View
 from elastic_runtime.training import Training
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves the folder out: for simulated_world
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 JOB = "digits"

@@ -56,7 +56,7 @@ STATE = State(
         {"worker-1": "worker-0"},
     ),
     requests=Requests((RequestState("a b", "resize", RequestOutcome.RUNNING, "…", Size(2, 3), ResizeMode.ROLLING),)),
-    checkpoints=Checkpoints((("step-0000000010", 10),), PendingCheckpoint("s", 2, 40, ("ps-0",), (SHARD,))),
+    checkpoints=Checkpoints((("step-0000000010", 10),), "{}", PendingCheckpoint("s", 2, 40, ("ps-0",), (SHARD,))),
     numbers=Numbers(4, 2000),
     leases=Leases("{}"),
 )

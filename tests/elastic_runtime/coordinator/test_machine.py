@@ -1,294 +1,40 @@
-"""The state machine with simulated members: random reports, deaths, resizes and restarts, and what must always hold."""
+"""Random reports, deaths, resizes and restarts: what must always hold, and that every job comes to its end."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from simulated_world import TOTAL_STEPS, World
 
-from elastic_runtime.control.messages import MemberReport, RequestState, ResizeMode, Shard, Size
-from elastic_runtime.coordinator.machine import Machine, Outcome
-from elastic_runtime.coordinator.record_codec import encode, restore
-from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.errors import BadInput
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase, Role, Timeline, View
-from elastic_runtime.training import Training
-
-BLOCKS, TOTAL_STEPS, BATCH = 12, 40, 8
-LAYOUT = build_layout([TensorSpec("weight", (BLOCKS * 1024,), "float32")], [], 4096).to_json().decode()
-TRAINING = Training(optimizer=SGD(lr=0.1), samples=BATCH * TOTAL_STEPS, global_batch=BATCH, epochs=1).to_json().decode()
-ENDED = {Phase.FINISHED, Phase.FAILED}
-SETTINGS = CoordinatorSettings(
-    job="simulated", servers=2, workers=2, checkpoint_seconds=20, restarts=1000, losses=100000, stage_fraction=0.1
-)
-
-
-@dataclass
-class Member:
-    """A worker or server, as the protocol wants it to behave, without the numbers."""
-
-    task: str
-    incarnation: int
-    report: MemberReport
-    view: View | None = None
-    begun: int = -1
-    promised: int = 2**62
-    entered: int = 0
-    over: bool = False
-
-    @property
-    def worker(self) -> bool:
-        return self.task.startswith("worker")
-
-
-@dataclass
-class World:
-    """A machine, what it journaled, its members, and the steps that were done."""
-
-    now: float = 0.0
-    machine: Machine = field(init=False)
-    records: list[bytes] = field(default_factory=list)
-    views: list[View] = field(default_factory=list)
-    members: dict[str, Member] = field(default_factory=dict)
-    pushed: dict[tuple[int, int], set[int]] = field(default_factory=dict)
-    done: dict[int, int] = field(default_factory=dict)
-    incarnations: int = 0
-    requested: dict[str, RequestState] = field(default_factory=dict)
-    durable: int = 0
-    written: dict[tuple[int, int], set[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.machine = Machine(SETTINGS, self.now, None, lambda: 0.0)
-        self.take(self.machine.tick(self.now))
-
-    # ---- the coordinator's side
-
-    def take(self, outcome: Outcome, journaled: bool = True, published: bool = True) -> None:
-        """Journal and publish an outcome, or die before either."""
-        if outcome.record and journaled:
-            self.records.append(encode(outcome.record))
-        if journaled and published and outcome.view is not None:
-            self.publish(outcome.view)
-        if not (journaled and published):
-            self.restart()
-            return
-        for order in outcome.orders.manifests:
-            assert {shard.name for shard in order.shards}, order
-            self.durable = max(self.durable, order.step) if order.generation == self.generation else self.durable
-            self.take(self.machine.checkpoint_completed(order.name, "", self.now))
-
-    def restart(self) -> None:
-        state = restore(self.records)
-        before = self.views[-1].number if self.views else 0
-        self.machine = Machine(SETTINGS, self.now, state, lambda: 0.0)
-        outcome = self.machine.tick(self.now)
-        assert outcome.view is None or outcome.view.number > before
-        self.take(outcome)
-
-    @property
-    def generation(self) -> int:
-        return self.views[-1].generation
-
-    def publish(self, view: View) -> None:
-        if self.views:
-            before = self.views[-1]
-            assert view.number > before.number
-            assert view.generation >= before.generation
-            assert view.committed >= before.committed
-            if before.generation == view.generation:
-                self.check_history(before, view)
-        numbers = [change.number for change in view.changes]
-        assert numbers == sorted(set(numbers))
-        if view.proposal is not None:
-            assert all(view.proposal.number > number for number in numbers)
-        if view.generation and view.phase not in {Phase.STARTING, Phase.RECOVERING}:
-            Timeline(replace(view, changes=(*view.changes, *([view.proposal] if view.proposal else []))))
-        self.views.append(view)
-
-    def check_history(self, before: View, view: View) -> None:
-        """What was begun by the plan of one view is what the next one says too; changes are never taken back."""
-        old, new = (Timeline(replace(v, substitutes={})) for v in (before, view))
-        for member in self.members.values():
-            if member.worker and member.entered == view.generation and member.begun >= 0 and not member.over:
-                plans = old.at(member.begun), new.at(member.begun)
-                assert (plans[0].owners, plans[0].workers) == (plans[1].owners, plans[1].workers), member.task
-        newest = [max((change.number for change in v.changes), default=0) for v in (before, view)]
-        assert newest[0] <= newest[1]
-
-    # ---- the members' side
-
-    def start(self, task: str) -> None:
-        self.incarnations += 1
-        role = Role.WORKER if task.startswith("worker") else Role.SERVER
-        models = (LAYOUT, TRAINING) if role is Role.WORKER else ("", "")
-        newcomer = Newcomer(task, role, self.incarnations, "{}", *models)
-        refusal, outcome = self.machine.register(newcomer, self.now)
-        self.take(outcome)
-        if not refusal:
-            self.members[task] = Member(task, self.incarnations, MemberReport(task, self.incarnations))
-
-    def deliver(self, member: Member) -> None:
-        """The newest view comes to a member, on its control thread."""
-        view = self.views[-1]
-        if member.view is not None and member.view.number >= view.number:
-            return
-        if member.view is None or member.view.generation != view.generation:
-            member.begun = -1
-        member.view, member.promised = view, 2**62
-        if member.worker and view.proposal is not None and view.generation:
-            at = Timeline(view).at(max(member.begun, view.start_step))
-            if member.task in at.workers:
-                if member.begun >= view.proposal.clock:
-                    member.report = replace(
-                        member.report,
-                        refused=view.proposal.number,
-                        step=max(member.begun, 0),
-                        generation=view.generation,
-                    )
-                else:
-                    member.promised = view.proposal.clock
-                    member.report = replace(member.report, accepted=view.proposal.number)
-
-    def act(self, member: Member) -> None:
-        """A member does whatever it can do next."""
-        view = member.view
-        if view is None or member.over:
-            return
-        if member.task in view.leaving or view.phase in ENDED:
-            self.leave(member)
-        elif member.worker:
-            self.work(member, view)
-        else:
-            self.serve(member, view)
-
-    def leave(self, member: Member) -> None:
-        member.over = True
-        member.report = replace(member.report, left=True)
-
-    def work(self, member: Member, view: View) -> None:
-        if view.generation == 0:
-            if view.initialiser == member.task:
-                member.report = replace(member.report, initialised=True)
-            return
-        timeline = Timeline(view)
-        if member.entered != view.generation:
-            steps = [view.start_step, *(c.clock + i for c in view.changes for i in range(max(1, len(c.stages))))]
-            named = [step for step in steps if timeline.at(step).slices_of(member.task)]
-            if not named:
-                member.report = replace(member.report, ready=True)
-            elif self.version(view) >= named[0]:
-                member.entered, member.begun = view.generation, -1
-                member.report = replace(member.report, generation=view.generation, step=named[0])
-            return
-        step = member.report.step
-        plan = timeline.at(step)
-        if member.begun < step:
-            self.begin(member, view, timeline)
-            return
-        pushed = self.pushed.setdefault((view.generation, step), set())
-        pushed |= set(plan.slices_of(member.task))
-        if self.version(view) > step:
-            member.report = replace(member.report, step=step + 1, step_seconds=0.05)
-
-    def begin(self, member: Member, view: View, timeline: Timeline) -> None:
-        step = member.report.step
-        halts = timeline.halts_at()
-        if step >= TOTAL_STEPS:
-            member.report = replace(member.report, finished=True)
-            member.over = True
-        elif (halts is not None and step >= halts) or not timeline.at(step).slices_of(member.task):
-            self.leave(member)
-        elif step < member.promised and not any(
-            c.barrier and step >= c.clock and view.committed < c.number for c in view.changes
-        ):
-            member.begun = step
-
-    def version(self, view: View) -> int:
-        """Steps that all servers have applied: all slices of each were pushed."""
-        timeline = Timeline(self.views[-1] if self.views[-1].generation == view.generation else view)
-        step = self.done.setdefault(view.generation, view.start_step)
-        while len(self.pushed.get((view.generation, step), ())) == len(timeline.at(step).workers) > 0:
-            step += 1
-        self.done[view.generation] = step
-        return step
-
-    def serve(self, member: Member, view: View) -> None:
-        if not view.generation:
-            return
-        report = replace(member.report, generation=view.generation, ready=True)
-        timeline = Timeline(view)
-        version = self.version(view)
-        for change in view.changes:
-            last = change.clock + max(1, len(change.stages)) - 1
-            if version >= last:
-                report = replace(report, arrived=max(report.arrived, change.number))
-            blocks = timeline.at(change.clock).blocks_of(member.task)
-            if change.checkpoint and version >= change.clock and blocks:
-                shard = Shard(member.task, change.clock, 1, "0" * 64)
-                if shard not in report.shards:
-                    report = replace(report, shards=(*report.shards, shard)[-4:])
-        member.report = report
-
-    def send(self, member: Member) -> None:
-        """A member's report comes in."""
-        known, outcome = self.machine.report(member.report, self.now)
-        self.take(outcome)
-        if not known or (member.over and member.report.left):
-            self.members.pop(member.task, None)
-
-    def kill(self, member: Member, told: bool) -> None:
-        del self.members[member.task]
-        if told:
-            self.take(self.machine.task_ended(member.task, -9, "", self.now))
-
-    def request(self, request: RequestState) -> None:
-        try:
-            row, outcome = self.machine.request(request, self.now)
-        except BadInput:
-            return
-        self.requested[request.request_id] = row
-        self.take(outcome)
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        self.take(self.machine.tick(self.now))
-
-    def round(self, seconds: float = 0.2) -> None:
-        """Everybody gets a turn."""
-        for task in self.views[-1].wanted:
-            self.start(task)
-        for member in list(self.members.values()):
-            self.deliver(member)
-            self.act(member)
-            if self.members.get(member.task) is member:
-                self.send(member)
-        self.pass_time(seconds)
-
-    def until(self, *phases: Phase, rounds: int = 3000) -> None:
-        for _ in range(rounds):
-            if self.views[-1].phase in phases:
-                return
-            self.round()
-        raise AssertionError(f"{self.views[-1]}\n{self.machine.status(self.now)}")
-
-    def status(self):
-        return self.machine.status(self.now)
-
+from elastic_runtime.control.messages import RequestState, ResizeMode, Size
+from elastic_runtime.plan import Phase
 
 SIZES = [Size(1, 1), Size(2, 2), Size(3, 2), Size(1, 3), Size(4, 4), Size(2, 1), Size(0, 0)]
-OPERATIONS = ["deliver", "act", "send", "turn", "kill", "kill silently", "start", "resize", "resume", "time", "crash"]
-WEIGHTS = [4, 6, 6, 30, 1, 1, 4, 2, 1, 3, 2]
+OPERATIONS = [
+    "deliver",
+    "act",
+    "send",
+    "turn",
+    "kill",
+    "kill silently",
+    "start",
+    "resize",
+    "resume",
+    "time",
+    "crash",
+    "sprint",
+    "network",
+]
+WEIGHTS = [4, 6, 6, 24, 2, 1, 4, 3, 1, 3, 2, 6, 2]
 operations = st.lists(
     st.tuples(
         st.sampled_from([name for name, weight in zip(OPERATIONS, WEIGHTS, strict=True) for _ in range(weight)]),
         st.integers(0, 1000),
     ),
-    max_size=200,
+    min_size=20,
+    max_size=120,
 )
 
 
@@ -310,6 +56,13 @@ def operate(world: World, operation: str, number: int) -> None:  # noqa: PLR0912
     elif operation == "crash":
         outcome = world.machine.tick(world.now + 0.01)
         world.take(outcome, journaled=bool(number % 2), published=False)
+    elif operation == "network":
+        world.slow_network = bool(number % 2)
+    elif operation == "sprint":
+        for _ in range(number % 40):
+            for each in members:
+                if each.worker:
+                    world.act(each)
     elif member is None:
         return
     elif operation == "deliver":
@@ -336,6 +89,7 @@ def test_whatever_happens_the_job_finishes_with_all_steps_done(script: list[tupl
         world.round()
     for operation, number in script:
         operate(world, operation, number)
+    world.slow_network = False
     for attempt in range(20):
         world.until(Phase.FINISHED, Phase.SUSPENDED, Phase.FAILED)
         if world.views[-1].phase is not Phase.SUSPENDED:

@@ -14,7 +14,7 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials, ServerCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, ResizeMode, Size
 from elastic_runtime.coordinator.depot import CheckpointDepot
-from elastic_runtime.coordinator.machine import Machine
+from elastic_runtime.coordinator.machine import Machine, begin
 from elastic_runtime.coordinator.memory_records import MemoryRecords
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
@@ -29,7 +29,7 @@ JOB = "digits"
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
     settings = CoordinatorSettings(job=JOB, servers=1, workers=2, checkpoint_seconds=0.2)
-    machine = Machine(settings, time.monotonic(), None, time.time)
+    machine = Machine(settings, time.monotonic(), begin(settings), time.time)
     runner = Runner(machine, MemoryRecords(), CheckpointDepot(tmp_path, 3), time.monotonic)
     stop = threading.Event()
 
