@@ -8,7 +8,7 @@ import structlog
 
 from elastic_runtime.control.messages import MemberReport
 from elastic_runtime.coordinator.assembly import fail
-from elastic_runtime.coordinator.job import ENDED, Job
+from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose
 
@@ -39,13 +39,23 @@ def report(job: Job, report: MemberReport, now: float) -> bool:
     if report.failure and job.state.course.phase not in ENDED:
         _failed(job, report.task, report.failure)
         return False
-    if report.finished and job.training and report.generation == job.state.generation.number:
+    if report.finished and report.generation > 0 and not _current(job, report):
+        # Its loop ended before the job went back: steps that are done again are done by others.
+        lose(job, report.task, "it had finished before the job went back")
+        return False
+    if report.finished and job.training:
         # Who has the last step's values has all blocks' values: nobody has anything left to push.
         job.generation(ended=True, proposal=None)
     _note_stall(job, report)
     if report.left:
         lose(job, report.task, "it left")
     return True
+
+
+def _current(job: Job, report: MemberReport) -> bool:
+    """Whether a report is of what goes on now, and not of what the job went back from."""
+    gathering = job.state.course.phase in GATHERING and not job.state.course.formed
+    return report.generation == job.state.generation.number and not gathering
 
 
 def ended(job: Job, name: str, exit_code: int, last_line: str) -> None:

@@ -185,6 +185,20 @@ def test_a_lost_server_takes_the_job_back_to_the_last_durable_step() -> None:
     world.rounds(lambda view: view.phase is Phase.RUNNING)
 
 
+def test_a_worker_that_had_finished_before_the_job_went_back_is_replaced() -> None:
+    world = World().training()
+    finished = replace(world.members["worker-0"].report, step=TOTAL_STEPS, finished=True)
+    world.kill(world.members["ps-1"], told=True)
+    world.rounds(lambda view: view.generation == 2)
+    known, outcome = world.machine.report(finished, world.now)
+    world.take(outcome)
+    del world.members["worker-0"]
+    assert not known
+    view = world.rounds(lambda view: view.phase is Phase.RUNNING and len(last_plan(view)[1]) == 2)
+    assert "worker-0" not in last_plan(view)[1]
+    world.until(Phase.FINISHED)
+
+
 def test_without_a_replacement_the_other_servers_take_the_blocks_and_give_them_back_later() -> None:
     world = World(settings=replace_settings(replacement_seconds=1.0)).training()
     world.kill(world.members["ps-1"], told=True)
