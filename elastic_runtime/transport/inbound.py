@@ -89,12 +89,6 @@ class Inbound:
         self.receipts = Receipts(self._acknowledge)
         self._events: deque[Event] = deque()
 
-    def wait_for_frame(self, seconds: float) -> bool:
-        """Whether a message is under way, and its next frame is there in time."""
-        if all(connection.assembly is None for connection in self._connections.values()):
-            return False
-        return bool(zmq.zmq_poll([(self.socket, zmq.POLLIN)], round(1000.0 * seconds)))
-
     def pollables(self) -> list[Socket | int]:
         """What has news when it is readable."""
         return [self.socket, self._monitor, *(self._regions.pollables() if self._regions is not None else [])]
