@@ -161,6 +161,11 @@ class Timeline:
             raise ValueError(f"step {step} lies before step {self.start_step}, where this generation began")
         return self._plans[bisect_right(self._steps, step) - 1]
 
+    def changes_at(self, step: int) -> bool:
+        """Whether a stage of a change takes effect at `step`."""
+        index = bisect_right(self._steps, step) - 1
+        return index > 0 and self._steps[index] == step
+
     def moved_by(self, change: Change) -> dict[int, tuple[str, str, int]]:
         """What a confirmed change moves: block → (old owner, new owner, first step of the new one)."""
         return moved_blocks(change, self._before[change.number])

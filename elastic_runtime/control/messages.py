@@ -69,7 +69,8 @@ class MemberReport:
         finished: the worker has no step left.
         failure: one line, if the user's script raised or the member cannot go on.
         loss: of the newest step; None where unknown.
-        stall_seconds: waited in resizes since the process began; `last_stall_seconds`: in the newest one.
+        stall_seconds: in resizes since the process began: workers: waited, or spent on going over to other plans;
+            servers: pushes waited so long for blocks to arrive, of each step the slowest.
         suspects: peers of the data plane that do not answer.
         left: the member stopped working; its process is about to end.
     """
@@ -92,7 +93,6 @@ class MemberReport:
     samples_per_second: float = 0.0
     step_seconds: float = 0.0
     stall_seconds: float = 0.0
-    last_stall_seconds: float = 0.0
     bytes_sent: int = 0
     bytes_received: int = 0
     owned_bytes: int = 0
@@ -113,7 +113,17 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """One request of a scheduler and how far it is; times are Unix seconds, 0 where not yet."""
+    """One request of a scheduler and how far it is; times are Unix seconds, 0 where not yet.
+
+    Attributes:
+        stall_seconds: how long the worker that waited longest did so because of it.
+        clock: the first step for which it holds; `steps`: over how many it was spread.
+        start_seconds: until its new processes were up; the others are seconds too, of DL2's steps:
+        registration_seconds: until these were ready to take part.
+        assignment_seconds: to find who is to own which blocks.
+        agreement_seconds: until all workers had agreed to the clock, while they trained.
+        migration_seconds: from then on until all moved blocks were where they belong, while the workers trained.
+    """
 
     request_id: str
     kind: str
@@ -128,6 +138,12 @@ class RequestState:
     minimum_bytes: int = 0
     stall_seconds: float = 0.0
     clock: int = 0
+    steps: int = 0
+    start_seconds: float = 0.0
+    registration_seconds: float = 0.0
+    assignment_seconds: float = 0.0
+    agreement_seconds: float = 0.0
+    migration_seconds: float = 0.0
 
     @property
     def ended(self) -> bool:

@@ -35,7 +35,7 @@ _MOST_SHARDS = 64
 """Of one server: its newest few checkpoints."""
 _MOST_SUSPECTS = 4096
 _DIGEST = re.compile("[0-9a-f]{64}")
-_FIGURES = ("samples_per_second", "step_seconds", "stall_seconds", "last_stall_seconds")
+_FIGURES = ("samples_per_second", "step_seconds", "stall_seconds")
 _SAME_IN_REPORT = tuple(
     field.name for field in fields(MemberReport) if field.name not in {"shards", "loss", "suspects", *_FIGURES}
 )

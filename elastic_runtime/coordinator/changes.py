@@ -46,8 +46,11 @@ def propose(
     change = Change(_next_number(job), clock, stages, checkpoint, halt, barrier)
     job.generation(proposal=change, purpose=purpose, minimum_bytes=minimum_bytes)
     job.timers.clear("vote")
+    if job.times is not None:
+        job.times.proposed = now
     if purpose is Purpose.RESIZE:
-        job.stalled_before = {name: job.report(name).stall_seconds for name in job.working()}
+        job.stalled_before = {task.name: job.reports.of(task.name).stall_seconds for task in job.tasks() if task.live}
+        job.waited.clear()
     return True
 
 
@@ -118,7 +121,7 @@ def watch_moving(job: Job, now: float) -> None:
             for name in missing:
                 lose(job, name, "moved blocks did not arrive in time")
         return
-    _commit(job, change)
+    _commit(job, change, now)
 
 
 def _confirm(job: Job, change: Change, now: float) -> None:
@@ -126,19 +129,19 @@ def _confirm(job: Job, change: Change, now: float) -> None:
     job.margin_factor = max(1, job.margin_factor // 2)
     job.generation(proposal=None, changes=(*generation.changes, change), moving=change.number)
     job.timers.clear("vote", "arrival")
-    requests.note_begin(job, change)
+    requests.note_begin(job, change, now)
     if change.checkpoint:
         begin_checkpoint(job, change, now)
 
 
-def _commit(job: Job, change: Change) -> None:
+def _commit(job: Job, change: Change, now: float) -> None:
     generation, plan, before = job.state.generation, job.plan(), job.plan_before(change)
     # Nobody is at a step before the change any more: lost workers that it took out need no stand-in.
     substitutes = {name: by for name, by in generation.substitutes.items() if name in plan.workers}
     committed = max(change.number, generation.committed)
     job.generation(committed=committed, moving=0, substitutes=substitutes)
     job.timers.clear("arrival")
-    requests.note_end(job, change)
+    requests.note_end(job, change, now)
     job.released |= set(before.owners) - set(plan.owners)
     fold(job)
 

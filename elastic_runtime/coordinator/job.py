@@ -9,6 +9,7 @@ from elastic_runtime.control.messages import MemberReport, Size
 from elastic_runtime.coordinator.job_model import JobModel, read_model
 from elastic_runtime.coordinator.orders import Orders
 from elastic_runtime.coordinator.reports import Reports
+from elastic_runtime.coordinator.resize_times import ResizeTimes
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.coordinator.state import Course, Generation, State, Task, TaskState
 from elastic_runtime.coordinator.timers import Timers
@@ -40,7 +41,9 @@ class Job:
         self.released: set[str] = set()
         self.moved_before = 0
         self.stalls: dict[str, float] = {}
+        self.times: ResizeTimes | None = None
         self.stalled_before: dict[str, float] = {}
+        self.waited: dict[str, float] = {}
         self.halt_tries = 0
         self.checkpointed_seconds: float | None = None
 

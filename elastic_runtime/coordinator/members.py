@@ -11,6 +11,7 @@ from elastic_runtime.coordinator.assembly import fail
 from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose
+from elastic_runtime.plan import Role
 
 _log = structlog.get_logger()
 _UNREACHABLE = 3
@@ -139,9 +140,17 @@ def _check_losses(job: Job) -> None:
 
 
 def _note_stall(job: Job, report: MemberReport) -> None:
-    """How long a worker waited since the newest resize was proposed."""
+    """How long workers waited since the newest resize was proposed, at most.
+
+    A worker knows of its own waits for the change; of pushes that waited for a block to arrive the block's new owner
+    knows. Several of these may have waited at the same steps, which is not known here: their waits are added up.
+    """
     before = job.stalled_before.get(report.task)
     rows = [row.request_id for row in job.state.requests.rows if row.clock]
-    if before is not None and rows:
-        waited = max(0.0, report.stall_seconds - before)
-        job.stalls[rows[-1]] = max(job.stalls.get(rows[-1], 0.0), waited)
+    if before is None or not rows:
+        return
+    job.waited[report.task] = max(0.0, report.stall_seconds - before)
+    roles = {task.name: task.role for task in job.tasks()}
+    at_workers = max((s for name, s in job.waited.items() if roles.get(name) is Role.WORKER), default=0.0)
+    at_servers = sum(s for name, s in job.waited.items() if roles.get(name) is Role.SERVER)
+    job.stalls[rows[-1]] = max(job.stalls.get(rows[-1], 0.0), at_workers + at_servers)

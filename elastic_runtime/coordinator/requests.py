@@ -63,6 +63,7 @@ def start_next(job: Job) -> bool:
     else:
         job.course(phase=Phase.RESIZING, settled=course.target, target=queued.target)
     job.timers.clear("new tasks")
+    job.times = None
     return True
 
 
@@ -71,20 +72,33 @@ def end(job: Job, request: RequestState, state: RequestOutcome, detail: str) -> 
     put(job, replace(request, state=state, detail=detail, ended_unix_seconds=job.unix_clock()))
 
 
-def note_begin(job: Job, change: Change) -> None:
+def note_begin(job: Job, change: Change, now: float) -> None:
     """A change is confirmed: if it is the running request's, remember where it began."""
     current = running(job)
     generation = job.state.generation
     if current is not None and generation.purpose in {Purpose.RESIZE, Purpose.RESTART, Purpose.SUSPEND}:
-        put(job, replace(current, clock=change.clock, minimum_bytes=generation.minimum_bytes))
+        row = replace(current, clock=change.clock, minimum_bytes=generation.minimum_bytes, steps=len(change.stages))
+        times = job.times
+        if times is not None:
+            times.confirmed = now
+            row = replace(
+                row,
+                start_seconds=times.start_seconds,
+                registration_seconds=times.registration_seconds,
+                assignment_seconds=times.assignment_seconds,
+                agreement_seconds=times.agreement_seconds,
+            )
+        put(job, row)
         job.moved_before = _moved_bytes(job)
 
 
-def note_end(job: Job, change: Change) -> None:
+def note_end(job: Job, change: Change, now: float) -> None:
     """A change is over: if it is the running request's, remember what it moved."""
     current = running(job)
     if current is not None and current.clock == change.clock:
-        put(job, replace(current, moved_bytes=max(0, _moved_bytes(job) - job.moved_before)))
+        seconds = job.times.migration_seconds(now) if job.times is not None else 0.0
+        moved_bytes = max(0, _moved_bytes(job) - job.moved_before)
+        put(job, replace(current, moved_bytes=moved_bytes, migration_seconds=seconds))
 
 
 def _moved_bytes(job: Job) -> int:

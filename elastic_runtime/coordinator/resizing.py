@@ -11,6 +11,7 @@ from elastic_runtime.coordinator.changes import last_step, propose
 from elastic_runtime.coordinator.checkpointing import due
 from elastic_runtime.coordinator.endings import end, end_halt
 from elastic_runtime.coordinator.job import Job
+from elastic_runtime.coordinator.resize_times import ResizeTimes
 from elastic_runtime.coordinator.state import Purpose, TaskState
 from elastic_runtime.coordinator.tasks import dismiss, want
 from elastic_runtime.plan import Phase, Role, Stage
@@ -52,12 +53,16 @@ def _repair(job: Job, now: float) -> bool:
 
 def _resize(job: Job, running: RequestState, now: float) -> None:
     servers, workers, missing = wanted_members(job, running.target, running.victims)
+    job.times = job.times or ResizeTimes(now)
+    if not any(task.name in missing for task in job.tasks(None, TaskState.WANTED)):
+        job.times.note_registered(now)
     if missing:
         if job.timers.passed("new tasks", now, job.settings.new_task_seconds):
             names = " and ".join(missing)
             _abort(job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed")
         return
     job.timers.clear("new tasks")
+    job.times.note_ready(now)
     plan = job.plan()
     if (set(servers), workers) == (set(plan.owners), plan.workers):
         _done(job, running)
@@ -72,12 +77,15 @@ def _change_to(job: Job, now: float, servers: list[str], workers: tuple[str, ...
     plan, model = job.plan(), job.model
     if model is None:
         return False
+    began = job.unix_clock()
     owners = plan.owners if set(servers) == set(plan.owners) else assign(model.layout, servers, plan.owners)
     total_bytes = model.layout.total_bytes
     at_once = mode is ResizeMode.STOP_THE_WORLD
     budget = total_bytes if at_once else int(total_bytes * job.settings.stage_fraction)
     new_workers = workers if workers != plan.workers else None
     cut, moved_bytes = stages(model.layout, plan.owners, owners, new_workers, budget)
+    if job.times is not None:
+        job.times.assignment_seconds = max(0.0, job.unix_clock() - began)
     return propose(job, Purpose.RESIZE, now, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
 
 
@@ -127,8 +135,7 @@ def _replace(job: Job, now: float) -> bool:
 
 
 def _done(job: Job, running: RequestState) -> None:
-    stall = max((job.report(name).last_stall_seconds for name in job.working()), default=0.0)
-    row = replace(running, stall_seconds=stall if running.clock else 0.0)
+    row = replace(running, stall_seconds=job.stalls.get(running.request_id, 0.0))
     plan = job.plan()
     spare = [name for role in Role for name in job.live(role) if name not in plan.workers and name not in plan.owners]
     dismiss(job, [*spare, *(task.name for task in job.tasks(None, TaskState.WANTED))])

@@ -95,7 +95,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class RequestState(_message.Message):
-    __slots__ = ("request_id", "kind", "state", "detail", "target", "mode", "began_unix_seconds", "ended_unix_seconds", "moved_bytes", "minimum_bytes", "stall_seconds", "clock")
+    __slots__ = ("request_id", "kind", "state", "detail", "target", "mode", "began_unix_seconds", "ended_unix_seconds", "moved_bytes", "minimum_bytes", "stall_seconds", "clock", "steps", "start_seconds", "registration_seconds", "assignment_seconds", "agreement_seconds", "migration_seconds")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,12 @@ class RequestState(_message.Message):
     MINIMUM_BYTES_FIELD_NUMBER: _ClassVar[int]
     STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    START_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AGREEMENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MIGRATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     kind: str
     state: str
@@ -120,7 +126,13 @@ class RequestState(_message.Message):
     minimum_bytes: int
     stall_seconds: float
     clock: int
-    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., mode: _Optional[_Union[ResizeMode, str]] = ..., began_unix_seconds: _Optional[float] = ..., ended_unix_seconds: _Optional[float] = ..., moved_bytes: _Optional[int] = ..., minimum_bytes: _Optional[int] = ..., stall_seconds: _Optional[float] = ..., clock: _Optional[int] = ...) -> None: ...
+    steps: int
+    start_seconds: float
+    registration_seconds: float
+    assignment_seconds: float
+    agreement_seconds: float
+    migration_seconds: float
+    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., mode: _Optional[_Union[ResizeMode, str]] = ..., began_unix_seconds: _Optional[float] = ..., ended_unix_seconds: _Optional[float] = ..., moved_bytes: _Optional[int] = ..., minimum_bytes: _Optional[int] = ..., stall_seconds: _Optional[float] = ..., clock: _Optional[int] = ..., steps: _Optional[int] = ..., start_seconds: _Optional[float] = ..., registration_seconds: _Optional[float] = ..., assignment_seconds: _Optional[float] = ..., agreement_seconds: _Optional[float] = ..., migration_seconds: _Optional[float] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ("task", "role", "state", "step", "samples_per_second", "report_age_seconds", "bytes_sent", "bytes_received", "owned_bytes", "stall_seconds")
@@ -345,7 +357,7 @@ class Shard(_message.Message):
     def __init__(self, name: _Optional[str] = ..., step: _Optional[int] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("task", "incarnation", "view", "generation", "step", "accepted", "refused", "ready", "arrived", "shards", "initialised", "finished", "failure", "loss", "has_loss", "samples", "samples_per_second", "step_seconds", "stall_seconds", "last_stall_seconds", "bytes_sent", "bytes_received", "owned_bytes", "moved_bytes", "suspects", "staleness", "left")
+    __slots__ = ("task", "incarnation", "view", "generation", "step", "accepted", "refused", "ready", "arrived", "shards", "initialised", "finished", "failure", "loss", "has_loss", "samples", "samples_per_second", "step_seconds", "stall_seconds", "bytes_sent", "bytes_received", "owned_bytes", "moved_bytes", "suspects", "staleness", "left")
     TASK_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
@@ -365,7 +377,6 @@ class ReportRequest(_message.Message):
     SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    LAST_STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
     BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
     OWNED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -392,7 +403,6 @@ class ReportRequest(_message.Message):
     samples_per_second: float
     step_seconds: float
     stall_seconds: float
-    last_stall_seconds: float
     bytes_sent: int
     bytes_received: int
     owned_bytes: int
@@ -400,7 +410,7 @@ class ReportRequest(_message.Message):
     suspects: _containers.RepeatedScalarFieldContainer[str]
     staleness: int
     left: bool
-    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., view: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ready: _Optional[bool] = ..., arrived: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., initialised: _Optional[bool] = ..., finished: _Optional[bool] = ..., failure: _Optional[str] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., last_stall_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., moved_bytes: _Optional[int] = ..., suspects: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., left: _Optional[bool] = ...) -> None: ...
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., view: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ready: _Optional[bool] = ..., arrived: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., initialised: _Optional[bool] = ..., finished: _Optional[bool] = ..., failure: _Optional[str] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., moved_bytes: _Optional[int] = ..., suspects: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., left: _Optional[bool] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ("view", "expelled")

@@ -80,6 +80,11 @@ class Migration:
         """Where a block comes from, if it is still to come."""
         return self._arrivals.get(block)
 
+    @property
+    def arriving(self) -> bool:
+        """Whether blocks are still to come."""
+        return bool(self._arrivals)
+
     def arrived(self, block: int) -> None:
         """The block is here."""
         self._arrivals.pop(block, None)

@@ -236,7 +236,6 @@ class ServerProcess:
             owned_bytes=sum(serving.layout.blocks[block].size_bytes for block in store.owned),
             moved_bytes=serving.moved_bytes,
             stall_seconds=serving.stall_seconds,
-            last_stall_seconds=serving.longest_stall_seconds,
             bytes_sent=sent,
             bytes_received=received,
         )

@@ -80,7 +80,6 @@ class Serving:
         self.generation = 0
         self.dropped: Counter[str] = Counter()
         self.stall_seconds = 0.0
-        self.longest_stall_seconds = 0.0
         self.moved_bytes = 0
         self._layout = layout
         self._store = store
@@ -96,6 +95,7 @@ class Serving:
         self._held: list[tuple[str, Header, Payload]] = []
         self._pushes: dict[int, dict[int, torch.Tensor]] = defaultdict(dict)
         self._complete_seconds: dict[int, float] = {}
+        self._waits: dict[int, float] = {}
         self._wants: dict[int, dict[str, int]] = defaultdict(dict)
         self._migration = Migration(self.name, self._rules.resend_seconds)
         self._expected: dict[int, tuple[int, ...]] = {}
@@ -140,6 +140,8 @@ class Serving:
         self._expected.clear()
         for block in self._migration.release(view.committed):
             self._store.release(block)
+        if not self._migration.arriving:
+            self._waits.clear()
         out: list[Outgoing] = []
         leaving = self._migration.learn(timeline, view.changes)
         for change in view.changes:
@@ -401,7 +403,6 @@ class Serving:
                 raise ProtocolError(f"{peer} sent block {block.index} at version {header.version}, which is not due")
         ready: dict[int, list[int]] = defaultdict(list)
         now = self._clock()
-        waited = 0.0
         for block, arrival in coming:
             start, stop = block.start - blocks[0].start, block.stop - blocks[0].start
             self._store.adopt(
@@ -412,16 +413,21 @@ class Serving:
             )
             self._migration.arrived(block.index)
             if block.index in self._complete_seconds:
-                waited = max(waited, now - self._complete_seconds[block.index])
+                self._waited(arrival.at, now - self._complete_seconds[block.index])
                 ready[arrival.at].append(block.index)
-        self.stall_seconds += waited
-        self.longest_stall_seconds = max(self.longest_stall_seconds, waited)
         out: list[Outgoing] = [(peer, Adopted(self.generation, header.first, header.count))]
         for block, _ in coming:
             out += self._wanted(block.index)
         for at, indices in ready.items():
             out += self._ready(indices, at)
         return out
+
+    def _waited(self, step: int, seconds: float) -> None:
+        """A block's pushes were complete so long before it came; in a step its workers wait for the slowest only."""
+        longest = self._waits.get(step, 0.0)
+        if seconds > longest:
+            self._waits[step] = seconds
+            self.stall_seconds += seconds - longest
 
     def _wanted(self, block: int) -> list[Outgoing]:
         out: list[Outgoing] = []

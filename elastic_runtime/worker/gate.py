@@ -76,21 +76,24 @@ class Gate:
 
     def receive(self, view: View) -> Vote:
         """Take up a newer view; returns the vote on its proposal."""
+        before = self._view
+        if before is not None and view.number <= before.number:
+            return Vote()
+        new_generation = before is None or view.generation != before.generation
+        timeline = self._timeline
+        if (
+            before is None
+            or timeline is None
+            or new_generation
+            or (view.changes, view.substitutes) != (before.changes, before.substitutes)
+        ):
+            timeline = Timeline(view)  # some milliseconds of a large model's: training is not to wait for it
         with self._changed:
-            if self._view is not None and view.number <= self._view.number:
-                return Vote()
-            new_generation = self._view is None or view.generation != self._view.generation
-            if (
-                self._view is None
-                or self._timeline is None
-                or new_generation
-                or (view.changes, view.substitutes) != (self._view.changes, self._view.substitutes)
-            ):
-                self._timeline = Timeline(view)
+            self._timeline = timeline
             if new_generation:
                 self._begun = -1
             self._view = view
-            vote = self._vote(view, self._timeline)
+            vote = self._vote(view, timeline)
             self._changed.notify_all()
             return vote
 

@@ -80,7 +80,7 @@ class SynchronousMode:
         self._step = self._slice = 0
         self._loss: float | None = None
         self._samples = 0
-        self._waited_seconds = 0.0
+        self._switching_seconds = 0.0
         self._reported_seconds = self._step_began_seconds = clock()
         self._step_seconds = 0.0
         self._pushed_slices: list[int] = []
@@ -121,8 +121,8 @@ class SynchronousMode:
 
     @property
     def stall_seconds(self) -> float:
-        """How long this worker waited for changes to be resolved."""
-        return self._gate.waited_seconds
+        """How long this worker waited for changes to be resolved, and what it took to go over to new plans."""
+        return self._gate.waited_seconds + self._switching_seconds
 
     def next_batch(self) -> Batch | None:
         """The next slice; None once this worker has nothing more to do.
@@ -248,12 +248,18 @@ class SynchronousMode:
         if self.finished:
             self._stop()
             return
+        waited, began = self._gate.waited_seconds, self._clock()
+        if not self._gate.may_begin(self._step, self._exchange.generation):
+            self._report(began)  # whom this step waits for may wait to hear that all are here
         turn = self._gate.begin(self._step, self._exchange.generation)
         if turn is Turn.GO:
-            self._exchange.follow(self._gate.timeline)
+            timeline = self._gate.timeline
+            self._exchange.follow(timeline)
             self._exchange.begin(self._step)
             self._pushed_slices.clear()
             self._computing = True
+            if timeline.changes_at(self._step):
+                self._switching_seconds += self._clock() - began - (self._gate.waited_seconds - waited)
         elif turn is Turn.LEAVE:
             self._stop()
         elif turn is Turn.EXPELLED:
@@ -434,7 +440,7 @@ class SynchronousMode:
             samples=self._samples,
             samples_per_second=rate / max(workers, 1),
             step_seconds=self._step_seconds,
-            stall_seconds=self._gate.waited_seconds,
+            stall_seconds=self.stall_seconds,
             bytes_sent=sent,
             bytes_received=received,
             **changes,
