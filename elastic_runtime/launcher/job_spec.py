@@ -28,6 +28,8 @@ class JobSpec(BaseModel):
     minimum_workers: int = Field(1, ge=1)
     checkpoints: Path | None = None
     """Where they go; None: below the job's folder."""
+    restore: bool = False
+    """Whether the job begins from the newest checkpoint that is there already."""
     bind: str = "127.0.0.1"
     """Address that the coordinator and the data plane listen on."""
     port: int = Field(0, ge=0, le=65535)

@@ -51,6 +51,7 @@ class Programs:
             f"--restarts={spec.restarts}",
             *(f"--{name}={value}" for name, value in optional.items() if value is not None),
             *(["--allow-insecure"] if spec.insecure else []),
+            *(["--restore"] if spec.restore else []),
         )
 
     def task(self, task: str) -> tuple[str, ...]:

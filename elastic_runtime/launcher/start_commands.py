@@ -55,6 +55,9 @@ def run(
     checkpoints: Annotated[
         Path | None, typer.Option(help="Where checkpoints go; below the job's folder unless given.")
     ] = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Begin from the newest checkpoint in --checkpoints, of an earlier job.")
+    ] = False,
     minimum_servers: Annotated[
         int, typer.Option("--min-ps", min=1, help="Resizes to fewer parameter servers are refused.")
     ] = 1,
@@ -95,6 +98,8 @@ def run(
         )
     if len({certificate is None, key is None, ca is None}) > 1:
         raise BadInput("--certificate, --key and --ca go together; give all of them, or none")
+    if restore and (checkpoints is None or not checkpoints.is_dir()):
+        raise BadInput("--restore needs --checkpoints: the folder of an earlier job's checkpoints")
     script = check_script(script)
     check_address(bind, port, "--port")
     if metrics_port is not None:
@@ -110,6 +115,7 @@ def run(
         minimum_servers=minimum_servers,
         minimum_workers=minimum_workers,
         checkpoints=_absolute(checkpoints),
+        restore=restore,
         bind=bind,
         port=port,
         metrics_port=metrics_port,
@@ -156,7 +162,10 @@ def resume(
     if holder_of(job.path) is None:
         phase = resting_facts(job)["phase"]
         if phase in (Phase.FINISHED.value, Phase.FAILED.value):
-            raise BadInput(f"{name} has {phase}; there is nothing to go on with")
+            old = Programs(spec, job, {}).checkpoints
+            raise BadInput(
+                f"{name} has {phase}; a new job can begin from its newest checkpoint: --restore --checkpoints {old}"
+            )
         _look_after(job, output, wish)
         return
     with client_of(job, CALL_SECONDS) as client:

@@ -21,7 +21,7 @@ from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.errors import JobFailed
 from elastic_runtime.launcher.job_state import JobStateFile
 from elastic_runtime.launcher.outbox import Outbox
-from elastic_runtime.launcher.programs import Programs
+from elastic_runtime.launcher.programs import Programs, is_worker
 from elastic_runtime.launcher.roster import OVER, Roster
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.stop_signals import StopSignals
@@ -149,7 +149,9 @@ class Supervisor:
         if member is not None:
             self._known_ends.add((member.task, member.incarnation))
         self._report(end)
-        if end.exit_code != 0 and not end.asked:
+        # That the job failed is said once.
+        echo = view is not None and view.phase is Phase.FAILED and not is_worker(end.task)
+        if end.exit_code != 0 and not end.asked and not echo:
             # Whoever is killed says nothing about it.
             said = f": {end.last_words}" if end.last_words and end.exit_code > 0 else ""
             log = self._programs.folder.log_folder / f"{end.task}.log"
@@ -216,7 +218,7 @@ class Supervisor:
         if view.phase is Phase.RUNNING:
             self._display.tell(f"{self._name} is running with {_size(view)} (logs: {folder.log_folder})")
         elif view.phase is Phase.RECOVERING:
-            self._display.tell(f"{self._name} lost a parameter server and goes back to its last checkpoint")
+            self._display.tell(f"{self._name} lost tasks that it needs, and goes back to its last checkpoint")
         elif view.phase is Phase.SUSPENDED and not self._stopping:
             self._display.tell(f"{self._name} is suspended; `elastic-run resume {self._name}` goes on with it")
         self._state.make_due()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_jobs import DIGITS, RealJob
+from real_jobs import DIGITS, RealJob, certificate_files
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
@@ -17,7 +17,7 @@ def job(tmp_path: Path) -> Iterator[RealJob]:
     assert not job.processes()
 
 
-def test_a_job_of_two_workers_trains_to_the_end(job: RealJob) -> None:
+def test_a_job_trains_to_the_end_and_another_one_begins_there_encrypted(job: RealJob, tmp_path: Path) -> None:
     job.launch("--ps", "1", "--workers", "2", "--name", job.name, str(DIGITS), "--epochs", "12")
     assert job.launcher is not None
     assert job.launcher.wait(100) == 0, job.output()
@@ -27,7 +27,19 @@ def test_a_job_of_two_workers_trains_to_the_end(job: RealJob) -> None:
     status = job.ask("status")
     assert (status["phase"], status["step"], status["durable_step"]) == ("finished", 276, 276)
     assert status["launcher"] is None
-    assert "has finished" in job.ask("resume", code=2)
+    assert f"--restore --checkpoints {job.folder}/checkpoints" in job.ask("resume", code=2)
+
+    ca, certificate, key = certificate_files(tmp_path)
+    with RealJob(tmp_path, "again") as again:
+        tls = ["--ca", ca, "--certificate", certificate, "--key", key, "--curve"]
+        begin = ["--restore", "--checkpoints", str(job.folder / "checkpoints"), "--ps", "2", "--name", again.name]
+        again.launch(*begin, *tls, str(DIGITS), "--epochs", "14")
+        assert again.launcher is not None
+        assert again.launcher.wait(100) == 0, again.output()
+        status = again.ask("status")
+        assert (status["phase"], status["step"]) == ("finished", 322)
+        assert "epoch 12 " not in again.output()
+        assert "epoch 13 " in again.output()
 
 
 def test_a_job_is_resized_suspended_and_resumed_while_it_trains(job: RealJob) -> None:
