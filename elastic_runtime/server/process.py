@@ -98,7 +98,8 @@ class ServerProcess:
         name = self._environment.task
         layout = Layout.from_json(registration.layout_json)
         training = Training.from_json(registration.training_json)
-        store = BlockStore(layout, training.optimizer, self._memory(endpoint, layout, training))
+        memory = self._memory(endpoint, layout, training)
+        store = BlockStore(layout, training.optimizer, memory, lambda block: self._reserve(layout, block))
         shards = Shards(self._environment.checkpoints, name, layout, training.optimizer)
         order = training.order()
         rules = Rules(
@@ -201,10 +202,21 @@ class ServerProcess:
                 continue
             names = ["parameters", *(training.optimizer.state_names if segment.kind == "parameter" else ())]
             for name in names:
-                region = endpoint.region(f"{name}-{segment.index}", size_bytes, shared=name == "parameters")
+                shared = name == "parameters"
+                region = endpoint.region(f"{name}-{segment.index}", size_bytes, shared=shared, on_demand=True)
                 self._regions[segment.index, name] = region
                 memory[segment.index, name] = region.memory
         return memory
+
+    def _reserve(self, layout: Layout, block: int) -> None:
+        """A server has the addresses of the whole model, and memory for the blocks that it ever owned."""
+        place = layout.blocks[block]
+        element_bytes = layout.segments[place.segment].element_bytes
+        region = self._regions[place.segment, "parameters"]
+        try:
+            region.reserve(place.start * element_bytes, place.stop * element_bytes)
+        except OSError as error:
+            raise ElasticError(f"{self._environment.task}: no memory for block {block}: {error.strerror}") from error
 
     def _parts(self, serving: Serving, layout: Layout, header: Header) -> list[Part]:
         return [

@@ -9,7 +9,7 @@ can change owners one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -45,7 +45,11 @@ class BlockStore:
     """The blocks that a server owns. One thread uses it; copies that it hands out are anybody's."""
 
     def __init__(
-        self, layout: Layout, optimizer: Optimizer, memory: Mapping[tuple[int, str], Any] | None = None
+        self,
+        layout: Layout,
+        optimizer: Optimizer,
+        memory: Mapping[tuple[int, str], Any] | None = None,
+        reserve: Callable[[int], None] | None = None,
     ) -> None:
         """Own nothing yet.
 
@@ -54,6 +58,7 @@ class BlockStore:
             optimizer: of the job.
             memory: writable buffers, each of a whole segment, by the segment's index and "parameters" or the name of a
                 tensor of the optimizer: memory that others read, or that messages are sent from. The rest is private.
+            reserve: called with a block before it is adopted, to make sure that memory handed in has pages for it.
 
         Raises:
             ValueError: a buffer that does not fit its segment.
@@ -65,6 +70,7 @@ class BlockStore:
         self._memory: dict[tuple[int, str], FlatMemory] = {}
         self._owned: dict[int, _Owned] = {}
         self._sums = Sums()
+        self._reserve = reserve
         for segment, name in self._outside:
             self._flat(segment, name)
 
@@ -106,6 +112,8 @@ class BlockStore:
         dtype, elements = self._dtypes[place.segment], place.stop - place.start
         arrived = as_tensor(parameters, dtype, elements)
         arrived_state = {name: as_tensor(numbers, dtype, elements) for name, numbers in given.items()}
+        if self._reserve is not None:
+            self._reserve(block)
         owned = _Owned(
             place.segment,
             elements,

@@ -127,10 +127,11 @@ class Endpoint:
         """What was not let in, by reason."""
         return self.counters.refusals
 
-    def region(self, name: str, size_bytes: int, *, shared: bool = True) -> Region:
+    def region(self, name: str, size_bytes: int, *, shared: bool = True, on_demand: bool = False) -> Region:
         """New memory of our own, zero at first; shared with peers on this host where that is possible.
 
-        Memory that is not shared takes no pages before it is written to, and its parts travel as frames.
+        Memory that is not shared takes no pages before it is written to, and its parts travel as frames. Shared memory
+        `on_demand` has only the pages that `Region.reserve` was called for.
 
         Raises:
             BadMessage: a size below 1.
@@ -139,7 +140,7 @@ class Endpoint:
         if size_bytes < 1:
             raise BadMessage(f"region {name!r} of {size_bytes} bytes")
         shared = shared and self._own.shared_memory
-        return Region(name, size_bytes, shared=shared, allocate=self._allocate)
+        return Region(name, size_bytes, shared=shared, allocate=self._allocate, on_demand=on_demand)
 
     def release(self, region: Region) -> None:
         """Let peers unmap `region`, which is not sent any more; the memory goes with the last view on it."""

@@ -48,7 +48,9 @@ class Region:
     `np.frombuffer(region.memory, …)` and `torch.frombuffer` build arrays on it. Made by `Endpoint.region`.
     """
 
-    def __init__(self, name: str, size_bytes: int, *, shared: bool, allocate: Allocate) -> None:
+    def __init__(
+        self, name: str, size_bytes: int, *, shared: bool, allocate: Allocate, on_demand: bool = False
+    ) -> None:
         self.number = next(_numbers)
         self.name = name
         self.size_bytes = size_bytes
@@ -56,7 +58,7 @@ class Region:
         """Of the memory file; None in private memory, whose parts travel as frames."""
         if shared:
             try:
-                mapping = self._map_shared(allocate)
+                mapping = self._map_shared(None if on_demand else allocate)
             except OSError as error:
                 _log.warning(
                     "no shared memory for a region; its parts are copied instead",
@@ -71,11 +73,12 @@ class Region:
         """Writable, `size_bytes` of unsigned bytes, zero at first."""
         self._frames: dict[tuple[int, int], zmq.Frame] = {}
 
-    def _map_shared(self, allocate: Allocate) -> mmap.mmap:
+    def _map_shared(self, allocate: Allocate | None) -> mmap.mmap:
         descriptor = os.memfd_create(f"fedl2-{self.name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(descriptor, self.size_bytes)
-            allocate(descriptor, self.size_bytes)
+            if allocate is not None:
+                allocate(descriptor, self.size_bytes)
             mapping = mmap.mmap(descriptor, self.size_bytes, flags=mmap.MAP_SHARED)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
         except OSError:
@@ -84,6 +87,15 @@ class Region:
         self.descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)
         return mapping
+
+    def reserve(self, start_byte: int, stop_byte: int) -> None:
+        """Allocate the pages of some bytes, before they are first written to; for regions made `on_demand`.
+
+        Raises:
+            OSError: the machine has no memory left.
+        """
+        if self.descriptor is not None and stop_byte > start_byte:
+            os.posix_fallocate(self.descriptor, start_byte, stop_byte - start_byte)
 
     @property
     def shared(self) -> bool:
