@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 _LEAST_MARGIN_STEPS = 2
 """The step in flight, and the one that may be begun while the proposal travels."""
 _LARGEST_FACTOR = 64
-_MOST_CHANGES = 64
+_MOST_CHANGES = 8
 
 
 def propose(
@@ -112,7 +112,7 @@ def watch_moving(job: Job, now: float) -> None:
             if name not in staying and job.alive(name) and job.report(name).step >= change.clock
         ],
     )
-    if not all(job.heard(name) and job.report(name).step >= last_step(change) for name in working):
+    if not all(_past(job, name, change) for name in working):
         return
     receivers = dict.fromkeys(new for _, new, _ in moved_blocks(change, before).values())
     missing = [name for name in receivers if job.report(name).arrived < change.number]
@@ -122,6 +122,12 @@ def watch_moving(job: Job, now: float) -> None:
                 lose(job, name, "moved blocks did not arrive in time")
         return
     _commit(job, change, now)
+
+
+def _past(job: Job, name: str, change: Change) -> bool:
+    """Whether a worker has done all steps before the last one of a change."""
+    report = job.report(name)
+    return job.heard(name) and (report.finished or report.step >= last_step(change))
 
 
 def _confirm(job: Job, change: Change, now: float) -> None:

@@ -38,6 +38,7 @@ class Job:
         self.orders = Orders()
         self.unix_clock = unix_clock
         self.margin_factor = 1
+        self._planned: tuple[Plan, tuple[Change, ...], dict[int, Plan]] = (Plan((), ()), (), {})
         self.released: set[str] = set()
         self.moved_before = 0
         self.stalls: dict[str, float] = {}
@@ -114,20 +115,26 @@ class Job:
 
     def plan(self) -> Plan:
         """The plan after all confirmed changes, lost workers included."""
-        generation = self.state.generation
-        return Timeline(_view(generation, generation.changes)).at(_END)
+        return self._plan_up_to(_END)
 
     def plan_before(self, change: Change) -> Plan:
         """The plan that a change changes, lost workers included."""
-        generation = self.state.generation
-        earlier = tuple(other for other in generation.changes if other.number < change.number)
-        return Timeline(_view(generation, earlier)).at(_END)
+        return self._plan_up_to(change.number - 1)
 
     def plan_after(self, change: Change) -> Plan:
         """The plan right after a confirmed change, lost workers included."""
+        return self._plan_up_to(change.number)
+
+    def _plan_up_to(self, number: int) -> Plan:
+        """Asked several times for every report, and changed a few times a minute: kept."""
         generation = self.state.generation
-        until = tuple(other for other in generation.changes if other.number <= change.number)
-        return Timeline(_view(generation, until)).at(_END)
+        if self._planned[0] is not generation.start_plan or self._planned[1] is not generation.changes:
+            self._planned = (generation.start_plan, generation.changes, {})
+        plans = self._planned[2]
+        if number not in plans:
+            until = tuple(change for change in generation.changes if change.number <= number)
+            plans[number] = Timeline(_view(generation, until)).at(_END)
+        return plans[number]
 
     def moving(self) -> Change | None:
         """The confirmed change that is not over yet."""

@@ -184,6 +184,9 @@ class Machine:
 
     def _outcome(self) -> Outcome:
         job = self._job
+        if self._view is not None and not _changed(self._recorded, job.state):
+            orders, job.orders = job.orders, Orders()
+            return Outcome({}, None, orders)
         view = build_view(job.state, self._number)
         if self._view is None or view != self._view:
             self._number += 1

@@ -128,6 +128,8 @@ def _warm(job: Job, name: str, role: Role) -> bool:
 def _replace(job: Job, now: float) -> bool:
     """Bring a job that lost tasks back to its size, as their replacements come."""
     target = job.state.course.target
+    if job.size() == target:
+        return False
     servers, workers, _ = wanted_members(job, target)
     plan = job.plan()
     grown = set(servers) > set(plan.owners) or set(workers) > set(plan.workers)

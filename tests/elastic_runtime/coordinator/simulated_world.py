@@ -146,12 +146,7 @@ class World:
             at = Timeline(view).at(max(member.begun, view.start_step))
             if member.task in at.workers:
                 if member.begun >= view.proposal.clock:
-                    member.report = replace(
-                        member.report,
-                        refused=view.proposal.number,
-                        step=max(member.begun, 0),
-                        generation=view.generation,
-                    )
+                    member.report = replace(member.report, refused=view.proposal.number, generation=view.generation)
                 else:
                     member.promised = view.proposal.clock
                     member.report = replace(member.report, accepted=view.proposal.number)

@@ -1,0 +1,148 @@
+"""What travels: there and back it is the same, and what nobody sends is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elastic_runtime.control.conversions import view_from_message, view_to_message
+from elastic_runtime.control.messages import (
+    JobStatus,
+    MemberReport,
+    RequestOutcome,
+    RequestState,
+    ResizeMode,
+    Shard,
+    Size,
+    TaskStatus,
+)
+from elastic_runtime.control.report_conversions import (
+    report_from_message,
+    report_to_message,
+    status_from_message,
+    status_to_message,
+)
+from elastic_runtime.errors import ProtocolError
+from elastic_runtime.generated import elastic_pb2 as pb
+from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, View
+
+BLOCKS = 6
+numbers = st.integers(0, 2**64 - 1)
+servers = st.sampled_from(["ps-0", "ps-1", "ps-12"])
+workers = st.lists(st.sampled_from(["worker-0", "worker-1"]), max_size=3).map(tuple)
+stages = st.builds(Stage, st.dictionaries(st.integers(0, BLOCKS - 1), servers, max_size=4), st.none() | workers)
+changes = st.builds(
+    Change, numbers, numbers, st.lists(stages, max_size=3).map(tuple), st.booleans(), st.booleans(), st.booleans()
+)
+views = st.builds(
+    View,
+    number=numbers,
+    generation=numbers,
+    phase=st.sampled_from(Phase),
+    start_step=numbers,
+    start_checkpoint=st.text(max_size=20),
+    start_plan=st.builds(Plan, workers, st.tuples(*[servers] * BLOCKS)),
+    changes=st.lists(changes, max_size=3, unique_by=lambda change: change.number).map(
+        lambda found: tuple(sorted(found, key=lambda change: change.number))
+    ),
+    proposal=st.none() | changes,
+    members=st.lists(st.builds(Member, servers, st.sampled_from(Role), numbers, st.text(max_size=9))).map(tuple),
+    committed=numbers,
+    substitutes=st.dictionaries(servers, servers),
+    initialiser=st.sampled_from(["", "worker-0"]),
+    wanted=workers,
+    leaving=workers,
+    failure=st.text(max_size=20),
+)
+figures = st.floats(0, 1e12)
+shards = st.builds(Shard, st.just("ps-0.safetensors"), numbers, numbers, st.just("ab" * 32))
+reports = st.builds(
+    MemberReport,
+    task=st.just("worker-0"),
+    incarnation=numbers,
+    shards=st.lists(shards, max_size=3).map(tuple),
+    loss=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    stall_seconds=figures,
+    suspects=workers,
+    staleness=st.integers(0, 2**32 - 1),
+    **dict.fromkeys(("view", "generation", "step", "accepted", "refused", "arrived", "bytes_sent"), numbers),
+    **{name: st.booleans() for name in ("ready", "initialised", "finished", "left")},
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(views)
+def test_a_view_is_the_same_after_its_journey(view: View) -> None:
+    data = view_to_message(view).SerializeToString()
+    assert view_from_message(pb.View.FromString(data)) == view
+
+
+@given(reports)
+def test_a_report_is_the_same_after_its_journey(report: MemberReport) -> None:
+    data = report_to_message(report).SerializeToString()
+    assert report_from_message(pb.ReportRequest.FromString(data)) == report
+
+
+def test_a_status_is_the_same_after_its_journey() -> None:
+    request = RequestState(
+        "a", "resize", RequestOutcome.RUNNING, "…", Size(3, 4), ResizeMode.STOP_THE_WORLD, (), 1.0, 2.0, 3, 4, 0.5, 6
+    )
+    status = JobStatus(
+        "digits",
+        Phase.RESIZING,
+        2,
+        10,
+        100,
+        0.5,
+        5.0,
+        8,
+        Size(1, 2),
+        Size(3, 4),
+        (TaskStatus("ps-0", Role.SERVER, "member", 10, 1.0, 0.5, 1, 2, 3, 0.1),),
+        (request,),
+        loss=0.25,
+        wanted=("ps-1",),
+        leaving=("worker-0",),
+        staleness=3,
+    )
+    assert status_from_message(status_to_message(status)) == status
+    unknown = replace(status, loss=None, tasks=(), requests=())
+    assert status_from_message(status_to_message(unknown)) == unknown
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (pb.View(phase=99), "99 is no phase"),
+        (pb.View(phase=2, start_plan=pb.Plan(servers=["ps-0"], owners=[1])), "a block's owner has number 1 of 1 PSs"),
+        (pb.View(phase=2, wanted=["../ps"]), "is no task's name"),
+        (pb.View(phase=2, changes=[pb.Change(number=2), pb.Change(number=1)]), "not in order"),
+        (
+            pb.View(phase=2, changes=[pb.Change(stages=[pb.Stage(moves=[pb.Move(block=7)])], servers=["ps-0"])]),
+            "moves block 7 of a model of 0 blocks",
+        ),
+        (pb.View(phase=2, failure="x" * 70000), "70000 characters"),
+    ],
+)
+def test_a_view_that_no_coordinator_sends_is_refused(message: pb.View, line: str) -> None:
+    with pytest.raises(ProtocolError, match=line):
+        view_from_message(message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"task": ""}, "is no task's name"),
+        ({"task": "worker-0", "stall_seconds": -1.0}, "stall_seconds is -1.0"),
+        ({"task": "worker-0", "step_seconds": float("nan")}, "step_seconds is nan"),
+        ({"task": "worker-0", "shards": [pb.Shard(name="a", sha256="12")]}, "no SHA-256"),
+        ({"task": "worker-0", "shards": [pb.Shard(name="../a", sha256="a" * 64)]}, "no name of a shard's file"),
+        ({"task": "worker-0", "shards": [pb.Shard()] * 65}, "65 shards in a report"),
+    ],
+)
+def test_a_report_that_no_member_sends_is_refused(changes: dict[str, object], line: str) -> None:
+    with pytest.raises(ProtocolError, match=line):
+        report_from_message(pb.ReportRequest(**changes))  # type: ignore[arg-type]
