@@ -97,15 +97,10 @@ def test_a_job_outlives_the_death_of_each_of_its_processes(job: RealJob) -> None
     job.wait_for("recovery", lambda status: status["generation"] == 2 and status["phase"] == "running")
     assert job.steps_on()["size"]["workers"] == 2
 
-    assert job.ask("suspend")["state"] == "done"
-    durable = job.ask("status")["durable_step"]
-    assert job.ask("resume")["state"] == "done"
-    job.steps_on()
     assert job.launcher is not None
     job.launcher.kill()
     job.launcher.wait()
     assert job.ask("status")["launcher"] is None
     job.launch("resume", job.name)
-    resumed = job.steps_on()
-    assert resumed["step"] >= durable > 0
+    assert job.steps_on()["generation"] == 3
     assert job.ask("stop")["stopped"]
