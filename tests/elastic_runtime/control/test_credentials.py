@@ -1,0 +1,125 @@
+"""Tokens, TLS, and where neither is needed."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from elastic_runtime.control.client import ControlClient
+from elastic_runtime.control.credentials import (
+    ClientCredentials,
+    ServerCredentials,
+    is_loopback,
+    open_channel,
+    read_pem,
+    read_token,
+    same_token,
+)
+from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.machine import Machine, begin
+from elastic_runtime.coordinator.memory_records import MemoryRecords
+from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.service import start_server
+from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable
+from elastic_runtime.plan import Phase
+
+TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
+
+
+def certificate() -> tuple[bytes, bytes]:
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coordinator")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return made.public_bytes(serialization.Encoding.PEM), private
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    settings = CoordinatorSettings(job="secret", servers=1, workers=1)
+    machine = Machine(settings, 0.0, begin(settings), time.time)
+    runner = Runner(machine, MemoryRecords(), CheckpointDepot(tmp_path, 3), time.monotonic)
+    yield runner
+    runner.close()
+
+
+def test_over_tls_the_coordinator_has_to_have_a_certificate_that_the_caller_trusts(runner: Runner) -> None:
+    certificate_pem, key_pem = certificate()
+    other_pem, _ = certificate()
+    server, port = start_server(
+        runner, "secret", "127.0.0.1:0", ServerCredentials(TOKEN, certificate_pem, key_pem), 1.0
+    )
+    address = f"127.0.0.1:{port}"
+    with ControlClient(address, "secret", ClientCredentials(TOKEN, certificate_pem)) as client:
+        assert client.status().phase is Phase.STARTING
+    for credentials in (ClientCredentials(TOKEN, other_pem), ClientCredentials(TOKEN)):
+        with ControlClient(address, "secret", credentials, 1.0) as client, pytest.raises(CoordinatorUnreachable):
+            client.status()
+    server.stop(None).wait()
+
+
+def test_beyond_this_machine_tls_is_asked_for_unless_allowed_by_name(runner: Runner) -> None:
+    with pytest.raises(BadInput, match="not on this machine"):
+        open_channel("192.0.2.1:50", ClientCredentials(TOKEN))
+    open_channel("192.0.2.1:50", ClientCredentials(TOKEN, insecure_allowed=True)).close()
+    with pytest.raises(BadInput, match="not loopback"):
+        start_server(runner, "secret", "0.0.0.0:0", ServerCredentials(TOKEN), 1.0)
+    with pytest.raises(BadInput, match="both a certificate and its key"):
+        start_server(runner, "secret", "127.0.0.1:0", ServerCredentials(TOKEN, b"x"), 1.0)
+
+
+def test_a_taken_port_is_said(runner: Runner) -> None:
+    server, port = start_server(runner, "secret", "127.0.0.1:0", ServerCredentials(TOKEN), 1.0)
+    with pytest.raises(BadInput, match=f"cannot serve on 127.0.0.1:{port}"):
+        start_server(runner, "secret", f"127.0.0.1:{port}", ServerCredentials(TOKEN), 1.0)
+    server.stop(None).wait()
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [("127.0.0.1:5", True), ("[::1]:5", True), ("localhost:5", True), ("10.0.0.1:5", False), ("host.example:5", False)],
+)
+def test_loopback_is_known_by_its_addresses(address: str, loopback: bool) -> None:
+    assert is_loopback(address) is loopback
+
+
+def test_tokens_are_one_line_and_never_shown(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    assert read_token(path) == TOKEN
+    assert TOKEN not in repr(ClientCredentials(TOKEN)) + repr(ServerCredentials(TOKEN, b"", b"key"))
+    assert same_token(TOKEN, TOKEN)
+    assert not same_token(TOKEN + "x", TOKEN)
+    for content in ("short", "two words that are long enough", "", "line one of two\nline two of two"):
+        path.write_text(content)
+        with pytest.raises(BadInput, match="holds no token"):
+            read_token(path)
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_token(tmp_path / "missing")
+    with pytest.raises(BadInput, match="not in PEM format"):
+        read_pem(path, "certificate")
