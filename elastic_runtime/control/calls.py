@@ -9,7 +9,14 @@ import grpc
 from elastic_runtime.control.credentials import JOB_KEY, TOKEN_KEY, ClientCredentials
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError, ResizeFailed
 
-_GONE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+_GONE = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    # A fault of the coordinator's own: it ends, and is started again from its journal.
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+}
 _OURS: dict[grpc.StatusCode, type[ElasticError]] = {
     grpc.StatusCode.UNAUTHENTICATED: BadInput,
     grpc.StatusCode.NOT_FOUND: BadInput,

@@ -201,6 +201,8 @@ class MemberLink:
             except ElasticError as error:
                 self._fail(error)
                 return
+            except ValueError:
+                return  # the channel was closed under the call
             self._wait(self._closed, backoff.next_seconds())
 
     def _survives(self, error: grpc.RpcError) -> bool:

@@ -79,7 +79,7 @@ def watch(job: Job, now: float) -> None:
         if not task.live:
             continue
         silent = job.reports.silent_seconds(task.name, now)
-        limit = settings.silent_seconds if job.reports.heard(task.name).following else settings.lost_seconds
+        limit = settings.silent_seconds if job.reports.heard(task.name).streams else settings.lost_seconds
         if silent >= limit:
             lose(job, task.name, f"silent for {silent:.1f} s")
     for name in _unreachable(job):

@@ -14,7 +14,7 @@ class Heard:
     report: MemberReport
     seconds: float
     reported: bool = False
-    following: bool = False
+    streams: int = 0
 
 
 class Reports:
@@ -36,7 +36,8 @@ class Reports:
         """A task's stream of views was opened or closed."""
         heard = self._heard.get(task)
         if heard is not None:
-            heard.following = following
+            # A stream that broke may be noticed after the next one was opened.
+            heard.streams = max(0, heard.streams + (1 if following else -1))
             if following:
                 heard.seconds = now
 

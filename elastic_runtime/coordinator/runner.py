@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -13,7 +14,7 @@ from elastic_runtime.coordinator.machine import Machine, Outcome
 from elastic_runtime.coordinator.orders import ManifestOrder
 from elastic_runtime.coordinator.registering import Newcomer
 from elastic_runtime.coordinator.state import State
-from elastic_runtime.errors import ElasticError, ResizeFailed
+from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
 from elastic_runtime.plan import View
 
 _log = structlog.get_logger()
@@ -60,7 +61,7 @@ class Runner:
 
     def __init__(self, machine: Machine, journal: Records, depot: Depot, clock: Callable[[], float]) -> None:
         self._machine, self._journal, self._depot, self._clock = machine, journal, depot, clock
-        self.failure: ElasticError | None = None
+        self.failure: Exception | None = None
         lock = threading.RLock()
         self._published = threading.Condition(lock)
         self._ordered = threading.Condition(lock)
@@ -99,7 +100,7 @@ class Runner:
             BadInput: it cannot be.
             ResizeFailed: there is no room to remember it.
         """
-        with self._published:
+        with self._event():
             if self._journal.full:
                 raise ResizeFailed(
                     "the disk with the coordinator's journal is full: training goes on, no request is taken; make room"
@@ -120,7 +121,7 @@ class Runner:
             BadInput: the job trains synchronously, or the numbers are none.
             ResizeFailed: there is no room to remember it.
         """
-        with self._published:
+        with self._event():
             answer, outcome = self._machine.lease(worker, incarnation, generation, done, batches, self._clock())
             if not self._carry_out(outcome):
                 raise ResizeFailed("the disk with the coordinator's journal is full: no samples are lent; make room")
@@ -164,24 +165,36 @@ class Runner:
         return self._view is not None and self._view.number > after
 
     def _run(self, event: Callable[[float], tuple[_T, Outcome]]) -> _T:
-        with self._published:
+        with self._event():
             result, outcome = event(self._clock())
-            if self.failure is None:
-                self._carry_out(outcome)
+            self._carry_out(outcome)
             return result
+
+    @contextlib.contextmanager
+    def _event(self) -> Iterator[None]:
+        """One at a time. Whatever goes wrong, but for a refusal, is the end of this coordinator.
+
+        What the disk or the state hold is not known then: nothing more is published, and the process ends, to be
+        started again from its journal.
+        """
+        with self._published:
+            if self.failure is not None:
+                raise self.failure
+            try:
+                yield
+            except (BadInput, ResizeFailed):
+                raise
+            except Exception as error:
+                self.failure = error
+                raise
 
     def _carry_out(self, outcome: Outcome) -> bool:
         """Journal, then publish. Without room the newest view waits, and so do the orders."""
         if outcome.view is not None:
             self._unpublished = outcome.view
         self._waiting += outcome.orders.manifests
-        try:
-            if not self._journal.append(outcome.record):
-                return False
-        except ElasticError as error:
-            # What the disk holds is not known: nothing more is published, and the process is to end.
-            self.failure = self.failure or error
-            raise
+        if not self._journal.append(outcome.record):
+            return False
         if self._unpublished is not None:
             self._view, self._unpublished = self._unpublished, None
             self._published.notify_all()
@@ -205,6 +218,10 @@ class Runner:
                     self._depot.complete(order)
                 except ElasticError as problem:
                     error = str(problem)
+                except Exception as problem:
+                    with self._published:
+                        self.failure = problem
+                    raise
                 self._completed(order.name, error)
                 if error:
                     continue

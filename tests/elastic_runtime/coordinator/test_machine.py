@@ -11,7 +11,7 @@ from simulated_world import TOTAL_STEPS, World
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
 from elastic_runtime.plan import Phase
 
-FEW = 25
+FEW = 60
 EXAMPLES = int(os.environ.get("ELASTIC_EXAMPLES", FEW))
 """The usual few are always the same ones, as others wait for this suite; ask for more to search."""
 SIZES = [Size(1, 1), Size(2, 2), Size(3, 2), Size(1, 3), Size(4, 4), Size(2, 1), Size(0, 0)]
