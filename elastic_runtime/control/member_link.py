@@ -75,6 +75,7 @@ class MemberLink:
         self._report_every_seconds = 1.0
         self._stream: Any = None
         self._threads: list[threading.Thread] = []
+        self._refresh: Callable[[MemberReport], MemberReport] = lambda report: report
 
     @property
     def coordinator_silent_seconds(self) -> float:
@@ -125,11 +126,18 @@ class MemberLink:
             if self._closed.is_set():
                 raise CoordinatorUnreachable(f"{self._task} was stopped before it could register")
 
-    def follow(self, on_view: Callable[[View], None]) -> None:
+    def follow(
+        self, on_view: Callable[[View], None], refresh: Callable[[MemberReport], MemberReport] | None = None
+    ) -> None:
         """Begin to follow views and to send reports; `on_view` gets each newer view, on a thread of this link.
 
         What `on_view` raises ends the link: `failure` has it, and the process is to end.
+
+        Args:
+            on_view: see above.
+            refresh: brings a report up to date when it is sent, with what changes too often to be reported each time.
         """
+        self._refresh = refresh or self._refresh
         for run, name in ((lambda: self._read(on_view), "views"), (self._send, "reports")):
             thread = threading.Thread(target=run, name=f"{self._task} {name}", daemon=True)
             self._threads.append(thread)
@@ -223,7 +231,7 @@ class MemberLink:
             if self._closed.is_set():
                 return
             try:
-                message = report_to_message(state)
+                message = report_to_message(self._refresh(state))
                 reply = call(self._stub.Report, message, _CALL_SECONDS, self._address, self._headers)
             except CoordinatorUnreachable:
                 self._wait(self._closed, backoff.next_seconds())

@@ -100,7 +100,11 @@ class Gate:
     def _vote(self, view: View, timeline: Timeline) -> Vote:
         proposal = view.proposal
         self._promised_clock = None
-        if proposal is None or not timeline.at(max(self._begun, view.start_step)).slices_of(self._name):
+        if proposal is None:
+            return Vote()
+        # One that joins has begun no step yet, and is asked as well.
+        steps = (max(self._begun, view.start_step), max(proposal.clock, view.start_step))
+        if not any(timeline.at(step).slices_of(self._name) for step in steps):
             return Vote()
         if self._begun >= proposal.clock:
             return Vote(refused=proposal.number)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import structlog
 import torch
@@ -17,6 +18,7 @@ from torch import nn
 
 from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, write_manifest
+from elastic_runtime.control.messages import MemberReport
 from elastic_runtime.errors import ElasticError, ProtocolError
 from elastic_runtime.layout import Kind, Layout
 from elastic_runtime.member_environment import MemberEnvironment
@@ -96,7 +98,7 @@ class SynchronousMode:
             raise
         self._exchange = Exchange(self._task, layout, self._model, training.buffer_merge_steps, self._total_steps)
         self._outbox = Outbox(self._endpoint, self._parts)
-        self._link.follow(self._receive)
+        self._link.follow(self._receive, self._refresh)
 
     # ---- what `Job` asks
 
@@ -134,6 +136,9 @@ class SynchronousMode:
             view = self._view()
             if view.phase is Phase.FAILED:
                 raise ElasticError(f"the job failed: {view.failure}")
+            if self._let_go(view):
+                self._leave()
+                continue
             if view.generation != self._exchange.generation or not view.generation:
                 self._computing = False
                 batch = self._enter(view)
@@ -203,10 +208,12 @@ class SynchronousMode:
                 return self._warm_up(view)
             self._wait_for(lambda newer: newer.number > view.number)
             return None
-        self._outbox.send(self._exchange.start(timeline, joins_at))
+        # In this order: what is reported in between (see `_refresh`) is not of the new generation yet.
         self._step = joins_at
+        self._outbox.send(self._exchange.start(timeline, joins_at))
         while not self._exchange.complete:
-            if self._view().generation != view.generation:
+            newest = self._view()
+            if newest.generation != view.generation or newest.phase is Phase.FAILED or self._let_go(newest):
                 return None
             self._pump()
         self._model.swap()
@@ -326,16 +333,22 @@ class SynchronousMode:
         generation = self._exchange.generation
         view = self._wait_for(
             lambda view: (
-                view.phase in _ENDED
-                or self._task in view.leaving
+                self._let_go(view)
                 or view.generation != generation
                 or (not self.finished and self._gate.may_begin(self._step, generation))
             )
         )
-        if view.phase in _ENDED or self._task in view.leaving:
-            self._link.report(left=True)
-            self._link.flush(_PATIENCE_SECONDS)
-            self._left = True
+        if self._let_go(view):
+            self._leave()
+
+    def _let_go(self, view: View) -> bool:
+        """Whether the coordinator needs this worker no more."""
+        return view.phase in _ENDED or self._task in view.leaving
+
+    def _leave(self) -> None:
+        self._link.report(left=True)
+        self._link.flush(_PATIENCE_SECONDS)
+        self._left = True
 
     # ---- messages
 
@@ -354,7 +367,7 @@ class SynchronousMode:
                 ask_seconds = _ASK_FIRST_SECONDS
                 continue
             view = self._view()
-            if view.generation != generation or view.phase is Phase.FAILED:
+            if view.generation != generation or view.phase is Phase.FAILED or self._let_go(view):
                 return
             self._outbox.connect(view.members, self._task)
             self._exchange.follow(self._gate.timeline)
@@ -411,8 +424,14 @@ class SynchronousMode:
         if vote.refused:
             changes["refused"] = vote.refused
         if changes:
-            self._link.report(step=self._step, generation=view.generation, **changes)
+            entered = self._exchange.generation == view.generation
+            step = self._step if entered else view.start_step
+            self._link.report(step=step, generation=view.generation, **changes)
         self._endpoint.wake()
+
+    def _refresh(self, report: MemberReport) -> MemberReport:
+        """The step of now, for a worker that stands after some quick steps: nothing else would tell of the last."""
+        return replace(report, step=self._step) if report.generation == self._exchange.generation else report
 
     def _view(self) -> View:
         """The newest view, waited for if none has come."""
@@ -435,6 +454,7 @@ class SynchronousMode:
         rate = self._training.global_batch / self._step_seconds if self._step_seconds else 0.0
         workers = len(self._gate.timeline.at(max(self._step - 1, self._gate.timeline.start_step)).workers)
         self._link.report(
+            generation=self._exchange.generation,
             step=self._step,
             loss=self._loss,
             samples=self._samples,
