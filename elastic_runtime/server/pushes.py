@@ -1,0 +1,161 @@
+"""Gradients on their way into the blocks: gathered slice by slice, summed in their order, clipped, applied once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import torch
+
+from elastic_runtime.errors import ProtocolError
+from elastic_runtime.message_memory import Payload, flat_view, run_of
+from elastic_runtime.messages import Norms, Push
+from elastic_runtime.server.book import BlockBook, Outgoing
+from elastic_runtime.server.clipping import NormExchange
+from elastic_runtime.server.handover import Handover
+from elastic_runtime.server.snapshots import Snapshots
+
+
+class Pushes:
+    """The steps in hand, block by block, in one generation.
+
+    Args:
+        book: what holds.
+        handover: is told of blocks that have seen a step.
+        snapshots: takes copies before blocks change.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, book: BlockBook, handover: Handover, snapshots: Snapshots, clock: Callable[[], float]) -> None:
+        self._book = book
+        self._handover = handover
+        self._snapshots = snapshots
+        self._clock = clock
+        self._slices: dict[int, dict[int, torch.Tensor]] = defaultdict(dict)
+        self._complete_seconds: dict[int, float] = {}
+        self._norms: NormExchange | None = None
+        self._reduced: dict[int, set[int]] = defaultdict(set)
+        self._own_norms: dict[int, tuple[tuple[int, float], ...]] = {}
+        if book.rules.clip_norm is not None:
+            every = frozenset(range(len(book.layout.blocks))) - book.buffers
+            self._norms = NormExchange(every, book.rules.clip_norm)
+
+    def complete_seconds(self, block: int) -> float | None:
+        """Since when all slices of the block's next step are here; None if they are not."""
+        return self._complete_seconds.get(block)
+
+    def has(self, block: int, slice_index: int) -> bool:
+        """Whether a slice of the block's next step is here."""
+        return slice_index in self._slices.get(block, {})
+
+    def came(self, peer: str, header: Push, payload: Payload) -> list[Outgoing]:
+        """A worker's gradient of a run of blocks.
+
+        Raises:
+            ProtocolError: no such slice, blocks that are not this server's then, or of a step that cannot be.
+        """
+        book, step = self._book, header.step
+        blocks = run_of(book.layout.blocks, header.first, header.count)
+        if header.slice not in book.slices(step):
+            raise ProtocolError(f"{peer} pushed slice {header.slice} of step {step}, which has no such slice")
+        owners = book.plans.at(step).owners
+        if any(owners[block.index] != book.name for block in blocks):
+            raise ProtocolError(f"{peer} pushed blocks of step {step} that {book.name} does not own then")
+        gradients = flat_view(payload, 0, book.layout.segments[blocks[0].segment], blocks)
+        ready, old = [], []
+        for block in blocks:
+            if book.here(block.index):
+                version, due = book.store.version(block.index), book.due(block.index, step)
+                if version > due:
+                    old.append(block.index)
+                    continue
+                if version < due:
+                    raise ProtocolError(f"{peer} pushed step {step} of block {block.index}, at {version} here")
+            elif book.migration.arrival(block.index) is None:
+                continue  # late: the block has left since
+            slices = self._slices[block.index]
+            slices.setdefault(header.slice, gradients[block.start - blocks[0].start : block.stop - blocks[0].start])
+            if len(slices) == len(book.slices(step)):
+                self._complete_seconds[block.index] = self._clock()
+                if book.here(block.index) and block.index not in self._reduced[step]:
+                    ready.append(block.index)
+        return [*book.values(peer, old), *self.apply(ready, step)]
+
+    def apply(self, blocks: Sequence[int], step: int) -> list[Outgoing]:
+        """All slices of these blocks are here, and so are the blocks: apply them, or wait for the global norm."""
+        if not blocks:
+            return []
+        book, store = self._book, self._book.store
+        gradients = {block: [part for _, part in sorted(self._slices[block].items())] for block in blocks}
+        self._snapshots.before_apply(store, blocks)
+        at_once = [block for block in blocks if self._norms is None or block in book.buffers]
+        if at_once:
+            store.apply(at_once, [gradients[block] for block in at_once], step)
+        out = self._applied(at_once, step)
+        clipped = [block for block in blocks if self._norms is not None and block not in book.buffers]
+        if self._norms is None or not clipped:
+            return out
+        store.reduce(clipped, [gradients[block] for block in clipped])
+        self._reduced[step].update(clipped)
+        if self._reduced[step] == set(book.plans.at(step).blocks_of(book.name)) - book.buffers:
+            norms = tuple(sorted(store.squared_norms().items()))
+            self._own_norms = {known: n for known, n in self._own_norms.items() if known >= step - 1} | {step: norms}
+            self._norms.add(step, dict(norms))
+            out += self._tell_norms(step)
+        return out + self._clip(step)
+
+    def norms_came(self, peer: str, header: Norms) -> list[Outgoing]:
+        """Another server's part of the global norm.
+
+        Raises:
+            ProtocolError: this job clips nothing.
+        """
+        if self._norms is None:
+            raise ProtocolError(f"{peer} sent norms, but this job clips no gradients")
+        if header.step in self._own_norms and not self._reduced.get(header.step):
+            # Applied here: the sender still waits, so it may lack ours.
+            return [(peer, Norms(self._book.generation, header.step, self._own_norms[header.step]))]
+        self._norms.add(header.step, dict(header.norms))
+        return self._clip(header.step)
+
+    def tell_norms_again(self) -> list[Outgoing]:
+        """Steps that still wait: somebody's norms are missing here, or ours are missing there."""
+        return [message for step in self._own_norms if self._reduced.get(step) for message in self._tell_norms(step)]
+
+    def _tell_norms(self, step: int) -> list[Outgoing]:
+        book = self._book
+        owners = book.plans.at(step).owners
+        others = dict.fromkeys(owners[block] for block in range(len(owners)) if block not in book.buffers)
+        header = Norms(book.generation, step, self._own_norms[step])
+        return [(server, header) for server in others if server != book.name]
+
+    def _clip(self, step: int) -> list[Outgoing]:
+        waiting = sorted(self._reduced.get(step, ()))
+        if self._norms is None or not waiting or step not in self._own_norms:
+            return []
+        scale = self._norms.scale(step)
+        if scale is None:
+            return []
+        self._book.store.apply_reduced(waiting, scale, step)
+        del self._reduced[step]
+        self._norms.applied(step)
+        return self._applied(waiting, step)
+
+    def _applied(self, blocks: Sequence[int], step: int) -> list[Outgoing]:
+        """These blocks have seen the step: whoever needs them gets them."""
+        if not blocks:
+            return []
+        book = self._book
+        # Also to those who leave now: they end when they know that their last step was applied.
+        workers = dict.fromkeys((*book.plans.at(step).workers, *book.plans.at(step + 1).workers))
+        readers: dict[str, list[int]] = {worker: list(blocks) for worker in workers}
+        for block in blocks:
+            del self._slices[block]
+            del self._complete_seconds[block]
+            while book.store.version(block) <= step:  # buffers: the steps since the last merge
+                book.store.pass_over([block])
+            for peer in book.take_wanting(block):
+                if peer not in workers:
+                    readers.setdefault(peer, []).append(block)
+        out = [message for peer, owed in readers.items() for message in book.values(peer, owed)]
+        return out + self._handover.depart(blocks)
