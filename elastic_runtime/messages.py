@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from elastic_runtime.asynchronous_messages import KINDS, AsynchronousHeader, pack_asynchronous, unpack_asynchronous
 from elastic_runtime.errors import ProtocolError
 
 Runs = tuple[tuple[int, int], ...]
@@ -126,7 +127,7 @@ class Norms:
     FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQ")
 
 
-Header = Push | Values | State | Adopted | Pull | Missing | Norms
+Header = Push | Values | State | Adopted | Pull | Missing | Norms | AsynchronousHeader
 
 _NORM = struct.Struct("<Id")
 _FIXED: dict[int, type[Push] | type[Values] | type[State] | type[Adopted]] = {
@@ -134,7 +135,7 @@ _FIXED: dict[int, type[Push] | type[Values] | type[State] | type[Adopted]] = {
 }
 
 
-def pack(header: Header) -> bytes:  # one line a kind
+def pack(header: Header) -> bytes:  # noqa: PLR0911  # one line a kind
     """The header's bytes."""
     kind = _KIND.pack(header.KIND)
     match header:
@@ -150,6 +151,8 @@ def pack(header: Header) -> bytes:  # one line a kind
             return kind + header.FIELDS.pack(generation, step, index) + _packed(runs)
         case Norms(generation, step, norms):
             return kind + header.FIELDS.pack(generation, step) + b"".join(_NORM.pack(*norm) for norm in norms)
+        case _:
+            return pack_asynchronous(header)
 
 
 def unpack(data: bytes) -> Header:
@@ -160,6 +163,8 @@ def unpack(data: bytes) -> Header:
     """
     try:
         (kind,) = _KIND.unpack_from(data)
+        if kind in KINDS:
+            return unpack_asynchronous(data)
         if kind in _FIXED:
             fixed = _FIXED[kind]
             header = fixed(*fixed.FIELDS.unpack(data[1:]))

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import structlog
 
-from elastic_runtime.coordinator import requests
-from elastic_runtime.coordinator.checkpointing import begin_checkpoint
+from elastic_runtime.coordinator import leases, requests
+from elastic_runtime.coordinator.checkpointing import begin_checkpoint, durable_step
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Purpose
 from elastic_runtime.coordinator.tasks import dismiss, lose
@@ -37,6 +37,13 @@ def propose(
     minimum_bytes: int = 0,
 ) -> bool:
     """Publish a proposal, unless training ends before its last stage; then nothing is proposed, and False returned."""
+    if leases.asynchronous(job):
+        # Nobody has to agree: whoever works goes on at once, and asks the new owners as soon as these have the blocks.
+        job.generation(proposal=None, purpose=purpose, minimum_bytes=minimum_bytes)
+        _note_proposal(job, purpose, now)
+        own_checkpoint = checkpoint and not halt
+        _confirm(job, Change(_next_number(job), next_mark(job), stages, own_checkpoint, halt), now)
+        return True
     clock = next_clock(job, now)
     total = job.model.total_steps if job.model is not None else None
     if total is not None and halt:
@@ -46,12 +53,16 @@ def propose(
     change = Change(_next_number(job), clock, stages, checkpoint, halt, barrier)
     job.generation(proposal=change, purpose=purpose, minimum_bytes=minimum_bytes)
     job.timers.clear("vote")
+    _note_proposal(job, purpose, now)
+    return True
+
+
+def _note_proposal(job: Job, purpose: Purpose, now: float) -> None:
     if job.times is not None:
         job.times.proposed = now
     if purpose is Purpose.RESIZE:
         job.stalled_before = {task.name: job.reports.of(task.name).stall_seconds for task in job.tasks() if task.live}
         job.waited.clear()
-    return True
 
 
 def next_clock(job: Job, now: float) -> int:
@@ -64,10 +75,19 @@ def next_clock(job: Job, now: float) -> int:
     return max(job.expected_step(working, now) + _LEAST_MARGIN_STEPS + ahead, after)
 
 
+def next_mark(job: Job) -> int:
+    """Asynchronous training: a number for a change, later than all before; about the newest update that is known."""
+    known = [job.report(task.name).step for task in job.tasks() if task.live]
+    after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
+    return max(*known, after, durable_step(job) + 1, job.state.generation.start_step + 1)
+
+
 def close(job: Job, now: float) -> None:
     """All steps are applied: a last checkpoint. Nobody is asked, as nobody has a step left to begin."""
     clock = max(job.newest_step(job.working()), max((last_step(c) for c in job.state.generation.changes), default=0))
     total = job.model.total_steps if job.model is not None else None
+    if job.model is not None and leases.asynchronous(job):
+        clock = max(next_mark(job), job.model.order.total_steps)
     job.generation(purpose=Purpose.FINISH)
     _confirm(job, Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True), now)
 
@@ -101,6 +121,9 @@ def watch_moving(job: Job, now: float) -> None:
     change = job.moving()
     if change is None:
         return
+    if leases.asynchronous(job):
+        _watch_settling(job, change, now)
+        return
     before = job.plan_before(change)
     working = job.working()
     staying = set(job.plan().workers)
@@ -114,14 +137,34 @@ def watch_moving(job: Job, now: float) -> None:
     )
     if not all(_past(job, name, change) for name in working):
         return
-    receivers = dict.fromkeys(new for _, new, _ in moved_blocks(change, before).values())
-    missing = [name for name in receivers if job.report(name).arrived < change.number]
-    if missing:
-        if job.timers.passed("arrival", now, job.settings.arrival_seconds):
-            for name in missing:
-                lose(job, name, "moved blocks did not arrive in time")
+    if _all_arrived(job, change, now):
+        _commit(job, change, now)
+
+
+def _watch_settling(job: Job, change: Change, now: float) -> None:
+    """Asynchronous: over once all blocks have arrived and no worker reads the memory of their former owners any more.
+
+    A halt is followed by its checkpoint when all workers have stopped: that one holds every update.
+    """
+    before = job.plan_before(change)
+    workers = dict.fromkeys((*before.workers, *job.plan().workers))
+    dismiss(job, [name for name in workers if name not in job.plan().workers])
+    unsettled = [name for name in workers if job.alive(name) and job.report(name).arrived < change.number]
+    if not _all_arrived(job, change, now) or (unsettled and not change.checkpoint):
         return
     _commit(job, change, now)
+    if change.halt and not change.checkpoint:
+        _confirm(job, Change(_next_number(job), next_mark(job), checkpoint=True, halt=True), now)
+
+
+def _all_arrived(job: Job, change: Change, now: float) -> bool:
+    """Whether moved blocks are where they belong; who does not get them in time is lost."""
+    receivers = dict.fromkeys(new for _, new, _ in moved_blocks(change, job.plan_before(change)).values())
+    missing = [name for name in receivers if job.report(name).arrived < change.number]
+    if missing and job.timers.passed("arrival", now, job.settings.arrival_seconds):
+        for name in missing:
+            lose(job, name, "moved blocks did not arrive in time")
+    return not missing
 
 
 def _past(job: Job, name: str, change: Change) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import structlog
 
+from elastic_runtime.coordinator import leases
 from elastic_runtime.coordinator.depot import checkpoint_name
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.orders import ManifestOrder
@@ -65,11 +66,12 @@ def watch_checkpoint(job: Job, now: float) -> None:
                 model.layout_json,
                 model.training_json,
                 (job.state.generation.start_step, durable_step(job)),
+                pending.book_json,
             )
             job.orders.manifests.append(order)
     # The time begins when the workers are at the clock: before that, servers have nothing to write.
     working = job.working()
-    begun = not working or job.lowest_step(working) >= pending.step
+    begun = not working or leases.asynchronous(job) or job.lowest_step(working) >= pending.step
     if begun and job.timers.passed("checkpoint", now, job.settings.checkpoint_write_seconds):
         give_up(job, f"not written within {job.settings.checkpoint_write_seconds:g} s")
 

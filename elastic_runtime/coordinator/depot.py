@@ -69,6 +69,9 @@ class CheckpointDepot:
             raise CheckpointError(f"checkpoint {order.name}: {error}") from error
         shards = [ShardRecord(shard.name, shard.size_bytes, shard.sha256) for shard in order.shards]
         position = {"generation": order.generation, "training": json.loads(order.training_json)}
+        if order.leases_json:
+            # Each block is at a version of its own, and holds at least the updates of all samples that are done here.
+            position["leases"] = json.loads(order.leases_json)
         write_manifest(self._folder / order.name, order.step, layout, training.optimizer, shards, position)
 
     def tidy(self, protected: tuple[int, ...]) -> None:

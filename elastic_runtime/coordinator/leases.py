@@ -1,6 +1,7 @@
 """Asynchronous training: samples are lent to workers, and lent anew when one is lost or a checkpoint is gone back to.
 
-What was lent is journaled before the worker hears of it, with `sample_leases` as the book.
+What was lent is journaled before the worker hears of it, with `sample_leases` as the book. A checkpoint remembers the
+book as it is when the checkpoint is decided: whatever was told done by then is in every block that is copied for it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,22 @@ from elastic_runtime.coordinator.state import Leases
 from elastic_runtime.errors import BadInput
 from elastic_runtime.sample_leases import LeaseBook
 
-_MOST_BATCHES = 10_000
+_MOST_BATCHES = 1000
+
+
+def asynchronous(job: Job) -> bool:
+    """Whether workers train each for itself."""
+    model = job.model
+    return model is not None and not model.training.synchronous
 
 
 def lease(
     job: Job, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
-) -> tuple[LeasedRange | None, bool]:
-    """Count leases as done and lend the next; and whether all epochs are done. None and False: ask again later.
+) -> tuple[tuple[LeasedRange, ...], bool]:
+    """Count leases as done and lend the next batches; and whether all epochs are done.
+
+    Each batch is a lease of its own, so that what a lost worker had told done is known batch by batch. None and not
+    finished: ask again later.
 
     Raises:
         BadInput: the job trains synchronously, or the numbers are none.
@@ -25,20 +35,24 @@ def lease(
     book = _book(job)
     if book is None:
         raise BadInput(f"job {job.settings.job} trains synchronously: its samples follow from the step")
-    if not 1 <= batches <= _MOST_BATCHES:
-        raise BadInput(f"{batches} batches in one lease; ask for 1 to {_MOST_BATCHES}")
+    if batches > _MOST_BATCHES:
+        raise BadInput(f"{batches} batches at once; ask for at most {_MOST_BATCHES}")
     task = job.task(worker)
     if not job.training or task is None or not task.live or task.incarnation != incarnation:
-        return None, False
+        return (), False
     if generation != job.state.generation.number:
-        return None, False
+        return (), False
     held = {mine.id: mine.stop for mine in book.held(worker)}
-    for number in done:
-        if number in held:
-            book.done(number, held[number])
-    lent = book.lease(worker, batches) if worker in job.plan().workers and job.halt() is None else None
-    job.state.leases = Leases(book.to_json().decode())
-    return LeasedRange(lent.id, lent.epoch, lent.start, lent.stop) if lent is not None else None, book.finished
+    counted = sum(book.done(number, held[number]) for number in done if number in held)
+    lent: list[LeasedRange] = []
+    if worker in job.plan().workers and job.halt() is None:
+        while len(lent) < batches and (one := book.lease(worker, 1)) is not None:
+            lent.append(LeasedRange(one.id, one.epoch, one.start, one.stop))
+    if counted or lent:
+        job.state.leases = Leases(book.to_json().decode())
+    if book.finished:
+        job.generation(ended=True, proposal=None)
+    return tuple(lent), book.finished
 
 
 def returned(job: Job, worker: str) -> None:

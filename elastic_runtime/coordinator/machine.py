@@ -125,7 +125,7 @@ class Machine:
 
     def lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int, now: float
-    ) -> tuple[tuple[LeasedRange | None, bool], Outcome]:
+    ) -> tuple[tuple[tuple[LeasedRange, ...], bool], Outcome]:
         """An asynchronous worker asks for samples; see `leases.lease`.
 
         Raises:

@@ -11,7 +11,8 @@ from elastic_runtime.control.messages import Shard
 class ManifestOrder:
     """All shards of a checkpoint are written: verify and complete it, and say so.
 
-    `protected`: steps whose checkpoints members may still read.
+    `protected`: steps whose checkpoints members may still read. `leases_json`: of asynchronous training: which
+    samples are done.
     """
 
     name: str
@@ -21,6 +22,7 @@ class ManifestOrder:
     layout_json: str
     training_json: str
     protected: tuple[int, ...]
+    leases_json: str = ""
 
 
 @dataclass

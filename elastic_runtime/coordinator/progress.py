@@ -20,13 +20,13 @@ def status(job: Job, now: float) -> JobStatus:
     reports = [job.report(name) for name in working]
     step = min((report.step for report in reports), default=durable_step(job))
     losses = [report.loss for report in reports if report.loss is not None]
-    staleness = [report.staleness for report in reports if report.staleness]
+    staleness = [job.report(task.name).staleness for task in job.tasks(Role.SERVER) if task.live]
     return JobStatus(
         job=job.settings.job,
         phase=course.phase,
         generation=job.state.generation.number,
         step=step,
-        total_steps=(model.total_steps or 0) if model else 0,
+        total_steps=model.order.total_steps if model else 0,
         epoch=_samples(job, step) / model.training.samples if model else 0.0,
         total_epochs=float(model.training.epochs) if model else 0.0,
         durable_step=durable_step(job),

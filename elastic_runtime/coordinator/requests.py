@@ -134,6 +134,8 @@ def _checked(job: Job, request: RequestState) -> RequestState:
         task = job.task(victim)
         if task is None or task.state is TaskState.GONE:
             raise BadInput(f"{victim} is no task of job {settings.job}")
+    if request.mode is ResizeMode.STOP_THE_WORLD and model is not None and not model.training.synchronous:
+        raise BadInput("asynchronous workers have no common step to stop at: take rolling or checkpoint-restart")
     if request.mode is ResizeMode.CHECKPOINT_RESTART and request.victims:
         raise BadInput("checkpoint-restart ends all tasks; name no victims")
     return request

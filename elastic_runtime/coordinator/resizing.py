@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
-from elastic_runtime.coordinator import requests
+from elastic_runtime.coordinator import leases, requests
 from elastic_runtime.coordinator.assignment import assign, stages
 from elastic_runtime.coordinator.changes import last_step, propose
 from elastic_runtime.coordinator.checkpointing import due
@@ -13,7 +13,7 @@ from elastic_runtime.coordinator.endings import end, end_halt
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.resize_times import ResizeTimes
 from elastic_runtime.coordinator.state import Purpose, TaskState
-from elastic_runtime.coordinator.tasks import dismiss, want
+from elastic_runtime.coordinator.tasks import dismiss, recover, want
 from elastic_runtime.plan import Phase, Role, Stage
 
 
@@ -22,7 +22,7 @@ def decide(job: Job, now: float) -> None:
     if job.state.generation.ended:
         end(job, now)
         return
-    if end_halt(job) or not _all_under_way(job):
+    if end_halt(job) or not _all_under_way(job) or not _somebody_works(job, now):
         return
     running = requests.running(job)
     if running is not None and running.kind == "suspend":
@@ -37,9 +37,21 @@ def decide(job: Job, now: float) -> None:
 
 def _all_under_way(job: Job) -> bool:
     """Whether all workers of the plan have done a step since the last change; a new one does not vote before."""
+    if leases.asynchronous(job):
+        return True  # nobody votes
     changes = job.state.generation.changes
     least = last_step(changes[-1]) + 1 if changes else job.state.generation.start_step
     return all(job.heard(name) and job.report(name).step >= least for name in job.working())
+
+
+def _somebody_works(job: Job, now: float) -> bool:
+    """Without any worker asynchronous training waits for a new one, but not for ever."""
+    if job.working() or not leases.asynchronous(job):
+        job.timers.clear("workers")
+    elif job.timers.passed("workers", now, job.settings.start_seconds):
+        recover(job)
+        return False
+    return True
 
 
 def _repair(job: Job, now: float) -> bool:
@@ -83,6 +95,8 @@ def _change_to(job: Job, now: float, servers: list[str], workers: tuple[str, ...
     at_once = mode is ResizeMode.STOP_THE_WORLD
     budget = total_bytes if at_once else int(total_bytes * job.settings.stage_fraction)
     new_workers = workers if workers != plan.workers else None
+    if leases.asynchronous(job):
+        budget = total_bytes  # servers send a few blocks at a time by themselves
     cut, moved_bytes = stages(model.layout, plan.owners, owners, new_workers, budget)
     if job.times is not None:
         job.times.assignment_seconds = max(0.0, job.unix_clock() - began)

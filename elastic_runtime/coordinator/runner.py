@@ -114,7 +114,7 @@ class Runner:
 
     def lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
-    ) -> tuple[LeasedRange | None, bool]:
+    ) -> tuple[tuple[LeasedRange, ...], bool]:
         """See `Machine.lease`.
 
         Raises:

@@ -140,7 +140,7 @@ class MemberService(MembershipServicer):
                 check_task(request.task), request.incarnation, request.generation, tuple(request.done), request.batches
             ),
         )
-        return pb.LeaseReply(leases=[lease_to_message(lent)] if lent is not None else [], finished=finished)
+        return pb.LeaseReply(leases=[lease_to_message(one) for one in lent], finished=finished)
 
     def TaskEnded(self, request: pb.TaskEndedRequest, context: grpc.ServicerContext) -> pb.TaskEndedReply:  # noqa: N802
         """A task's process ended."""

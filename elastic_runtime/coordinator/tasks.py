@@ -77,7 +77,7 @@ def lose(job: Job, name: str, why: str) -> None:
         _withdraw(job, name)
         if needed and task.role is Role.SERVER:
             recover(job)
-        elif needed:
+        elif needed and not leases.asynchronous(job):
             _without_worker(job, name)
 
 

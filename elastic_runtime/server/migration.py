@@ -108,6 +108,18 @@ class Migration:
             del self._departures[block]
         return gone
 
+    def to_send(self) -> list[int]:
+        """Blocks that leave and were not sent yet, in order."""
+        return sorted(block for block, departure in self._departures.items() if departure.sent_seconds is None)
+
+    def on_the_way(self) -> list[int]:
+        """Blocks that were sent, and whose arrival nobody confirmed."""
+        return [
+            b
+            for b, departure in self._departures.items()
+            if departure.sent_seconds is not None and not departure.adopted
+        ]
+
     def to_send_again(self, now_seconds: float) -> Iterator[int]:
         """Blocks sent long ago whose arrival nobody confirmed."""
         for block, departure in self._departures.items():

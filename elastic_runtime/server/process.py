@@ -21,6 +21,7 @@ from elastic_runtime.member_environment import MemberEnvironment
 from elastic_runtime.messages import Header, unpack
 from elastic_runtime.outbox import Outbox, traffic_bytes
 from elastic_runtime.plan import Phase, Role, View
+from elastic_runtime.server.applying import Applying
 from elastic_runtime.server.serving import Rules, Serving
 from elastic_runtime.server.shards import Shards
 from elastic_runtime.server.snapshots import Snapshots
@@ -101,15 +102,11 @@ class ServerProcess:
         memory = self._memory(endpoint, layout, training)
         store = BlockStore(layout, training.optimizer, memory, lambda block: self._reserve(layout, block))
         shards = Shards(self._environment.checkpoints, name, layout, training.optimizer)
-        order = training.order()
-        rules = Rules(
-            order.batch_size,
-            training.min_worker_batch,
-            training.buffer_merge_steps,
-            order.total_steps,
-            training.optimizer.clip_norm,
-        )
-        serving = Serving(name, layout, store, rules, Snapshots(shards.open), self._clock)
+        snapshots = Snapshots(shards.open)
+        if training.synchronous:
+            serving: Serving | Applying = Serving(name, layout, store, _rules(training), snapshots, self._clock)
+        else:
+            serving = Applying(name, layout, store, snapshots, self._clock)
         outbox = Outbox(endpoint, lambda header: self._parts(serving, layout, header))
         link.follow(self._receive)
         tick_seconds = self._clock() + _TICK_SECONDS
@@ -146,7 +143,7 @@ class ServerProcess:
     def _act(
         self,
         view: View,
-        serving: Serving,
+        serving: Serving | Applying,
         store: BlockStore,
         outbox: Outbox,
         link: MemberLink,
@@ -168,7 +165,8 @@ class ServerProcess:
                 manifest = read_manifest(self._environment.checkpoints / view.start_checkpoint)
                 require_same_model(manifest, layout, training.optimizer)
                 for state in read_blocks(manifest, blocks):
-                    store.adopt(state.block, state.parameters, state.state, view.start_step)
+                    version = view.start_step if training.synchronous else state.version
+                    store.adopt(state.block, state.parameters, state.state, version)
             outbox.send(serving.loaded(view))
             link.report(generation=view.generation, ready=True, arrived=serving.arrived)
             _log.info("generation_loaded", generation=view.generation, step=view.start_step, blocks=len(blocks))
@@ -186,7 +184,7 @@ class ServerProcess:
 
     # ---- messages
 
-    def _handle(self, message: Message, serving: Serving, outbox: Outbox) -> None:
+    def _handle(self, message: Message, serving: Serving | Applying, outbox: Outbox) -> None:
         try:
             outbox.send(serving.handle(message.peer, unpack(message.header), message.payload))
         except ProtocolError as error:
@@ -218,7 +216,7 @@ class ServerProcess:
         except OSError as error:
             raise ElasticError(f"{self._environment.task}: no memory for block {block}: {error.strerror}") from error
 
-    def _parts(self, serving: Serving, layout: Layout, header: Header) -> list[Part]:
+    def _parts(self, serving: Serving | Applying, layout: Layout, header: Header) -> list[Part]:
         return [
             self._regions[segment, name].part(
                 start * layout.segments[segment].element_bytes, stop * layout.segments[segment].element_bytes
@@ -229,7 +227,7 @@ class ServerProcess:
     # ---- reports
 
     def _report(
-        self, link: MemberLink, serving: Serving, store: BlockStore, shards: Shards, endpoint: Endpoint
+        self, link: MemberLink, serving: Serving | Applying, store: BlockStore, shards: Shards, endpoint: Endpoint
     ) -> None:
         now = self._clock()
         finished = shards.finished() if shards.busy else None
@@ -250,4 +248,17 @@ class ServerProcess:
             stall_seconds=serving.stall_seconds,
             bytes_sent=sent,
             bytes_received=received,
+            staleness=serving.staleness.median if isinstance(serving, Applying) else 0,
         )
+
+
+def _rules(training: Training) -> Rules:
+    """What a synchronous job's servers go by."""
+    order = training.order()
+    return Rules(
+        order.batch_size,
+        training.min_worker_batch,
+        training.buffer_merge_steps,
+        order.total_steps,
+        training.optimizer.clip_norm,
+    )

@@ -95,15 +95,15 @@ class Batches:
             ends_epoch=last and not warm_up and position.step_in_epoch == self.order.steps_per_epoch - 1,
         )
 
-    def leased(self, number: int, epoch: int, start: int, stop: int, *, warm_up: bool = False) -> Batch:
+    def leased(self, number: int, epoch: int, start: int, stop: int, *, ends_epoch: bool | None = None) -> Batch:
         """Read positions `start` to `stop` (exclusive) of an epoch's order, for asynchronous training.
 
         Args:
-            number: of the batch in this process; it stands in place of the step.
+            number: it stands in place of the step: how many updates are known.
             epoch: whose order.
             start: of 0 to the number of samples.
             stop: likewise; larger.
-            warm_up: marked as such.
+            ends_epoch: whether it is marked so; None: if the epoch's last sample is in it.
 
         Raises:
             IndexError: there is no such epoch or position.
@@ -112,7 +112,14 @@ class Batches:
             raise IndexError(f"positions {start} to {stop} of epoch {epoch}")
         indices = self.order.permutation(epoch)[start:stop]
         data = self._read((epoch, start, 0), indices)
-        return Batch(data, indices, number, epoch, len(indices), len(indices), warm_up, stop == self.order.samples)
+        ends = stop == self.order.samples if ends_epoch is None else ends_epoch
+        return Batch(data, indices, number, epoch, len(indices), len(indices), ends_epoch=ends)
+
+    def expect_leased(self, epoch: int, start: int, stop: int) -> None:
+        """This range will probably be asked for next: begin to read it."""
+        if self._reader is not None and not self._ahead:
+            indices = self.order.permutation(epoch)[start:stop]
+            self._ahead[epoch, start, 0] = self._reader.submit(self._samples.read, indices)
 
     def expect(self, step: int, slices_of_step: Sequence[int], slices: int) -> None:
         """These slices will probably be asked for next: begin to read the first. Costs nothing if it is wrong."""

@@ -109,11 +109,13 @@ def _mode(model: nn.Module, training: Training, batches: Batches, environment: M
     """How this process trains; code for the others is not even loaded, as the script may run where it cannot."""
     layout = build_layout(*describe_model(model))
     if environment.get(COORDINATOR_VARIABLE):
-        if not training.synchronous:
-            raise BadInput("worker_batch is given, and this version trains synchronously; give global_batch")
-        from elastic_runtime.worker.synchronous import SynchronousMode  # noqa: PLC0415  # see above
-
         configure_script_logging(environment.get(LEVEL_VARIABLE, "warning"))
+        if not training.synchronous:
+            from elastic_runtime.worker.asynchronous import AsynchronousMode  # noqa: PLC0415  # see above
+
+            return AsynchronousMode(model, layout, training, batches, environment)
+        from elastic_runtime.worker.synchronous import SynchronousMode  # noqa: PLC0415
+
         return SynchronousMode(model, layout, training, batches, environment)
     if environment.get(WORLD_VARIABLE):
         if not training.synchronous:

@@ -16,8 +16,6 @@ import structlog
 import torch
 from torch import nn
 
-from elastic_runtime.block_state import BlockState
-from elastic_runtime.checkpoint import ShardWriter, write_manifest
 from elastic_runtime.control.messages import MemberReport
 from elastic_runtime.errors import ElasticError, ProtocolError
 from elastic_runtime.layout import Kind, Layout
@@ -29,6 +27,7 @@ from elastic_runtime.training import Training
 from elastic_runtime.transport import Message, Part, Region
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.exchange import Exchange
+from elastic_runtime.worker.first_checkpoint import write_first_checkpoint
 from elastic_runtime.worker.flat_model import FlatModel
 from elastic_runtime.worker.gate import Gate, Turn
 
@@ -232,16 +231,7 @@ class SynchronousMode:
     def _initialise(self, view: View) -> None:
         """Write the job's first checkpoint from the model as this script made it."""
         folder = self._environment.checkpoints / view.start_checkpoint
-        writer = ShardWriter(
-            folder, self._task, self._layout, self._training.optimizer, range(len(self._layout.blocks))
-        )
-        for block in self._layout.blocks:
-            segment = self._layout.segments[block.segment]
-            flat = (
-                self._model.buffers(segment.index) if segment.kind is Kind.BUFFER else self._model.active(segment.index)
-            )
-            writer.add(BlockState(block.index, 0, flat[block.start : block.stop].clone(), {}))
-        write_manifest(folder, 0, self._layout, self._training.optimizer, [writer.finish()], {})
+        write_first_checkpoint(folder, self._task, self._layout, self._training.optimizer, self._model)
         self._link.report(initialised=True)
 
     def _warm_up(self, view: View) -> Batch:
