@@ -73,6 +73,7 @@ class MemberReport:
             servers: pushes waited so long for blocks to arrive, of each step the slowest.
         suspects: peers of the data plane that do not answer.
         left: the member stopped working; its process is about to end.
+        draining: the member was told to go, and does as soon as it is let go.
     """
 
     task: str
@@ -100,6 +101,7 @@ class MemberReport:
     suspects: tuple[str, ...] = ()
     staleness: int = 0
     left: bool = False
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from elastic_runtime.control.messages import RequestOutcome, Size
 from elastic_runtime.coordinator import requests
 from elastic_runtime.coordinator.assignment import assign
 from elastic_runtime.coordinator.depot import checkpoint_name
+from elastic_runtime.coordinator.draining import release_spares
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Generation, TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose, unwant, want
@@ -23,6 +24,7 @@ def assemble(job: Job, now: float) -> None:
     if job.state.course.formed:
         _await_servers(job, now)
         return
+    release_spares(job)
     _want_missing(job)
     _initialise(job)
     target = job.state.course.target

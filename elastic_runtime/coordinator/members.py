@@ -36,6 +36,8 @@ def report(job: Job, report: MemberReport, now: float) -> bool:
         return False
     if report.generation > job.state.generation.number:
         return False  # of a coordinator whose state was lost
+    if report.draining and not job.reports.of(report.task).draining:
+        _log.info("task_draining", task=report.task)
     job.reports.take(report, now)
     if report.failure and job.state.course.phase not in ENDED:
         _failed(job, report.task, report.failure)
@@ -67,6 +69,8 @@ def ended(job: Job, name: str, exit_code: int, last_line: str) -> None:
     missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
     if missed and exit_code > 0 and exit_code != _UNREACHABLE:
         _failed(job, name, last_line or f"its process ended with code {exit_code}")
+    elif missed and exit_code == 0 and task.role is Role.WORKER and not job.reports.of(name).finished:
+        _failed(job, name, "its script ended before the job did; let its loop over the job's batches come to its end")
     else:
         lose(job, name, f"its process ended with {exit_code}")
     _check_losses(job)

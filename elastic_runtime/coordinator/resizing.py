@@ -9,6 +9,7 @@ from elastic_runtime.coordinator import leases, requests
 from elastic_runtime.coordinator.assignment import assign, stages
 from elastic_runtime.coordinator.changes import last_step, propose
 from elastic_runtime.coordinator.checkpointing import due
+from elastic_runtime.coordinator.draining import can_do_without, going, release_spares
 from elastic_runtime.coordinator.endings import end, end_halt
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.resize_times import ResizeTimes
@@ -24,6 +25,7 @@ def decide(job: Job, now: float) -> None:
         return
     if end_halt(job) or not _all_under_way(job) or not _somebody_works(job, now):
         return
+    release_spares(job, (*job.plan().workers, *job.plan().owners))
     running = requests.running(job)
     if running is not None and running.kind == "suspend":
         propose(job, Purpose.SUSPEND, now, checkpoint=True, halt=True)
@@ -31,8 +33,12 @@ def decide(job: Job, now: float) -> None:
         pass
     elif running is not None:
         _resize(job, running, now)
-    elif not (requests.start_next(job) or _replace(job, now)) and due(job, now):
-        propose(job, Purpose.CHECKPOINT, now, checkpoint=True)
+    elif not (requests.start_next(job) or _replace(job, now)):
+        _checkpoint(job, now)
+
+
+def _checkpoint(job: Job, now: float) -> bool:
+    return due(job, now) and propose(job, Purpose.CHECKPOINT, now, checkpoint=True)
 
 
 def _all_under_way(job: Job) -> bool:
@@ -64,7 +70,10 @@ def _repair(job: Job, now: float) -> bool:
 
 
 def _resize(job: Job, running: RequestState, now: float) -> None:
-    servers, workers, missing = wanted_members(job, running.target, running.victims)
+    restart = running.mode is ResizeMode.CHECKPOINT_RESTART  # ends all tasks, whether they want to go or not
+    servers, workers, missing = wanted_members(
+        job, running.target, (*running.victims, *(() if restart else going(job)))
+    )
     job.times = job.times or ResizeTimes(now)
     if not any(task.name in missing for task in job.tasks(None, TaskState.WANTED)):
         job.times.note_registered(now)
@@ -72,6 +81,8 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
         if job.timers.passed("new tasks", now, job.settings.new_task_seconds):
             names = " and ".join(missing)
             _abort(job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed")
+        elif not _relieve(job, now, servers, workers):
+            _checkpoint(job, now)
         return
     job.timers.clear("new tasks")
     job.times.note_ready(now)
@@ -79,13 +90,22 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
     if (set(servers), workers) == (set(plan.owners), plan.workers):
         _done(job, running)
         return
-    if running.mode is ResizeMode.CHECKPOINT_RESTART:
+    if restart:
         propose(job, Purpose.RESTART, now, checkpoint=True, halt=True)
+    elif job.state.generation.purpose is not Purpose.CHECKPOINT and _checkpoint(job, now):
+        pass  # in turn, or requests that follow each other would leave the job without
     elif not _change_to(job, now, servers, workers, running.mode):
         _abort(job, running, "the job ends before the resize could")
 
 
-def _change_to(job: Job, now: float, servers: list[str], workers: tuple[str, ...], mode: ResizeMode) -> bool:
+def _change_to(
+    job: Job,
+    now: float,
+    servers: list[str],
+    workers: tuple[str, ...],
+    mode: ResizeMode,
+    purpose: Purpose = Purpose.RESIZE,
+) -> bool:
     plan, model = job.plan(), job.model
     if model is None:
         return False
@@ -100,7 +120,7 @@ def _change_to(job: Job, now: float, servers: list[str], workers: tuple[str, ...
     cut, moved_bytes = stages(model.layout, plan.owners, owners, new_workers, budget)
     if job.times is not None:
         job.times.assignment_seconds = max(0.0, job.unix_clock() - began)
-    return propose(job, Purpose.RESIZE, now, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
+    return propose(job, purpose, now, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
 
 
 def wanted_members(
@@ -140,14 +160,29 @@ def _warm(job: Job, name: str, role: Role) -> bool:
 
 
 def _replace(job: Job, now: float) -> bool:
-    """Bring a job that lost tasks back to its size, as their replacements come."""
-    target = job.state.course.target
-    if job.size() == target:
+    """Bring a job that lost tasks, or is about to, back to its size, as their replacements come."""
+    target, leaving = job.state.course.target, going(job)
+    if job.size() == target and not leaving:
         return False
-    servers, workers, _ = wanted_members(job, target)
+    servers, workers, _ = wanted_members(job, target, leaving)
     plan = job.plan()
-    grown = set(servers) > set(plan.owners) or set(workers) > set(plan.workers)
-    return grown and _change_to(job, now, servers, workers, ResizeMode.ROLLING)
+    if not leaving:
+        grown = set(servers) > set(plan.owners) or set(workers) > set(plan.workers)
+        return grown and _change_to(job, now, servers, workers, ResizeMode.ROLLING)
+    return _relieve(job, now, servers, workers)
+
+
+def _relieve(job: Job, now: float, servers: list[str], workers: tuple[str, ...]) -> bool:
+    """Take tasks that want to go out of the plan, once others can have their part; the rest stays as it is."""
+    plan = job.plan()
+    owners = list(dict.fromkeys(plan.owners))
+    if not can_do_without(job, Role.SERVER, owners, servers, now):
+        servers = owners
+    if not can_do_without(job, Role.WORKER, plan.workers, workers, now):
+        workers = plan.workers
+    if (set(servers), workers) == (set(owners), plan.workers):
+        return False
+    return _change_to(job, now, servers, workers, ResizeMode.ROLLING, Purpose.REPAIR)
 
 
 def _done(job: Job, running: RequestState) -> None:

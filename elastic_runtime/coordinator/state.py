@@ -73,7 +73,7 @@ class Purpose(StrEnum):
 
     RESIZE = "resize"
     REPAIR = "repair"
-    """Lost tasks go, their replacements come."""
+    """Tasks that are lost, or want to go, are taken out."""
     CHECKPOINT = "checkpoint"
     SUSPEND = "suspend"
     RESTART = "restart"

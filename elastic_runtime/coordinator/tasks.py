@@ -63,7 +63,7 @@ def lose(job: Job, name: str, why: str) -> None:
     needed = job.training and (job.needs(name) if task.role is Role.WORKER else name in job.owning())
     job.put(replace(task, state=TaskState.GONE))
     job.reports.forget(name)
-    job.timers.clear(f"leave {name}", f"suspect {name}")
+    job.timers.clear(f"leave {name}", f"suspect {name}", f"drain {name}")
     leases.returned(job, name)
     if missed:
         _log.warning("task_lost", task=name, why=why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,8 +30,9 @@ OPERATIONS = [
     "crash",
     "sprint",
     "network",
+    "drain",
 ]
-WEIGHTS = [4, 6, 6, 24, 2, 1, 4, 3, 1, 3, 2, 6, 2]
+WEIGHTS = [4, 6, 6, 24, 2, 1, 4, 3, 1, 3, 2, 6, 2, 2]
 operations = st.lists(
     st.tuples(
         st.sampled_from([name for name, weight in zip(OPERATIONS, WEIGHTS, strict=True) for _ in range(weight)]),
@@ -68,6 +70,8 @@ def operate(world: World, operation: str, number: int) -> None:  # noqa: PLR0912
                     world.act(each)
     elif member is None:
         return
+    elif operation == "drain":
+        member.report = replace(member.report, draining=True)
     elif operation == "deliver":
         world.deliver(member)
     elif operation == "act":
