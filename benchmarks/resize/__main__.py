@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.resize.figures import draw
 from benchmarks.resize.least_movement import layout_of, least_bytes
 from benchmarks.resize.resizing import Settling, observe
 from benchmarks.resize.row import row
@@ -22,7 +23,7 @@ from benchmarks.resize.running_job import JobSetup
 from elastic_runtime.control.messages import ResizeMode
 from elastic_runtime.errors import ElasticError
 
-_SIZES_MB = (24.0, 102.0, 408.0)
+_SIZES_MB = [24.0, 102.0, 408.0]
 _LARGE_MB = 400.0
 _RESIZES = {ResizeMode.ROLLING: 30, ResizeMode.STOP_THE_WORLD: 30, ResizeMode.CHECKPOINT_RESTART: 3}
 _RESIZES_OF_A_LARGE_MODEL = 10
@@ -42,42 +43,59 @@ _COLUMNS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.resize", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("--size", type=float, nargs="+", default=list(_SIZES_MB), help="of the model, in 10^6 bytes")
-    parser.add_argument(
-        "--mode", nargs="+", default=[m.value for m in ResizeMode], choices=[m.value for m in ResizeMode]
-    )
-    parser.add_argument(
-        "--resizes", type=int, help="a row; 30 unless given, 10 from 400 MB on, 3 of checkpoint-restart"
-    )
-    parser.add_argument("--global-batch", type=int, default=16, help="samples of a step over both workers")
-    parser.add_argument("--settle-steps", type=int, default=12, help="quiet steps between two resizes")
-    parser.add_argument("--settle-seconds", type=float, default=2.0, help="and quiet seconds")
-    parser.add_argument("--deadline", type=float, default=180.0, help="seconds of every wait")
-    parser.add_argument(
-        "--stage-fraction", type=float, help="share of the model that moves at one step; the coordinator's"
-    )
-    options = parser.parse_args(arguments)
-    if options.resizes is not None and options.resizes < 1:
-        parser.error(f"--resizes {options.resizes}; one at least")
+    options = _options(arguments)
     settling = Settling(options.settle_steps, options.settle_seconds)
     coordinator = [f"--checkpoint-seconds={_CHECKPOINT_SECONDS}"]
     if options.stage_fraction is not None:
         coordinator.append(f"--stage-fraction={options.stage_fraction}")
-    runs: list[dict[str, Any]] = []
+    setup, runs = _read(options.records)
+    sizes_mb = options.size if options.size is not None else [] if options.records else _SIZES_MB
+    setup = setup if options.records and not sizes_mb else _setup(options)
+    code = 0
     try:
-        for size_mb in options.size:
-            setup = JobSetup(size_mb, options.global_batch, coordinator=tuple(coordinator))
+        for size_mb in sizes_mb:
+            job = JobSetup(size_mb, options.global_batch, coordinator=tuple(coordinator))
             for mode in map(ResizeMode, options.mode):
                 resizes = options.resizes or _usual_resizes(size_mb, mode)
-                runs.append(_run(setup, mode, resizes, settling, options.deadline))
+                runs.append(_run(job, mode, resizes, settling, options.deadline, options.keep))
     except ElasticError as error:
         print(f"benchmarks.resize: {error}", file=sys.stderr)
-        return 1
-    result = {"setup": _setup(options), "runs": runs}
-    print(json.dumps(result) if options.output == "json" else _table(runs))
-    return 0
+        code = 1  # rows that are done are printed all the same
+    print(json.dumps({"setup": setup, "runs": runs}) if options.output == "json" else _table(runs))
+    if options.figures is not None and runs:
+        draw(runs, options.figures)
+    return code
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.resize", description=__doc__)
+    modes = [mode.value for mode in ResizeMode]
+    add = parser.add_argument
+    add("-o", "--output", choices=("table", "json"), default="table")
+    add("--size", type=float, nargs="+", help="of the model, in 10^6 bytes; 24, 102 and 408 unless given")
+    add("--mode", nargs="+", default=modes, choices=modes)
+    add("--resizes", type=int, help="a row; 30 unless given, 10 from 400 MB on, 3 of checkpoint-restart")
+    add("--global-batch", type=int, default=16, help="samples of a step over both workers")
+    add("--settle-steps", type=int, default=12, help="quiet steps between two resizes")
+    add("--settle-seconds", type=float, default=2.0, help="and quiet seconds")
+    add("--deadline", type=float, default=180.0, help="seconds of every wait")
+    add("--stage-fraction", type=float, help="share of the model that moves at one step, in place of the usual one")
+    add("--figures", type=Path, help="folder for figure13.png and figure14.png")
+    add("--records", type=Path, nargs="+", default=[], help="earlier records, whose rows go before; alone: no new rows")
+    add("--keep", type=Path, help="a folder for the jobs' files, which are removed otherwise")
+    options = parser.parse_args(arguments)
+    if options.resizes is not None and options.resizes < 1:
+        parser.error(f"--resizes {options.resizes}; one at least")
+    missing = [str(path) for path in options.records if not path.is_file()]
+    if missing:
+        parser.error(f"--records {' '.join(missing)}: no such file")
+    return options
+
+
+def _read(records: Sequence[Path]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The first record's set-up, and the rows of all."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in records]
+    return (found[0]["setup"] if found else {}), [run for record in found for run in record["runs"]]
 
 
 def _usual_resizes(size_mb: float, mode: ResizeMode) -> int:
@@ -85,12 +103,16 @@ def _usual_resizes(size_mb: float, mode: ResizeMode) -> int:
     return min(usual, _RESIZES_OF_A_LARGE_MODEL) if size_mb >= _LARGE_MB else usual
 
 
-def _run(setup: JobSetup, mode: ResizeMode, resizes: int, settling: Settling, deadline: float) -> dict[str, Any]:
+def _run(
+    setup: JobSetup, mode: ResizeMode, resizes: int, settling: Settling, deadline: float, keep: Path | None
+) -> dict[str, Any]:
     def tell(line: str) -> None:
         print(f"{setup.size_mb:g} MB, {mode.value}: {line}", file=sys.stderr, flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="fedl2-resize-") as folder:
-        observation = observe(setup, mode, resizes, Path(folder), settling, deadline, tell)
+    with tempfile.TemporaryDirectory(prefix="fedl2-resize-") as temporary:
+        folder = Path(temporary) / "job" if keep is None else keep / f"{setup.size_mb:g}-{mode.value}"
+        folder.mkdir(parents=True)
+        observation = observe(setup, mode, resizes, folder, settling, deadline, tell)
     layout = layout_of(setup.size_mb)
     least = least_bytes(layout, [setup.servers, *(resize.servers for resize in observation.resizes)])
     return row(setup.size_mb, mode, observation, least, layout.total_bytes)

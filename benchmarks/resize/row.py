@@ -73,6 +73,7 @@ def row(
             "migration": _mean(request.migration_seconds for request in requests),
             "worker_update": _mean(cost["stall_seconds"] for cost in costs),
         },
+        "longest_step_over_usual_ms": [round(1000.0 * (c["longest_seconds"] - c["base_seconds"]), 3) for c in costs],
         "stalls_ms": [round(stall, 3) for stall in stalls_ms],
     }
 
