@@ -58,6 +58,7 @@ def row(
         "moved_bytes": moved,
         "planned_bytes": [request.minimum_bytes for request in requests],
         "minimum_bytes": list(minimum_bytes),
+        "clocks": [request.clock for request in requests],
         "steps_per_resize": [request.steps for request in requests],
         "step_seconds_base": _mean(cost["base_seconds"] for cost in costs),
         "step_seconds_migrating": round(migrating / sum(cost["steps"] for cost in costs), 4),
