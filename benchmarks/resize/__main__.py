@@ -70,19 +70,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.resize", description=__doc__)
     modes = [mode.value for mode in ResizeMode]
-    add = parser.add_argument
-    add("-o", "--output", choices=("table", "json"), default="table")
-    add("--size", type=float, nargs="+", help="of the model, in 10^6 bytes; 24, 102 and 408 unless given")
-    add("--mode", nargs="+", default=modes, choices=modes)
-    add("--resizes", type=int, help="a row; 30 unless given, 10 from 400 MB on, 3 of checkpoint-restart")
-    add("--global-batch", type=int, default=16, help="samples of a step over both workers")
-    add("--settle-steps", type=int, default=12, help="quiet steps between two resizes")
-    add("--settle-seconds", type=float, default=2.0, help="and quiet seconds")
-    add("--deadline", type=float, default=180.0, help="seconds of every wait")
-    add("--stage-fraction", type=float, help="share of the model that moves at one step, in place of the usual one")
-    add("--figures", type=Path, help="folder for figure13.png and figure14.png")
-    add("--records", type=Path, nargs="+", default=[], help="earlier records, whose rows go before; alone: no new rows")
-    add("--keep", type=Path, help="a folder for the jobs' files, which are removed otherwise")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--size", type=float, nargs="+", help="of the model, in 10^6 bytes; 24, 102 and 408 unless given"
+    )
+    parser.add_argument("--mode", nargs="+", default=modes, choices=modes)
+    parser.add_argument(
+        "--resizes", type=int, help="a row; 30 unless given, 10 from 400 MB on, 3 of checkpoint-restart"
+    )
+    parser.add_argument("--global-batch", type=int, default=16, help="samples of a step over both workers")
+    parser.add_argument("--settle-steps", type=int, default=12, help="quiet steps between two resizes")
+    parser.add_argument("--settle-seconds", type=float, default=2.0, help="and quiet seconds")
+    parser.add_argument("--deadline", type=float, default=180.0, help="seconds of every wait")
+    parser.add_argument(
+        "--stage-fraction", type=float, help="share of the model that moves at one step, in place of the usual one"
+    )
+    parser.add_argument("--figures", type=Path, help="folder for figure13.png and figure14.png")
+    parser.add_argument(
+        "--records", type=Path, nargs="+", default=[], help="earlier records, whose rows go before; alone: no new rows"
+    )
+    parser.add_argument("--keep", type=Path, help="a folder for the jobs' files, which are removed otherwise")
     options = parser.parse_args(arguments)
     if options.resizes is not None and options.resizes < 1:
         parser.error(f"--resizes {options.resizes}; one at least")
