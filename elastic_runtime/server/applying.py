@@ -318,7 +318,8 @@ class Applying:
         blocks = self._run(header.first, header.count)
         coming = [block for block in blocks if self._migration.arrival(block.index) is not None]
         if not coming:
-            if all(block.index in self._store.owned for block in blocks):
+            # A copy that is kept of a block that left is not it: its way back is in a view that has not come yet.
+            if all(b.index in self._store.owned and self._migration.departure(b.index) is None for b in blocks):
                 return [(peer, Adopted(self.generation, header.first, header.count))]
             return self._hold(peer, header, payload)
         names = self._store.state_names(header.first)

@@ -137,14 +137,16 @@ class AsynchronousMode:
             view = self._view()
             if view.phase is Phase.FAILED:
                 raise ElasticError(f"the job failed: {view.failure}")
-            if view.generation != self._updates.generation or not view.generation:
+            if view.phase in _ENDED or (self._task in view.leaving and not self._entered):
+                self._leave()
+            elif view.generation != self._updates.generation or not view.generation:
                 self._entered = self._pushed = False
                 self._enter(view)
             elif not self._entered:
                 self._take_values()
             elif self._pushed:
                 self._complete()
-            elif self._leases.finished and view.phase not in _ENDED and self._task not in view.leaving:
+            elif self._leases.finished and self._task not in view.leaving:
                 self._finish()
             elif self._is_to_stop(view):
                 self._stop(view)
@@ -312,9 +314,8 @@ class AsynchronousMode:
         self._follow(idle=True)
         self._outbox.send(self._updates.fetch())
         generation = self._updates.generation
-        while not self._pump():
-            if self._view().generation != generation:
-                return
+        if not self._pump():
+            return
         self._swap(buffers=True)
         self._finished = True
         self._report(self._clock(), finished=True)
@@ -350,7 +351,9 @@ class AsynchronousMode:
                 asked, ask_seconds = self._clock(), _ASK_FIRST_SECONDS
                 continue
             view = self._view()
-            if view.generation != generation or view.phase is Phase.FAILED:
+            if view.generation != generation or view.phase in {Phase.FAILED, *_ENDED}:
+                return False
+            if self._task in view.leaving and not self._entered:
                 return False
             self._follow(idle=False)
             now = self._clock()
