@@ -24,10 +24,10 @@ def asynchronous(job: Job) -> bool:
 def lease(
     job: Job, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
 ) -> tuple[tuple[LeasedRange, ...], bool]:
-    """Count leases as done and lend the next batches; and whether all epochs are done.
+    """Count leases as done, and lend more until the worker holds `batches`; all that it holds, and whether all is done.
 
-    Each batch is a lease of its own, so that what a lost worker had told done is known batch by batch. None and not
-    finished: ask again later.
+    Asked again, the answer is the same, so that none is lost with an answer. Each batch is a lease of its own: what a
+    lost worker had told done is known batch by batch. Nothing new and not finished: ask again later.
 
     Raises:
         BadInput: the job trains synchronously, or the numbers are none.
@@ -42,17 +42,18 @@ def lease(
         return (), False
     if generation != job.state.generation.number:
         return (), False
-    held = {mine.id: mine.stop for mine in book.held(worker)}
-    counted = sum(book.done(number, held[number]) for number in done if number in held)
-    lent: list[LeasedRange] = []
+    stops = {mine.id: mine.stop for mine in book.held(worker)}
+    changed = sum(book.done(number, stops[number]) for number in done if number in stops) > 0
     if worker in job.plan().workers and job.halt() is None:
-        while len(lent) < batches and (one := book.lease(worker, 1)) is not None:
-            lent.append(LeasedRange(one.id, one.epoch, one.start, one.stop))
-    if counted or lent:
+        short = batches - len(book.held(worker))
+        while short > 0 and book.lease(worker, 1) is not None:
+            short -= 1
+            changed = True
+    if changed:
         job.state.leases = Leases(book.to_json().decode())
     if book.finished:
         job.generation(ended=True, proposal=None)
-    return tuple(lent), book.finished
+    return tuple(LeasedRange(one.id, one.epoch, one.start, one.stop) for one in book.held(worker)), book.finished
 
 
 def returned(job: Job, worker: str) -> None:

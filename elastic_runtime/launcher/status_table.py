@@ -55,6 +55,8 @@ def _heading(facts: dict[str, Any]) -> Table:
     if facts.get("loss") is not None:
         table.add_row("loss", f"{facts['loss']:.5g}")
     table.add_row("speed", f"{facts['samples_per_second']:.4g} samples/s")
+    if facts.get("mode") == "asynchronous":
+        table.add_row("staleness", f"{facts.get('staleness', 0)} updates of others (median)")
     table.add_row("stall", f"{1000 * facts.get('stall_seconds', 0.0):.2f} ms in all resizes")
     table.add_row("folder", facts["folder"])
     return table

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 
 from elastic_runtime.control.messages import LeasedRange
-from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
+from elastic_runtime.errors import CoordinatorUnreachable, ElasticError, ResizeFailed
 
 Ask = Callable[[int, tuple[int, ...], int], tuple[tuple[LeasedRange, ...], bool]]
-"""Given the generation, the leases that are done and how many batches are wanted: new leases of a batch each, and
-whether nothing is left in any epoch. Raises CoordinatorUnreachable."""
+"""Given the generation, the leases that are done and how many are to be held then: all leases held, of a batch each,
+and whether nothing is left in any epoch. Raises CoordinatorUnreachable."""
 _LEAST_AHEAD, _MOST_AHEAD = 2, 64
 _AHEAD_SECONDS = 2.0
 """What is held ahead is to last about so long: a few round trips, and little to do again if the worker is lost."""
@@ -37,6 +37,7 @@ class LeaseQueue:
         self._changed = threading.Condition()
         self._generation = 0
         self._ahead: deque[LeasedRange] = deque()
+        self._taken: set[int] = set()
         self._done: list[int] = []
         self._goal = 2 * _LEAST_AHEAD
         self._asked_seconds = self._empty_seconds = -_TELL_SECONDS
@@ -53,6 +54,7 @@ class LeaseQueue:
             self._generation = generation
             self._ahead.clear()
             self._done.clear()
+            self._taken.clear()
             self._empty = self.finished = False
             self._wants = True
             self._changed.notify_all()
@@ -64,6 +66,7 @@ class LeaseQueue:
             if not self._ahead:
                 return None
             leased = self._ahead.popleft()
+            self._taken.add(leased.lease)
             self._changed.notify_all()
             return leased
 
@@ -82,6 +85,7 @@ class LeaseQueue:
     def done(self, leased: LeasedRange) -> None:
         """The batch's update is applied to all blocks."""
         with self._changed:
+            self._taken.discard(leased.lease)
             self._done.append(leased.lease)
             self._changed.notify_all()
 
@@ -112,7 +116,7 @@ class LeaseQueue:
                 self._asking = True
             try:
                 leases, finished = self._ask(generation, done, batches)
-            except CoordinatorUnreachable:
+            except (CoordinatorUnreachable, ResizeFailed):  # the latter: no room to remember a lease
                 self._asked(generation, (), batches=batches, leases=(), finished=False, reached=False)
             except ElasticError as error:
                 with self._changed:
@@ -137,6 +141,8 @@ class LeaseQueue:
             self._asking = False
             now = self._clock()
             if generation == self._generation:
+                known = {one.lease for one in self._ahead} | self._taken | {*told, *self._done}
+                leases = tuple(one for one in leases if one.lease not in known)
                 if reached and not batches and set(told) >= set(self._done):
                     self._must_ask = False
                 self._done = [lease for lease in self._done if lease not in told]
@@ -160,9 +166,9 @@ class LeaseQueue:
             self._goal = max(self._goal // 2, _LEAST_AHEAD)
 
     def _wanted(self) -> int:
-        short = self._goal - len(self._ahead)
+        """How many batches are to be held, the one in hand included; 0: none are asked for now."""
         wanting = self._wants and not self.finished and len(self._ahead) <= self._goal // 2
-        return short if wanting and self._clock() - self._empty_seconds >= _AGAIN_SECONDS else 0
+        return self._goal + len(self._taken) if wanting and self._clock() - self._empty_seconds >= _AGAIN_SECONDS else 0
 
     def _due(self) -> bool:
         if not self._generation:

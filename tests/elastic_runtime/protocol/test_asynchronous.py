@@ -15,7 +15,7 @@ LOSS = st.sampled_from([0.0, 0.1])
 TWICE = st.sampled_from([0.0, 0.2])
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(seed=SEEDS, loss=LOSS, twice=TWICE)
 def test_every_update_is_applied_once_to_every_block_while_servers_and_workers_change(
     seed: int, loss: float, twice: float
@@ -37,7 +37,7 @@ def test_every_update_is_applied_once_to_every_block_while_servers_and_workers_c
     assert counted == [(epoch, 4 * k, 4 * k + 4) for epoch in range(EPOCHS) for k in range(BATCHES)]
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(seed=SEEDS, loss=LOSS, twice=TWICE, dies_after=st.integers(0, 12))
 def test_a_dead_workers_batch_is_computed_again_and_nothing_else(
     seed: int, loss: float, twice: float, dies_after: int
