@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import zmq
 
 from elastic_runtime.control.credentials import ClientCredentials, read_pem, read_token
 from elastic_runtime.control.member_link import MemberLink
+from elastic_runtime.control.ready_file import ReadyFile
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.plan import Role
 from elastic_runtime.transport import CurveKeys, Endpoint
@@ -26,6 +28,10 @@ CA_FILE = "ELASTIC_CA_FILE"
 INSECURE = "ELASTIC_INSECURE"
 CURVE = "ELASTIC_CURVE"
 SHARED_MEMORY = "ELASTIC_SHARED_MEMORY"
+READY_FILE = "ELASTIC_READY_FILE"
+GRACE = "ELASTIC_GRACE_SECONDS"
+_GRACE_SECONDS = 25.0
+"""Kubernetes waits 30 s from SIGTERM to SIGKILL, unless it is told otherwise: a member ends by itself before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class MemberEnvironment:
         credentials: for the coordinator; the token is the data plane's too.
         curve: encrypt the data plane.
         shared_memory: use it between processes of one host.
+        ready_file: there while this process takes part in the job; None: no file.
+        grace_seconds: how long it works on after SIGTERM, until it is let go.
         incarnation: random, of this process.
     """
 
@@ -54,6 +62,8 @@ class MemberEnvironment:
     credentials: ClientCredentials
     curve: bool
     shared_memory: bool
+    ready_file: Path | None = None
+    grace_seconds: float = _GRACE_SECONDS
     incarnation: int = field(default_factory=lambda: secrets.randbits(64) | 1)
 
     @classmethod
@@ -81,6 +91,8 @@ class MemberEnvironment:
             ),
             curve=_flag(environment, CURVE, default=False),
             shared_memory=_flag(environment, SHARED_MEMORY, default=True),
+            ready_file=Path(environment[READY_FILE]) if environment.get(READY_FILE) else None,
+            grace_seconds=_seconds(environment, GRACE, default=_GRACE_SECONDS),
         )
 
     def open_endpoint(self) -> Endpoint:
@@ -102,8 +114,21 @@ class MemberEnvironment:
             raise BadInput(f"{BIND}={self.bind.removeprefix('tcp://')} cannot be bound: {error}") from error
 
     def open_link(self, role: Role) -> MemberLink:
-        """This member's line to the coordinator."""
-        return MemberLink(self.coordinator, self.job, self.task, role, self.incarnation, self.credentials)
+        """This member's line to the coordinator.
+
+        Raises:
+            BadInput: the ready file cannot be.
+        """
+        ready_file = ReadyFile(self.ready_file) if self.ready_file is not None else None
+        return MemberLink(
+            self.coordinator,
+            self.job,
+            self.task,
+            role,
+            self.incarnation,
+            self.credentials,
+            ready_file=ready_file,
+        )
 
     def unreachable(self, seconds: float) -> CoordinatorUnreachable:
         """The error of a member that has waited long enough."""
@@ -125,3 +150,14 @@ def _flag(environment: Mapping[str, str], name: str, *, default: bool) -> bool:
     if value not in {"", "0", "1", "true", "false"}:
         raise BadInput(f"{name} is {value[:40]!r}; set it to 1 or 0")
     return value in {"1", "true"} if value else default
+
+
+def _seconds(environment: Mapping[str, str], name: str, *, default: float) -> float:
+    value = environment.get(name, "")
+    try:
+        seconds = float(value) if value else default
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise BadInput(f"{name} is {value[:40]!r}; give seconds, 0 or more")
+    return seconds

@@ -20,6 +20,7 @@ from elastic_runtime.control.calls import call, metadata, translate
 from elastic_runtime.control.conversions import role_to_message, view_from_message
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
+from elastic_runtime.control.ready_file import ReadyFile
 from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
 from elastic_runtime.generated import elastic_pb2 as pb
@@ -43,6 +44,7 @@ class MemberLink:
         incarnation: random, of this process.
         credentials: token and TLS.
         clock: seconds, monotonic.
+        ready_file: marked once the member reports that it is ready, and cleared when the link is closed.
         wait: `wait(event, seconds)` waits for an event so long at most; tests put their own time here.
 
     Attributes:
@@ -59,6 +61,7 @@ class MemberLink:
         credentials: ClientCredentials,
         clock: Callable[[], float] = monotonic,
         wait: Callable[[threading.Event, float], object] = threading.Event.wait,
+        ready_file: ReadyFile | None = None,
     ) -> None:
         self.expelled = threading.Event()
         self.failure: ElasticError | None = None
@@ -66,7 +69,7 @@ class MemberLink:
         self._headers = metadata(job, credentials)
         self._channel = open_channel(address, credentials)
         self._stub = MembershipStub(self._channel)
-        self._clock, self._wait = clock, wait
+        self._clock, self._wait, self._ready_file = clock, wait, ready_file
         self._closed = threading.Event()
         self._changed = threading.Condition()
         self._state = MemberReport(task, incarnation)
@@ -145,6 +148,8 @@ class MemberLink:
 
     def report(self, **changes: Any) -> None:
         """Change what this member reports, named as in `MemberReport`, and send it soon."""
+        if self._ready_file is not None and changes.get("ready"):
+            self._ready_file.mark()
         with self._changed:
             self._state = replace(self._state, **changes)
             self._version += 1
@@ -178,6 +183,8 @@ class MemberLink:
     def close(self) -> None:
         """End the threads and the channel; what was not sent stays unsent (see `flush`)."""
         self._closed.set()
+        if self._ready_file is not None:
+            self._ready_file.clear()
         with self._changed:
             self._changed.notify_all()
         if self._stream is not None:

@@ -64,6 +64,7 @@ def serve(options: Options, stop: threading.Event) -> int:
             host = options.bind.rpartition(":")[0].strip("[]")
             closing.callback(serve_metrics(runner.status, host, options.metrics_port))
         write_address(options.address_file, address, secrets.randbits(64))
+        closing.callback(options.address_file.unlink, missing_ok=True)
         _log.info("coordinator_serves", job=options.settings.job, address=address)
         ended_seconds: float | None = None
         while not stop.wait(_TICK_SECONDS):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from elastic_runtime.errors import EXIT_CODES, ElasticError
-from elastic_runtime.member_environment import TASK, MemberEnvironment
+from elastic_runtime.member_environment import GRACE, TASK, MemberEnvironment
 from elastic_runtime.server.process import ServerProcess
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 
@@ -21,15 +21,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m elastic_runtime.server", description=__doc__)
     parser.add_argument("--task", help=f"this server's name, such as ps-0; instead of {TASK}")
+    parser.add_argument("--grace", help=f"seconds to go on after SIGTERM until let go; instead of {GRACE}")
     parser.add_argument("--debug", action="store_true", help="show where an error came from")
     options = parser.parse_args(arguments)
     configure_logging(os.environ.get(LEVEL_VARIABLE, "info"))
     torch.set_num_threads(1)  # applying a block is bound by memory; the cores are the workers'
     try:
-        environment = MemberEnvironment.read({**os.environ, **({TASK: options.task} if options.task else {})})
+        given = {TASK: options.task, GRACE: options.grace}
+        environment = MemberEnvironment.read({**os.environ, **{name: value for name, value in given.items() if value}})
         server = ServerProcess(environment)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: server.stop())
+        signal.signal(signal.SIGTERM, lambda *_: server.drain())
+        signal.signal(signal.SIGINT, lambda *_: server.stop())
         gc.freeze()
         server.run()
     except ElasticError as error:

@@ -72,6 +72,23 @@ class ServerProcess:
         self._reported = _Reported()
         self._regions: dict[tuple[int, str], Region] = {}
         self._endpoint: Endpoint | None = None
+        self._serving = self._asked = False
+        self._drain_seconds: float | None = None
+
+    def drain(self) -> None:
+        """Ask to be let go, and serve until others have the blocks; the second time, or after the grace, end at once.
+
+        For a signal's handler: takes no lock.
+
+        Raises:
+            SystemExit: it serves nobody yet.
+        """
+        if not self._serving:
+            raise SystemExit(0)
+        if self._drain_seconds is not None:
+            self.stop()
+        else:
+            self._drain_seconds = self._clock()
 
     def stop(self) -> None:
         """End soon; from any thread or a signal's handler."""
@@ -109,6 +126,7 @@ class ServerProcess:
             serving = Applying(name, layout, store, snapshots, self._clock)
         outbox = Outbox(endpoint, lambda header: self._parts(serving, layout, header))
         link.follow(self._receive)
+        self._serving = True
         tick_seconds = self._clock() + _TICK_SECONDS
         while not self._stopped.is_set():
             kept = outbox.flush()
@@ -175,12 +193,23 @@ class ServerProcess:
         return True
 
     def _watch(self, link: MemberLink) -> None:
+        if self._drain_seconds is not None:
+            self._follow_up(link, self._clock() - self._drain_seconds)
         if link.failure is not None:
             raise link.failure
         if link.expelled.is_set():
             raise ElasticError(f"the coordinator took {self._environment.task} for dead; a new one is started instead")
         if link.coordinator_silent_seconds > self._patience_seconds:
             raise self._environment.unreachable(link.coordinator_silent_seconds)
+
+    def _follow_up(self, link: MemberLink, drained_seconds: float) -> None:
+        if not self._asked:
+            self._asked = True
+            _log.info("told_to_go", grace_seconds=self._environment.grace_seconds)
+            link.report(draining=True)
+        elif drained_seconds >= self._environment.grace_seconds:
+            _log.warning("not_let_go", waited_seconds=round(drained_seconds, 1))
+            self._stopped.set()
 
     # ---- messages
 

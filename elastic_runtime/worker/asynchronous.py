@@ -26,6 +26,7 @@ from elastic_runtime.plan import Phase, Role, View
 from elastic_runtime.training import Training
 from elastic_runtime.transport import Message, Part, Region
 from elastic_runtime.worker.batches import Batch, Batches
+from elastic_runtime.worker.eviction import Eviction
 from elastic_runtime.worker.first_checkpoint import write_first_checkpoint
 from elastic_runtime.worker.flat_model import FlatModel
 from elastic_runtime.worker.gate import Gate
@@ -77,7 +78,7 @@ class AsynchronousMode:
         self._layout, self._training, self._batches, self._clock = layout, training, batches, clock
         self._regions: dict[str, Region] = {}
         self._closed = self._left = self._finished = False
-        self._entered = self._merging = False
+        self._entered = self._merging = self._initialised = False
         self._settled = 0
         self._leased: LeasedRange | None = None
         self._pushed = False
@@ -100,6 +101,8 @@ class AsynchronousMode:
         self._outbox = Outbox(self._endpoint, self._parts)
         self._leases = LeaseQueue(self._link.lease, clock)
         self._link.follow(self._receive)
+        grace_seconds = self._environment.grace_seconds
+        self._eviction = Eviction(lambda: self._link.report(draining=True), grace_seconds)
 
     # ---- what `Job` asks
 
@@ -188,6 +191,7 @@ class AsynchronousMode:
         if self._closed:
             return
         self._closed = True
+        self._eviction.close()
         self._leases.close()
         self._batches.close()
         self._link.close()
@@ -198,9 +202,10 @@ class AsynchronousMode:
 
     def _enter(self, view: View) -> None:
         """Come to a generation, once a plan of it names this worker."""
-        if view.initialiser == self._task and view.generation == 0:
+        if view.initialiser == self._task and view.generation == 0 and not self._initialised:
             folder = self._environment.checkpoints / view.start_checkpoint
             write_first_checkpoint(folder, self._task, self._layout, self._training.optimizer, self._model)
+            self._initialised = True  # not again: servers may read it before a view says that it is there
             self._link.report(initialised=True)
         named = view.generation and self._task in self._gate.timeline.at(LAST).workers
         if not named:

@@ -26,6 +26,7 @@ from elastic_runtime.plan import Phase, Role, View
 from elastic_runtime.training import Training
 from elastic_runtime.transport import Message, Part, Region
 from elastic_runtime.worker.batches import Batch, Batches
+from elastic_runtime.worker.eviction import Eviction
 from elastic_runtime.worker.exchange import Exchange
 from elastic_runtime.worker.first_checkpoint import write_first_checkpoint
 from elastic_runtime.worker.flat_model import FlatModel
@@ -77,7 +78,7 @@ class SynchronousMode:
         self._layout, self._training, self._batches, self._clock = layout, training, batches, clock
         self._total_steps = batches.order.total_steps
         self._regions: dict[str, Region] = {}
-        self._closed = self._left = self._warm = self._computing = False
+        self._closed = self._left = self._warm = self._computing = self._initialised = False
         self._step = self._slice = 0
         self._loss: float | None = None
         self._samples = 0
@@ -98,6 +99,8 @@ class SynchronousMode:
         self._exchange = Exchange(self._task, layout, self._model, training.buffer_merge_steps, self._total_steps)
         self._outbox = Outbox(self._endpoint, self._parts)
         self._link.follow(self._receive, self._refresh)
+        grace_seconds = self._environment.grace_seconds
+        self._eviction = Eviction(lambda: self._link.report(draining=True), grace_seconds)
 
     # ---- what `Job` asks
 
@@ -184,6 +187,7 @@ class SynchronousMode:
         if self._closed:
             return
         self._closed = True
+        self._eviction.close()
         self._batches.close()
         self._link.close()
         self._endpoint.close()
@@ -193,7 +197,7 @@ class SynchronousMode:
 
     def _enter(self, view: View) -> Batch | None:
         """Come to the generation's first step, or to the one at which this worker joins; maybe by way of a warm-up."""
-        if view.initialiser == self._task and view.generation == 0:
+        if view.initialiser == self._task and view.generation == 0 and not self._initialised:
             self._initialise(view)
         if view.generation == 0:
             self._wait_for(lambda newer: newer.number > view.number)
@@ -232,6 +236,7 @@ class SynchronousMode:
         """Write the job's first checkpoint from the model as this script made it."""
         folder = self._environment.checkpoints / view.start_checkpoint
         write_first_checkpoint(folder, self._task, self._layout, self._training.optimizer, self._model)
+        self._initialised = True  # not again: servers may read it before a view says that it is there
         self._link.report(initialised=True)
 
     def _warm_up(self, view: View) -> Batch:
