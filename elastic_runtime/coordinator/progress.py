@@ -17,8 +17,8 @@ def status(job: Job, now: float) -> JobStatus:
     """The job's status at `now`."""
     model, course = job.model, job.state.course
     working = job.working() if job.training or course.phase in ENDED else []
-    reports = [job.report(name) for name in working]
-    step = min((report.step for report in reports), default=durable_step(job))
+    reports = [job.report(name) for name in working if job.heard(name)]
+    step = max(min((report.step for report in reports), default=0), durable_step(job))
     losses = [report.loss for report in reports if report.loss is not None]
     staleness = [job.report(task.name).staleness for task in job.tasks(Role.SERVER) if task.live]
     return JobStatus(
