@@ -1,6 +1,6 @@
 """The script of the jobs under test: trains as far as the test lets it, and notes what it trained with.
 
-Environment: FOLDER (of the test), STEPS (of the whole job), FAULT (what goes wrong, and at which step).
+Environment: FOLDER (of the test), STEPS (of the whole job), FAULT (what goes wrong, and at which step), ASYNCHRONOUS.
 """
 
 import os
@@ -27,7 +27,7 @@ job = join(
     model,
     optimizer(),
     samples(),
-    global_batch=GLOBAL_BATCH,
+    **{"worker_batch" if os.environ.get("ASYNCHRONOUS") else "global_batch": GLOBAL_BATCH},
     epochs=kind.epochs,
     seed=SEED,
     buffer_merge_steps=kind.buffer_merge_steps,

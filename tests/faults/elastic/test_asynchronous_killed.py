@@ -1,0 +1,54 @@
+"""Asynchronous training: each process of a job killed while blocks move; no sample is left out, none comes twice."""
+
+from pathlib import Path
+
+import pytest
+from forks import Forks
+from live_job import COORDINATOR, LiveJob
+from tiny_training import written
+
+from elastic_runtime.checkpoint import latest_durable
+from elastic_runtime.control.messages import RequestOutcome, Size
+from elastic_runtime.plan import Phase
+
+pytestmark = pytest.mark.heavy
+STEPS = 120
+
+
+def finish(job: LiveJob) -> list[int]:
+    """Let it train to its end: all is told done; the blocks' versions."""
+    job.allow(10**9)
+    job.until(lambda: job.view.phase in {Phase.FINISHED, Phase.FAILED}, "the end")
+    assert job.view.phase is Phase.FINISHED, job.story()
+    job.until(lambda: set(job.pids) <= {COORDINATOR}, "the end of all processes")
+    manifest = latest_durable(job.checkpoints)
+    assert manifest is not None
+    leases = manifest.position["leases"]
+    assert (leases["next"][1], leases["held"], leases["returned"]) == (0, [], [])
+    return [version for version, _, _ in written(job.checkpoints)]
+
+
+def test_an_undisturbed_job_applies_each_batch_once(forks: Forks, tmp_path: Path) -> None:
+    with LiveJob(forks, tmp_path, steps=STEPS, environment={"ASYNCHRONOUS": "1"}) as job:
+        assert set(finish(job)) == {STEPS}
+        computed = [taken for worker in ("worker-0", "worker-1") for _, taken in job.notes(worker)]
+        assert len(computed) == STEPS
+        assert sorted(sum(computed, ())) == sorted(list(range(18)) * (STEPS * 6 // 18))
+
+
+@pytest.mark.parametrize("victim", ["worker-1", "ps-0", "ps-1", COORDINATOR])
+def test_a_resize_survives(forks: Forks, tmp_path: Path, victim: str) -> None:
+    with LiveJob(forks, tmp_path, steps=STEPS, environment={"ASYNCHRONOUS": "1"}) as job:
+        job.until(lambda: job.status().durable_step > 0, "a durable step")
+        job.resize(2, 2)
+        job.until(lambda: any(stage.moves for change in job.view.changes for stage in change.stages), "a change")
+        job.kill(victim)
+        job.allow(60)  # nobody turns to the new owner before it has something to push
+        job.until(lambda: job.outcome() is RequestOutcome.DONE, "the resize")
+        assert job.status().target == Size(2, 2)
+        versions = finish(job)
+        assert job.view.generation == (2 if victim.startswith("ps") else 1)
+        if victim == COORDINATOR:
+            assert set(versions) == {STEPS}
+        else:  # what nobody had been told of is done again: batches of one worker, or of both since the checkpoint
+            assert STEPS <= min(versions) <= max(versions) < 2 * STEPS
