@@ -8,6 +8,7 @@ Source: DL2 §5, whose coordinator sends messages at each step. Deviation: it pu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -20,7 +21,7 @@ from elastic_runtime.coordinator.orders import Orders
 from elastic_runtime.coordinator.progress import status
 from elastic_runtime.coordinator.registering import Newcomer, register
 from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.coordinator.state import Checkpoints, Course, Model, State
+from elastic_runtime.coordinator.state import Checkpoints, Course, Leases, Model, State
 from elastic_runtime.coordinator.views import build_view
 from elastic_runtime.plan import Phase, View
 
@@ -50,7 +51,9 @@ def begin(settings: CoordinatorSettings, restored: Manifest | None = None) -> St
     target = Size(settings.servers, settings.workers)
     state = State(course=Course(target=target, settled=target))
     if restored is not None:
-        state.checkpoints = Checkpoints(durable=((restored.folder.name, restored.step),))
+        book_json = json.dumps(restored.position["leases"]) if "leases" in restored.position else ""
+        state.checkpoints = Checkpoints(durable=((restored.folder.name, restored.step),), book_json=book_json)
+        state.leases = Leases(book_json)
         state.model = Model(layout_json=restored.layout.to_json().decode())
     return state
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from elastic_runtime.coordinator import leases
 from elastic_runtime.coordinator.job import ENDED, Job
 from elastic_runtime.coordinator.job_model import read_model
 from elastic_runtime.coordinator.state import Model, TaskState
@@ -74,5 +75,15 @@ def _model_refusal(job: Job, newcomer: Newcomer) -> str:
         differs = difference(model.layout, Layout.from_json(restored.encode()))
         if differs:
             return f"{newcomer.task} has another model than the checkpoint to begin from: {differs}"
-    job.state.model = Model(newcomer.layout_json, newcomer.training_json)
+    return _take_model(job, newcomer)
+
+
+def _take_model(job: Job, newcomer: Newcomer) -> str:
+    """The first worker's is the job's model; the samples have to be those that a restored job has left."""
+    before, job.state.model = job.state.model, Model(newcomer.layout_json, newcomer.training_json)
+    try:
+        leases.gone_back(job, job.state.checkpoints.book_json)
+    except BadInput as error:
+        job.state.model = before
+        return f"{newcomer.task} reads other samples than the checkpoint to begin from: {error}"
     return ""
