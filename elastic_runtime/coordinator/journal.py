@@ -60,7 +60,7 @@ class Journal:
         self._job, self._reserve_bytes, self._cut_bytes = job, reserve_bytes, cut_bytes
         self._allocate = allocate
         self._pending: dict[str, Any] = {}
-        self._full = False
+        self._full = self._unwritten = False
         self._sequence = self._end = self._reserved = self._snapshot_bytes = 0
         try:
             self._lock = os.open(folder / "journal.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -109,13 +109,17 @@ class Journal:
         try:
             self._write(body)
         except OSError as error:
-            if error.errno in _NO_ROOM:
+            if error.errno in _NO_ROOM:  # reserved room that is none: file systems that copy on write, quotas
+                self._unwritten = True
                 self._note(True)
                 return False
             raise JournalUnusable(f"the journal {self._path} cannot be written: {error}") from error
         self._end += len(body)
         self._sequence += 1
         self._pending = {}
+        if self._unwritten:
+            self._unwritten = False
+            self._reserve()
         return True
 
     def cut(self, state: State) -> None:
@@ -183,7 +187,7 @@ class Journal:
         """Have room for a record of this size and half a reserve; False if the disk has none."""
         wanted = self._end + bytes_needed + self._reserve_bytes // 2
         if self._reserved >= wanted:
-            self._note(False)
+            self._note(self._unwritten)
             return True
         size = wanted + self._reserve_bytes // 2 - self._reserved
         try:
@@ -194,7 +198,7 @@ class Journal:
             self._note(True)
             return False
         self._reserved += size
-        self._note(False)
+        self._note(self._unwritten)
         return True
 
     def _note(self, full: bool) -> None:

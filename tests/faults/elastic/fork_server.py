@@ -12,12 +12,14 @@ import runpy
 import select
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch  # noqa: F401  # for the children
 
 import elastic_runtime.coordinator.__main__
 import elastic_runtime.server.__main__
+import elastic_runtime.transport.address
 import elastic_runtime.worker.join
 import elastic_runtime.worker.synchronous  # for the children
 
@@ -37,8 +39,12 @@ def _become(order: dict[str, Any], parent: int) -> None:
         os.dup2(nothing.fileno(), 0)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=False)
     os.environ.update(order["environment"])
+    if os.environ.get("APART"):  # as on a machine of its own: no Unix sockets between it and the others
+        elastic_runtime.transport.address._BOOT_ID = Path(os.devnull)
+    if os.environ.get("SUSPECTS_AFTER_SECONDS"):
+        elastic_runtime.worker.synchronous._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
     sys.argv = [order["program"], *order["arguments"]]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -49,6 +50,7 @@ class LiveJob:
         limit: int = 12,
         environment: Mapping[str, str] | None = None,
         wired: str = "",
+        apart: str = "",
         **settings: float,
     ) -> None:
         self.forks, self.folder, self.steps = forks, folder, steps
@@ -75,6 +77,8 @@ class LiveJob:
         self.wire = Wire(self.address)
         """To the coordinator, for the task `wired`."""
         self.own_environment[wired] = {"ELASTIC_COORDINATOR": self.wire.address}
+        self.wires = [self.wire]
+        self.data_wire = self.between(apart) if apart else self.wire
         self.client = ControlClient(self.address, NAME, ClientCredentials(TOKEN), 2.0)
         self._follower = _Listener(self.address, self.views)
         self.until(lambda: self.views, "the first view")
@@ -85,7 +89,8 @@ class LiveJob:
     def __exit__(self, *_: object) -> None:
         self._follower.close()
         self.client.close()
-        self.wire.close()
+        for wire in self.wires:
+            wire.close()
         for pid in self._everybody:
             if self.forks.exit_code(pid) is None:
                 os.kill(pid, signal.SIGKILL)
@@ -150,6 +155,11 @@ class LiveJob:
             assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}\n{self.story()}"
             time.sleep(0.005)
 
+    @staticmethod
+    def now() -> float:
+        """Seconds, monotonic."""
+        return time.monotonic()
+
     # ---- what a test does to it
 
     def allow(self, steps: int) -> None:
@@ -176,6 +186,20 @@ class LiveJob:
         """It never noticed."""
         if task in self.pids and self.forks.exit_code(self.pids[task]) is None:
             os.kill(self.pids[task], signal.SIGCONT)
+
+    def between(self, server: str) -> Wire:
+        """A wire that all data for a server has to go through; made before the server is started."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        wire = Wire(f"127.0.0.1:{port}", ("127.0.0.2", port))
+        self.wires.append(wire)
+        self.own_environment[server] = {
+            "ELASTIC_BIND": f"127.0.0.1:{port}",
+            "ELASTIC_ADVERTISE": "127.0.0.2",
+            "ELASTIC_SHARED_MEMORY": "0",
+            "APART": "1",
+        }
+        return wire
 
     def status(self) -> JobStatus:
         """The coordinator's, waited for if it is away."""

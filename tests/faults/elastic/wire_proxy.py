@@ -11,15 +11,20 @@ _CHUNK = 65536
 class Wire:
     """Listens until it is closed.
 
+    Args:
+        target: where to; whoever is there may come later.
+        own: where to listen; port 0 takes any.
+
     Attributes:
         address: to connect to in place of the target's.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, own: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._listener = socket.create_server(own)
+        self.address = f"{own[0]}:{self._listener.getsockname()[1]}"
+        self._delay_seconds = 0.0
         self._lock = threading.Lock()
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._stalled = threading.Event()
@@ -32,12 +37,17 @@ class Wire:
         """What is sent stays on the way."""
         self._stalled.set()
 
+    def slow(self, delay_seconds: float) -> None:
+        """Each piece that is sent is so long on its way, and the next ones behind it."""
+        self._delay_seconds = delay_seconds
+
     def cut(self) -> None:
         """Connections break, and none is made."""
         self._cut.set()
 
     def mend(self) -> None:
         """All is well again; what was on the way arrives."""
+        self._delay_seconds = 0.0
         self._stalled.clear()
         self._cut.clear()
 
@@ -84,6 +94,7 @@ class Wire:
         try:
             data = source.recv(_CHUNK)
             if data:
+                self._closed.wait(self._delay_seconds)
                 target.sendall(data)
                 return
         except OSError:

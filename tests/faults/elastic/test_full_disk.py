@@ -1,0 +1,69 @@
+"""Disks that are full, under the checkpoints of a server and under the coordinator: training goes on, then all is well."""
+
+import resource
+from pathlib import Path
+
+import pytest
+from forks import Forks
+from live_job import COORDINATOR, LiveJob
+
+from elastic_runtime.checkpoint import list_checkpoints
+from elastic_runtime.errors import ResizeFailed
+
+pytestmark = pytest.mark.heavy
+
+
+def files_may_grow_to(job: LiveJob, task: str, size_bytes: int) -> None:
+    resource.prlimit(job.pids[task], resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
+
+
+def test_a_server_that_cannot_write_its_part_of_a_checkpoint(forks: Forks, tmp_path: Path) -> None:
+    with LiveJob(forks, tmp_path) as job:
+        job.train_until_durable()
+        durable = job.status().durable_step
+        files_may_grow_to(job, "ps-0", 2000)
+        job.until(lambda: job.allow_changes() or "checkpoint_shard_failed" in job.log("ps-0").read_text(), "a failure")
+        job.until(lambda: job.allow_changes() or job.status().step > durable, "progress")
+        assert job.status().durable_step == durable
+        job.kill("ps-0")  # back to the checkpoint that there is
+        assert list_checkpoints(job.checkpoints)[-1][0] == durable
+        job.finish()
+        assert job.view.generation == 2
+        assert job.view.start_step == durable
+
+
+def test_there_is_room_again(forks: Forks, tmp_path: Path) -> None:
+    with LiveJob(forks, tmp_path, checkpoint_seconds=0.2, checkpoint_write_seconds=0.5) as job:
+        job.train_until_durable()
+        durable = job.status().durable_step
+        files_may_grow_to(job, "ps-0", 2000)
+        job.until(lambda: job.allow_changes() or "checkpoint_shard_failed" in job.log("ps-0").read_text(), "a failure")
+        files_may_grow_to(job, "ps-0", resource.RLIM_INFINITY)
+        job.until(lambda: job.allow_changes() or job.status().durable_step > durable, "the next checkpoint")
+        job.finish()
+        assert job.view.generation == 1
+
+
+def test_a_coordinator_that_cannot_write_takes_no_requests_until_there_is_room(forks: Forks, tmp_path: Path) -> None:
+    with LiveJob(forks, tmp_path) as job:
+        job.train_until_durable()
+        files_may_grow_to(job, COORDINATOR, 1000)
+
+        def refused() -> bool:
+            job.allow_changes()
+            try:
+                job.resize(2, 2)
+            except ResizeFailed as error:
+                assert "journal is full" in str(error)
+                return True
+            return False
+
+        job.until(refused, "a refusal")
+        step = job.status().step
+        job.allow(job.limit + 5)
+        job.until(lambda: job.allow_changes() or job.status().step > step, "progress")
+        files_may_grow_to(job, COORDINATOR, resource.RLIM_INFINITY)
+        job.until(lambda: not refused(), "room")
+        job.settle()
+        job.finish()
+        assert job.view.generation == 1
