@@ -47,3 +47,13 @@ def test_a_resize_survives(forks: Forks, tmp_path: Path, victim: str, state: str
         job.finish()
         loses_blocks = victim == "ps-0" or (victim == "ps-1" and state not in {"proposal", *NO_NEW_SERVER})
         assert job.view.generation == (2 if loses_blocks else 1)
+
+
+def test_checkpoints_are_written_while_a_resize_waits_for_its_tasks(forks: Forks, tmp_path: Path) -> None:
+    with LiveJob(forks, tmp_path) as job:
+        job.train_until_durable()
+        durable = job.status().durable_step
+        STATES["registration"](job)
+        job.until(lambda: job.allow_changes() or job.status().durable_step > durable, "a later durable step")
+        job.held.clear()
+        assert job.settle() is RequestOutcome.DONE

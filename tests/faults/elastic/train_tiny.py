@@ -1,13 +1,15 @@
 """The script of the jobs under test: trains as far as the test lets it, and notes what it trained with.
 
-Environment: FOLDER (of the test), STEPS (of the whole job), FAULT (what goes wrong, and at which step), ASYNCHRONOUS.
+Environment: FOLDER (of the test), STEPS (of the whole job), TENSORS (of the model), FAULT (`raise` or `grow`: what goes
+wrong), FAULT_STEP (from which step on), ASYNCHRONOUS.
 """
 
 import os
 import time
 from pathlib import Path
 
-from tiny_training import GLOBAL_BATCH, SEED, Tiny, optimizer, samples, training
+import torch
+from tiny_training import GLOBAL_BATCH, SEED, TENSORS, Tiny, optimizer, samples, training
 
 from elastic_runtime import join
 
@@ -21,7 +23,15 @@ def held(step: int) -> bool:
     return step >= int(LIMIT.read_text() or 0)
 
 
-model = Tiny()
+def misbehave() -> None:
+    """Do what the test wants to go wrong."""
+    if os.environ.get("FAULT") == "raise":
+        raise RuntimeError("this script has a mistake")
+    if os.environ.get("FAULT") == "grow":
+        model.vectors[0] = torch.nn.Parameter(torch.zeros(7))
+
+
+model = Tiny(int(os.environ.get("TENSORS") or TENSORS))
 kind = training(int(os.environ["STEPS"]))
 job = join(
     model,
@@ -37,5 +47,7 @@ with (FOLDER / f"steps-{TASK}").open("a", buffering=1) as notes:
         while not batch.warm_up and held(batch.step):
             time.sleep(0.002)
         if not batch.warm_up:
+            if batch.step >= int(os.environ.get("FAULT_STEP", "0")):
+                misbehave()
             notes.write(f"{batch.step} {','.join(map(str, batch.indices.tolist()))}\n")
         job.step(model.loss(batch.data))
