@@ -57,7 +57,7 @@ def test_a_script_that_fails_once_is_started_again(forks: Forks, tmp_path: Path)
         assert job.settle() is RequestOutcome.DONE, job.story()
         job.finish()
         assert job.codes["worker-1"] == [1]
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_worker_that_does_not_belong_is_refused_and_another_takes_its_place(
         assert job.settle() is RequestOutcome.DONE, job.story()
         assert job.codes["worker-1"] in ([1], [2])
         assert says in job.last_line("worker-1")
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()
         job.finish()
 
 
@@ -122,4 +122,4 @@ def test_requests_that_cannot_be_are_refused_and_change_nothing(forks: Forks, tm
             stranger.resize("resize", Size(2, 2))
         assert not job.status().requests
         job.finish()
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()

@@ -41,7 +41,7 @@ def test_there_is_room_again(forks: Forks, tmp_path: Path) -> None:
         files_may_grow_to(job, "ps-0", resource.RLIM_INFINITY)
         job.until(lambda: job.allow_changes() or job.status().durable_step > durable, "the next checkpoint")
         job.finish()
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()
 
 
 def test_a_coordinator_that_cannot_write_takes_no_requests_until_there_is_room(forks: Forks, tmp_path: Path) -> None:
@@ -65,4 +65,4 @@ def test_a_coordinator_that_cannot_write_takes_no_requests_until_there_is_room(f
         job.until(lambda: not refused(), "room")
         job.settle()
         job.finish()
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()

@@ -18,7 +18,7 @@ NO_NEW_SERVER = {"steady", "registration"}
 def test_what_an_undisturbed_job_computes_is_what_it_is_compared_with(forks: Forks, tmp_path: Path) -> None:
     with LiveJob(forks, tmp_path) as job:
         job.finish()
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_data_that_does_not_get_through_is_sent_again(forks: Forks, tmp_path: Pa
         if state != "steady":
             assert job.settle() is RequestOutcome.DONE, job.story()
         job.finish()
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()
 
 
 def test_blocks_that_move_over_a_broken_network_arrive_when_it_is_mended(forks: Forks, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_blocks_that_move_over_a_broken_network_arrive_when_it_is_mended(forks: 
         wire.mend()
         assert job.settle() is RequestOutcome.DONE, job.story()
         job.finish()
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()
 
 
 def test_a_server_that_no_worker_reaches_is_given_up(forks: Forks, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_control_that_is_lost_for_a_while_costs_nothing(forks: Forks, tmp_path: 
         if state != "steady":
             assert job.settle() is RequestOutcome.DONE, job.story()
         job.finish()
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()
         assert "worker-2" not in job.pids
 
 
@@ -123,4 +123,4 @@ def test_a_slow_server_makes_the_training_slow_and_nothing_else(forks: Forks, tm
         job.resize(2, 2)
         assert job.settle() is RequestOutcome.DONE, job.story()
         job.finish()
-        assert job.view.generation == 1
+        assert job.view.generation == 1, job.story()
