@@ -332,6 +332,10 @@ class Applying:
             if arrival is not None and arrival.source != peer:
                 raise ProtocolError(f"{peer} sent block {block.index}, which {arrival.source} is to send")
         out: list[Outgoing] = [(peer, Adopted(self.generation, header.first, header.count))]
+        waiting = [since for block in coming for _, _, since in self._waiting.get(block.index, {}).values()]
+        waited = self._clock() - min(waiting) if waiting else 0.0  # the longest: they wait at the same time
+        self.stall_seconds += waited
+        self.longest_stall_seconds = max(self.longest_stall_seconds, waited)
         for block in coming:
             start, stop = block.start - blocks[0].start, block.stop - blocks[0].start
             state = {name: tensor[start:stop] for name, tensor in zip(names, tensors[1:], strict=True)}
@@ -344,10 +348,7 @@ class Applying:
 
     def _waited(self, block: int) -> list[Outgoing]:
         out: list[Outgoing] = []
-        now = self._clock()
-        for peer, (header, numbers, since) in self._waiting.pop(block, {}).items():
-            self.stall_seconds += now - since
-            self.longest_stall_seconds = max(self.longest_stall_seconds, now - since)
+        for peer, (header, numbers, _) in self._waiting.pop(block, {}).items():
             if isinstance(header, Fetch) or self._incarnations.get(peer) == header.incarnation:
                 out += self._answer(peer, header, [(block, numbers)])
         return out

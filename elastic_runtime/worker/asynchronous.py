@@ -127,7 +127,7 @@ class AsynchronousMode:
 
     @property
     def stall_seconds(self) -> float:
-        """How long this worker waited for blocks on their way to another server."""
+        """How long this worker waited after it had been told that a block had left for another server."""
         return self._stall_seconds
 
     def next_batch(self) -> Batch | None:
@@ -348,11 +348,14 @@ class AsynchronousMode:
         began = asked = self._clock()
         ask_seconds = _ASK_FIRST_SECONDS
         waited = 0.0
+        redirected_seconds: float | None = None
         while not self._updates.complete:
             kept = self._outbox.flush()
             event = self._endpoint.receive(0.001 if kept else 0.05)
             if isinstance(event, Message):
                 self._handle(event)
+                if self._updates.redirected and redirected_seconds is None:
+                    redirected_seconds = self._clock()
                 asked, ask_seconds = self._clock(), _ASK_FIRST_SECONDS
                 continue
             view = self._view()
@@ -371,6 +374,8 @@ class AsynchronousMode:
             self._watch(waited)
         if waited >= _SUSPECT_SECONDS:
             self._link.report(suspects=())
+        if redirected_seconds is not None:
+            self._stall_seconds += self._clock() - redirected_seconds
         return True
 
     def _watch(self, waited: float = _PATIENCE_SECONDS) -> None:

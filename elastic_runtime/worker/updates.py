@@ -36,6 +36,8 @@ class Updates:
     def __init__(self, incarnation: int, layout: Layout, banks: Banks) -> None:
         self.generation = 0
         self.sequence = 0
+        self.redirected = False
+        """Whether something of the update in hand was for another server than it was sent to first."""
         self.dropped: Counter[str] = Counter()
         self._incarnation = incarnation
         self._layout = layout
@@ -63,6 +65,7 @@ class Updates:
         """Ask for every block as it is now."""
         self.sequence += 1
         self._fetching = True
+        self.redirected = False
         self._outstanding = set(range(len(self._layout.blocks)))
         return self.ask()
 
@@ -73,7 +76,7 @@ class Updates:
             buffer_samples: statistics go along, of so many samples; 0: none do.
         """
         self.sequence += 1
-        self._fetching = False
+        self._fetching = self.redirected = False
         self._samples = buffer_samples
         self._outstanding = {*self._parameters, *(self._buffers if buffer_samples else ())}
         return self.ask()
@@ -186,6 +189,7 @@ class Updates:
 
     def _moved(self, peer: str, header: Moved) -> list[Outgoing]:
         blocks = run_of(self._layout.blocks, header.first, header.count)
+        self.redirected = self.redirected or header.sequence == self.sequence
         here = [block.index for block in blocks if self._routes[block.index] == peer]
         if header.change > self._plans.newest:
             self._left.update(dict.fromkeys(here, header.change))

@@ -65,6 +65,7 @@ class Worker:
     view: View | None = None
     lease: Lease | None = None
     number: int = -1
+    redirected: int = 0
 
 
 @dataclass
@@ -266,6 +267,7 @@ class World:
         elif worker.state == "pushed":
             worker.state = "ready"
             self.done.add(worker.number)
+            worker.redirected += worker.updates.redirected
             assert worker.lease is not None
             assert self.book.done(worker.lease.id, worker.lease.stop) == 4
             worker.lease = None

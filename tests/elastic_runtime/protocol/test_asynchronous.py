@@ -145,3 +145,15 @@ def test_statistics_count_by_the_samples_since_their_worker_merged_last() -> Non
     bench.push(0, 1, count, 6, samples=10)
     bench.push(1, 1, count, 2, samples=10)
     assert bench.value(count) == 6
+
+
+def test_a_worker_knows_which_of_its_updates_were_sent_on() -> None:
+    world = World(3)
+    world.start(workers=1, servers=1)
+    world.run_until(lambda: len(world.done) >= 3)
+    assert world.workers["worker-0"].redirected == 0
+    change = world.resize(2, ["worker-0"])
+    world.run_until(lambda: world.settled(change.number))
+    done = len(world.done)
+    world.run_until(lambda: len(world.done) >= done + 3)
+    assert 1 <= world.workers["worker-0"].redirected <= 3
