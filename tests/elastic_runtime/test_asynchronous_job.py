@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from elastic_runtime.checkpoint import read_blocks, read_manifest, read_model
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_facts import job_facts
@@ -19,6 +21,7 @@ from elastic_runtime.layout import Kind
 from elastic_runtime.sample_leases import LeaseBook
 from elastic_runtime.training import Training
 
+pytestmark = pytest.mark.heavy
 DEADLINE_SECONDS = 90.0
 SCRIPT = """
 import sys
