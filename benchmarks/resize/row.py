@@ -75,6 +75,7 @@ def row(
             "worker_update": _mean(cost["stall_seconds"] for cost in costs),
         },
         "longest_step_over_usual_ms": [round(1000.0 * (c["longest_seconds"] - c["base_seconds"]), 3) for c in costs],
+        "stalls_at_workers_ms": [round(1000.0 * cost["worker_stall_seconds"], 3) for cost in costs],
         "stalls_ms": [round(stall, 3) for stall in stalls_ms],
     }
 
@@ -97,6 +98,7 @@ def _cost(observation: Observation, index: int, restarts: bool) -> dict[str, flo
         gap = _longest_gap(workers, resize) - base
         return {
             "stall_seconds": gap,
+            "worker_stall_seconds": gap,
             "base_seconds": base,
             "steps": 1.0,
             "migrating_seconds": base + gap,
@@ -117,6 +119,7 @@ def _cost(observation: Observation, index: int, restarts: bool) -> dict[str, flo
         for step in worker.during([window])
     )
     return {
+        "worker_stall_seconds": stall,
         "stall_seconds": max(stall, resize.request.stall_seconds),
         "base_seconds": base,
         "steps": float(last - first + 1),
