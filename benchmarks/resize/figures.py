@@ -68,14 +68,8 @@ def _stalls(runs: Runs) -> Figure:
             x, middles, [[0.0] * len(highs), highs], fmt="none", ecolor="#333333", elinewidth=1.0, capsize=3.0
         )
         for at, middle, high in zip(x, middles, highs, strict=True):
-            axes.annotate(
-                _duration(middle),
-                (at, middle + high),
-                xytext=(0.0, 4.0),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8.5,
-            )
+            _label(axes, _duration(middle), at, middle, above=False)
+            _label(axes, _duration(middle + high), at, middle + high, above=True)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda milliseconds, _: _duration(milliseconds))
     axes.axhline(_TARGET_MS, color="#666666", linewidth=0.8, linestyle="--")
@@ -96,7 +90,9 @@ def _stalls(runs: Runs) -> Figure:
     axes.grid(axis="y", linewidth=0.4, color="#dddddd")
     axes.set_title("Adding or removing a parameter server: how long workers wait")
     axes.legend(loc="upper left", ncols=3, bbox_to_anchor=(0.0, 1.0), fontsize=9)
-    figure.supxlabel("bars: median; whiskers: 99th percentile", fontsize=8.5, color="#555555")
+    figure.supxlabel(
+        "bars, white figures: median; whiskers, figures above: 99th percentile", fontsize=8.5, color="#555555"
+    )
     return figure
 
 
@@ -117,7 +113,7 @@ def _phases(runs: Runs) -> Figure:
     axes.set_title("A rolling resize, step by step")
     axes.legend(loc="upper left", ncols=2, fontsize=9)
     figure.supxlabel(
-        "means over all resizes; registration without the start of the process", fontsize=8.5, color="#555555"
+        "medians over all resizes; registration without the start of the process", fontsize=8.5, color="#555555"
     )
     return figure
 
@@ -129,9 +125,21 @@ def _phase_bars(axes: Axes, found: Runs) -> None:
         values = [1000.0 * run["phases_seconds"][name] for run in found]
         axes.bar(x, values, width * 0.92, color=colour, label=label)
         for at, value in zip(x, values, strict=True):
-            axes.annotate(
-                _duration(value), (at, value), xytext=(0.0, 3.0), textcoords="offset points", ha="center", fontsize=7.5
-            )
+            _label(axes, _duration(value), at, value, above=True)
+
+
+def _label(axes: Axes, text: str, at: float, value: float, *, above: bool) -> None:
+    """A figure over the top of a bar, or inside of it."""
+    axes.annotate(
+        text,
+        (at, value),
+        xytext=(0.0, 3.0 if above else -4.0),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if above else "top",
+        fontsize=7.5,
+        color="#333333" if above else "white",
+    )
 
 
 def _duration(milliseconds: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,12 +67,12 @@ def row(
             resize.done_seconds - resize.asked_seconds for resize in observation.resizes
         ),
         "phases_seconds": {
-            "process_start": _mean(request.start_seconds for request in _growing(observation)),
-            "registration": _mean(request.registration_seconds for request in _growing(observation)),
-            "assignment": _mean(request.assignment_seconds for request in requests),
-            "agreement": _mean(request.agreement_seconds for request in requests),
-            "migration": _mean(request.migration_seconds for request in requests),
-            "worker_update": _mean(cost["stall_seconds"] for cost in costs),
+            "process_start": _median(request.start_seconds for request in _growing(observation)),
+            "registration": _median(request.registration_seconds for request in _growing(observation)),
+            "assignment": _median(request.assignment_seconds for request in requests),
+            "agreement": _median(request.agreement_seconds for request in requests),
+            "migration": _median(request.migration_seconds for request in requests),
+            "worker_update": _median(cost["stall_seconds"] for cost in costs),
         },
         "longest_step_over_usual_ms": [round(1000.0 * (c["longest_seconds"] - c["base_seconds"]), 3) for c in costs],
         "stalls_at_workers_ms": [round(1000.0 * cost["worker_stall_seconds"], 3) for cost in costs],
@@ -147,7 +147,11 @@ def _longest_gap(workers: Sequence[WorkerSteps], resize: Resize) -> float:
     return max(later - earlier for earlier, later in itertools.pairwise(began))
 
 
-def _mean(values: Any) -> float:
+def _median(values: Iterable[float]) -> float:
+    return round(statistics.median(values), 6)
+
+
+def _mean(values: Iterable[float]) -> float:
     return round(statistics.fmean(values), 6)
 
 
