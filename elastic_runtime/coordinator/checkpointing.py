@@ -76,12 +76,16 @@ def watch_checkpoint(job: Job, now: float) -> None:
         give_up(job, f"not written within {job.settings.checkpoint_write_seconds:g} s")
 
 
-def completed(job: Job, name: str) -> None:
-    """The pending checkpoint is complete on disk; older ones may go."""
+def completed(job: Job, order: ManifestOrder, error: str) -> None:
+    """An order was carried out: the pending checkpoint is complete on disk, or (`error`) will not be."""
     checkpoints = job.state.checkpoints
     pending = checkpoints.pending
-    if pending is None or pending.name != name:
+    if pending is None or not pending.shards or (pending.name, pending.generation) != (order.name, order.generation):
+        return  # of a generation that is over; this one may be writing one of the same name
+    if error:
+        give_up(job, error)
         return
+    name = order.name
     durable = tuple(row for row in checkpoints.durable if row[0] != name)
     durable = (*durable, (pending.name, pending.step))
     kept = durable[-job.settings.checkpoints_kept :]

@@ -17,7 +17,7 @@ from elastic_runtime.checkpoint import Manifest
 from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestOutcome, RequestState, Size
 from elastic_runtime.coordinator import assembly, changes, checkpointing, leases, members, requests, resizing
 from elastic_runtime.coordinator.job import GATHERING, Job
-from elastic_runtime.coordinator.orders import Orders
+from elastic_runtime.coordinator.orders import ManifestOrder, Orders
 from elastic_runtime.coordinator.progress import status
 from elastic_runtime.coordinator.registering import Newcomer, register
 from elastic_runtime.coordinator.settings import CoordinatorSettings
@@ -137,12 +137,9 @@ class Machine:
         answer = leases.lease(self._job, worker, incarnation, generation, done, batches)
         return answer, self._settle(now)
 
-    def checkpoint_completed(self, name: str, error: str, now: float) -> Outcome:
+    def checkpoint_completed(self, order: ManifestOrder, error: str, now: float) -> Outcome:
         """A manifest order was carried out; `error` is why not."""
-        if error:
-            checkpointing.give_up(self._job, error)
-        else:
-            checkpointing.completed(self._job, name)
+        checkpointing.completed(self._job, order, error)
         return self._settle(now)
 
     def tick(self, now: float) -> Outcome:

@@ -204,8 +204,8 @@ class Runner:
         self._journal.cut(self._machine.state)
         return True
 
-    def _completed(self, name: str, error: str) -> None:
-        self._run(lambda now: (None, self._machine.checkpoint_completed(name, error, now)))
+    def _completed(self, order: ManifestOrder, error: str) -> None:
+        self._run(lambda now: (None, self._machine.checkpoint_completed(order, error, now)))
 
     def _complete_checkpoints(self) -> None:
         while not self._closed:
@@ -222,7 +222,7 @@ class Runner:
                     with self._published:
                         self.failure = problem
                     raise
-                self._completed(order.name, error)
+                self._completed(order, error)
                 if error:
                     continue
                 try:

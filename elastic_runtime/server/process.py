@@ -132,7 +132,7 @@ class ServerProcess:
             kept = outbox.flush()
             event = endpoint.receive(0.001 if kept else max(tick_seconds - self._clock(), 0.0))
             view = self._next_view()
-            if view is not None and not self._act(view, serving, store, outbox, link, layout, training):
+            if view is not None and not self._act(view, serving, store, outbox, link, layout, training, shards):
                 break
             if isinstance(event, Message):
                 self._handle(event, serving, outbox)
@@ -167,6 +167,7 @@ class ServerProcess:
         link: MemberLink,
         layout: Layout,
         training: Training,
+        shards: Shards,
     ) -> bool:
         """Act on a view; whether to go on."""
         if view.phase is Phase.FAILED:
@@ -178,6 +179,7 @@ class ServerProcess:
             return True
         if serving.begins_generation(view):
             outbox.forget()
+            shards.start()
             blocks = serving.start(view)
             if blocks:
                 manifest = read_manifest(self._environment.checkpoints / view.start_checkpoint)
@@ -186,7 +188,7 @@ class ServerProcess:
                     version = view.start_step if training.synchronous else state.version
                     store.adopt(state.block, state.parameters, state.state, version)
             outbox.send(serving.loaded(view))
-            link.report(generation=view.generation, ready=True, arrived=serving.arrived)
+            link.report(generation=view.generation, ready=True, arrived=serving.arrived, shards=())
             _log.info("generation_loaded", generation=view.generation, step=view.start_step, blocks=len(blocks))
         else:
             outbox.send(serving.learn(view))

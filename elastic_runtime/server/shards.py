@@ -105,6 +105,11 @@ class Shards:
         """Whether a shard is still being written."""
         return bool(self._working)
 
+    def start(self) -> None:
+        """A generation begins: what was written in the one before is not of its steps, even where their numbers are."""
+        self.abort()
+        self._done.clear()
+
     def abort(self) -> None:
         """Give up whatever is not finished."""
         for work in self._working:

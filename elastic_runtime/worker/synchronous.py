@@ -221,7 +221,8 @@ class SynchronousMode:
             self._pump()
         self._model.swap()
         self._model.load_buffers()
-        self._link.report(generation=view.generation, step=self._step, ready=True)
+        # Who had finished before the job went back has steps to do again.
+        self._link.report(generation=view.generation, step=self._step, ready=True, finished=self.finished)
         _log.info("entered", generation=view.generation, step=self._step)
         return None
 
@@ -421,7 +422,8 @@ class SynchronousMode:
         if changes:
             entered = self._exchange.generation == view.generation
             step = self._step if entered else view.start_step
-            self._link.report(step=step, generation=view.generation, **changes)
+            finished = entered and self.finished
+            self._link.report(step=step, generation=view.generation, finished=finished, **changes)
         self._endpoint.wake()
 
     def _refresh(self, report: MemberReport) -> MemberReport:

@@ -77,7 +77,7 @@ class World:
             return
         for order in outcome.orders.manifests:
             assert {shard.name for shard in order.shards}, order
-            self.take(self.machine.checkpoint_completed(order.name, "", self.now))
+            self.take(self.machine.checkpoint_completed(order, "", self.now))
 
     def restart(self) -> None:
         state = restore(self.records) or begin(self.settings)
