@@ -140,8 +140,13 @@ class Attack(NamedTuple):
         return f"{self.parameter}={self.kind}"
 
 
+NOT_YET = frozenset({"elastic-run"})
+"""Programs without rows: elastic-run starts processes on almost any sound line; its bad input has tests of its own
+beside the launcher's and in tests/faults/elastic, but not every option with every bad value."""
+
+
 def commands() -> dict[str, click.Command]:
-    return dict(all_commands())
+    return {name: command for name, command in all_commands() if name.split()[0] not in NOT_YET}
 
 
 def attacks(command: str, place: Place) -> Iterator[Attack]:
