@@ -302,10 +302,7 @@ class Applying:
             header = Handover(self.generation, self._store.version(first), samples, first, count, known)
             out.append((departure.target, header))
             for block in range(first, first + count):
-                leaving = self._migration.leaving(block)
-                if leaving.sent_seconds is None:
-                    self.moved_bytes += self._layout.blocks[block].size_bytes
-                leaving.sent_seconds = now
+                self._migration.leaving(block).sent_seconds = now
         return out
 
     def _known_members(self, block: int) -> tuple[Mark, ...]:
@@ -340,6 +337,7 @@ class Applying:
             start, stop = block.start - blocks[0].start, block.stop - blocks[0].start
             state = {name: tensor[start:stop] for name, tensor in zip(names, tensors[1:], strict=True)}
             self._store.adopt(block.index, tensors[0][start:stop], state, header.version)
+            self.moved_bytes += block.size_bytes
             self._marks[block.index] = {mark.incarnation: mark for mark in header.marks}
             self._merged_samples[block.index] = header.samples
             self._migration.arrived(block.index)

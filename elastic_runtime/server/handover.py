@@ -57,10 +57,7 @@ class Handover:
             target = book.migration.leaving(first).target
             out.append((target, State(book.generation, book.store.version(first), first, count)))
             for block in range(first, first + count):
-                departure = book.migration.leaving(block)
-                if departure.sent_seconds is None:
-                    self.moved_bytes += book.layout.blocks[block].size_bytes
-                departure.sent_seconds = now
+                book.migration.leaving(block).sent_seconds = now
         return out
 
     def came(
@@ -101,6 +98,7 @@ class Handover:
             own_state = {name: tensor[place] for name, tensor in zip(names, state, strict=True)}
             book.store.adopt(block.index, parameters[place], own_state, header.version)
             book.migration.arrived(block.index)
+            self.moved_bytes += block.size_bytes
             since = complete_seconds(block.index)
             if since is not None:
                 self._waited(arrival.at, now - since)

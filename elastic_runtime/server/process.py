@@ -266,7 +266,7 @@ class ServerProcess:
             link.report(shards=finished)
         if serving.arrived != self._reported.arrived:
             self._reported.arrived = serving.arrived
-            link.report(arrived=serving.arrived)
+            link.report(arrived=serving.arrived, moved_bytes=serving.moved_bytes)
         moved = serving.moved_bytes != self._reported.moved_bytes
         if not moved and now - self._reported.seconds < _REPORT_SECONDS:
             return

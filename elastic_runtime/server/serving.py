@@ -124,7 +124,7 @@ class Serving:
 
     @property
     def moved_bytes(self) -> int:
-        """Parameters of blocks that were given away, each time once."""
+        """Parameters of blocks that came from other servers."""
         return self._handover.moved_bytes
 
     @property
