@@ -43,8 +43,8 @@ def test_a_resize_survives(forks: Forks, tmp_path: Path, victim: str) -> None:
         job.resize(2, 2)
         job.until(lambda: any(stage.moves for change in job.view.changes for stage in change.stages), "a change")
         job.kill(victim)
-        job.allow(60)  # nobody turns to the new owner before it has something to push
-        job.until(lambda: job.outcome() is RequestOutcome.DONE, "the resize")
+        # Nobody turns to the new owner before it has something to push, a replacement neither.
+        job.until(lambda: job.allow(job.limit + 1) or job.outcome() is RequestOutcome.DONE, "the resize")
         assert job.status().target == Size(2, 2)
         versions = finish(job)
         assert job.view.generation == (2 if victim.startswith("ps") else 1)
