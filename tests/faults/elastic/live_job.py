@@ -46,7 +46,7 @@ class LiveJob:
         folder: Path,
         servers: int = 1,
         workers: int = 2,
-        steps: int = 60,
+        steps: int = 48,
         limit: int = 12,
         environment: Mapping[str, str] | None = None,
         wired: str = "",
@@ -96,7 +96,7 @@ class LiveJob:
                 os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + DEADLINE_SECONDS
         while any(self.forks.exit_code(pid) is None for pid in self._everybody) and time.monotonic() < deadline:
-            time.sleep(0.005)
+            time.sleep(0.01)
 
     # ---- what a launcher does
 
@@ -153,7 +153,7 @@ class LiveJob:
             if done():
                 return
             assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}\n{self.story()}"
-            time.sleep(0.005)
+            time.sleep(0.01)
 
     @staticmethod
     def now() -> float:
@@ -334,7 +334,7 @@ class LiveJob:
         while not (found := read_json(file)):
             assert time.monotonic() < deadline, self.story()
             assert self.forks.exit_code(pid) is None, self.story()
-            time.sleep(0.005)
+            time.sleep(0.01)
         self.address = str(found["address"])
 
 

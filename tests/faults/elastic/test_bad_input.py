@@ -52,7 +52,7 @@ def test_a_script_that_keeps_failing_fails_its_job(forks: Forks, tmp_path: Path,
 def test_a_script_that_fails_once_is_started_again(forks: Forks, tmp_path: Path) -> None:
     with LiveJob(forks, tmp_path, workers=1) as job:
         job.train_until_durable()
-        job.own_environment["worker-1"] = {"FAULT": "raise", "FAULT_STEP": "40"}
+        job.own_environment["worker-1"] = {"FAULT": "raise", "FAULT_STEP": "36"}
         job.resize(1, 2)
         assert job.settle() is RequestOutcome.DONE, job.story()
         job.finish()

@@ -45,7 +45,7 @@ job = join(
 with (FOLDER / f"steps-{TASK}").open("a", buffering=1) as notes:
     for batch in job:
         while not batch.warm_up and held(batch.step):
-            time.sleep(0.002)
+            time.sleep(0.005)
         if not batch.warm_up:
             if batch.step >= int(os.environ.get("FAULT_STEP", "0")):
                 misbehave()
