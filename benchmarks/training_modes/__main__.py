@@ -92,7 +92,8 @@ def _run(command: list[str], figures: Path, steps: int, batch: int) -> dict[str,
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_RUN_SECONDS, check=False)
     if ended.returncode:
-        raise RuntimeError(f"{' '.join(command[:6])} … ended with {ended.returncode}: {ended.stderr[-2000:]}")
+        said = ended.stderr if len(ended.stderr) < 4000 else f"{ended.stderr[:2000]}\n…\n{ended.stderr[-2000:]}"
+        raise RuntimeError(f"{' '.join(command[:6])} … ended with {ended.returncode}: {said}")
     workers = [json.loads(figures.with_suffix(f".{number}").read_text()) for number in range(WORKERS)]
     return {
         "steps_per_second": min(worker["steps_per_second"] for worker in workers),
