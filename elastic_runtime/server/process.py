@@ -223,7 +223,10 @@ class ServerProcess:
             _log.warning("message_refused", peer=message.peer, error=str(error))
 
     def _memory(self, endpoint: Endpoint, layout: Layout, training: Training) -> dict[tuple[int, str], memoryview]:
-        """Flat memory that messages are sent from: parameters where workers can read them, the rest private."""
+        """Flat memory that messages are sent from.
+
+        All of it is where peers on this host read it in place: a block that moves is as fast as the pushes for it.
+        """
         memory: dict[tuple[int, str], memoryview] = {}
         for segment in layout.segments:
             size_bytes = segment.elements * segment.element_bytes
@@ -231,8 +234,7 @@ class ServerProcess:
                 continue
             names = ["parameters", *(training.optimizer.state_names if segment.kind == "parameter" else ())]
             for name in names:
-                shared = name == "parameters"
-                region = endpoint.region(f"{name}-{segment.index}", size_bytes, shared=shared, on_demand=True)
+                region = endpoint.region(f"{name}-{segment.index}", size_bytes, on_demand=True)
                 self._regions[segment.index, name] = region
                 memory[segment.index, name] = region.memory
         return memory
@@ -241,9 +243,10 @@ class ServerProcess:
         """A server has the addresses of the whole model, and memory for the blocks that it ever owned."""
         place = layout.blocks[block]
         element_bytes = layout.segments[place.segment].element_bytes
-        region = self._regions[place.segment, "parameters"]
+        regions = [region for (segment, _), region in self._regions.items() if segment == place.segment]
         try:
-            region.reserve(place.start * element_bytes, place.stop * element_bytes)
+            for region in regions:
+                region.reserve(place.start * element_bytes, place.stop * element_bytes)
         except OSError as error:
             raise ElasticError(f"{self._environment.task}: no memory for block {block}: {error.strerror}") from error
 
