@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import re
 
-from elastic_runtime.errors import ProtocolError
+from elastic_runtime.errors import BadInput, ProtocolError
 
 LONGEST_TEXT = 65536
 """An address or a failure's line; names are shorter by their own rule."""
+MOST_TASKS = 250
+"""Workers and PSs of one job. A thread of the coordinator waits for each one's stream of views; DL2's jobs have 32."""
+_LONGEST_ID = 200
 _TASK = re.compile(r"[a-z][a-z0-9-]{0,62}")
 MOST_MESSAGE_BYTES = 64 * 1024 * 1024
 """A layout of a hundred thousand tensors is a tenth of it."""
@@ -22,6 +25,17 @@ def check_task(name: str) -> str:
     """
     if not _TASK.fullmatch(name):
         raise ProtocolError(f"{name[:80]!r} is no task's name, which is like worker-0 or ps-1")
+    return name
+
+
+def check_request_id(name: str) -> str:
+    """A request's id: whatever its sender likes that can be shown in a table.
+
+    Raises:
+        BadInput: it is empty, too long or unprintable; a person may have chosen it.
+    """
+    if not (0 < len(name) <= _LONGEST_ID and name.isprintable()):
+        raise BadInput(f"a request needs an id of 1 to {_LONGEST_ID} printable characters")
     return name
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from elastic_runtime.control.checks import MOST_TASKS, check_request_id
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.job import ENDED, Job
 from elastic_runtime.coordinator.state import Purpose, Requests, TaskState
 from elastic_runtime.errors import BadInput
 from elastic_runtime.plan import Change, Phase, Role
-
-_LONGEST_ID = 200
 
 
 def submit(job: Job, request: RequestState) -> RequestState:
@@ -114,8 +113,7 @@ def abort_all(job: Job, why: str) -> None:
 
 def _checked(job: Job, request: RequestState) -> RequestState:
     target, settings, course = request.target, job.settings, job.state.course
-    if not 0 < len(request.request_id) <= _LONGEST_ID:
-        raise BadInput(f"a request needs an id of 1 to {_LONGEST_ID} characters")
+    check_request_id(request.request_id)
     if course.phase in ENDED:
         raise BadInput(f"job {settings.job} has {course.phase.value}; nothing can be changed any more")
     if request.kind == "resize" and target == Size(0, 0):
@@ -127,6 +125,8 @@ def _checked(job: Job, request: RequestState) -> RequestState:
     if target.servers < settings.minimum_servers or target.workers < settings.minimum_workers:
         least = Size(settings.minimum_servers, settings.minimum_workers)
         raise BadInput(f"{target} is below job {settings.job}'s minimum of {least}")
+    if target.servers + target.workers > MOST_TASKS:
+        raise BadInput(f"{target}: a job has at most {MOST_TASKS} tasks")
     model = job.model
     if model is not None:
         model.check(target.servers, target.workers)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 
-from elastic_runtime.control.checks import check_task, check_text
+from elastic_runtime.control.checks import MOST_TASKS, check_task, check_text
 from elastic_runtime.control.conversions import role_from_message, view_to_message
 from elastic_runtime.control.credentials import (
     JOB_KEY,
@@ -39,8 +39,9 @@ from elastic_runtime.generated.elastic_pb2_grpc import (
 )
 
 _T = TypeVar("_T")
-_FOLLOWERS = 256
-"""A thread waits for each stream of views; a job of DL2's size has 32 members."""
+_FOLLOWERS = 2 * MOST_TASKS + 8
+"""A thread waits for each stream of views. A resize may replace all tasks, and launchers and agents follow too; threads
+are made when they are needed."""
 _OTHER_CALLS = 32
 _LOOK_SECONDS = 1.0
 """How often a stream looks whether its reader is still there."""
@@ -78,7 +79,7 @@ class ControlService(JobControlServicer):
                     request.request_id,
                     "resize",
                     target=size_from_message(request.target),
-                    victims=tuple(check_task(name) for name in request.victims),
+                    victims=_victims(request.victims),
                     mode=mode_from_message(request.mode),
                 )
             ),
@@ -220,6 +221,15 @@ def start_server(
         server.start()
         undo.pop_all()
     return server, port
+
+
+def _victims(names: Sequence[str]) -> tuple[str, ...]:
+    if len(names) > MOST_TASKS:
+        raise BadInput(f"{len(names)} victims; a job has at most {MOST_TASKS} tasks")
+    try:
+        return tuple(check_task(name) for name in names)
+    except ProtocolError as error:  # a person may have typed it
+        raise BadInput(f"a task to remove: {error}") from error
 
 
 def _text(data: bytes) -> str:

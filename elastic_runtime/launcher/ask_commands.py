@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import time
-import uuid
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from elastic_runtime.control.checks import MOST_TASKS
 from elastic_runtime.control.messages import ResizeMode, Size
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.asking import CALL_SECONDS, PATIENCE_SECONDS, Patience, RequestId, WaitOption, ask
+from elastic_runtime.launcher.asking import (
+    CALL_SECONDS,
+    PATIENCE_SECONDS,
+    Patience,
+    RequestId,
+    WaitOption,
+    ask,
+    chosen_id,
+)
 from elastic_runtime.launcher.errors import RequestAborted
 from elastic_runtime.launcher.job_folder import JobFolder, open_job
 from elastic_runtime.launcher.job_lock import holder_of
@@ -24,8 +32,12 @@ _LOOK_SECONDS = 0.1
 
 def resize(
     name: Job,
-    servers: Annotated[int | None, typer.Option("--ps", min=0, help="Parameter servers; as now, unless given.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", min=0, help="Workers; as now, unless given.")] = None,
+    servers: Annotated[
+        int | None, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers; as now, unless given.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers; as now, unless given.")
+    ] = None,
     victims: Annotated[
         list[str] | None, typer.Option("--victim", metavar="TASK", help="A task to remove first (repeatable).")
     ] = None,
@@ -42,7 +54,7 @@ def resize(
     if servers is None and workers is None:
         raise BadInput("give --ps, --workers, or both")
     job = open_job(jobs_of(folder), name)
-    chosen = request_id or uuid.uuid4().hex
+    chosen = chosen_id(request_id)
     with client_of(job, CALL_SECONDS) as client:
         if servers is None or workers is None:
             before = client.status().target
@@ -71,7 +83,7 @@ def suspend(
     """Write a checkpoint and end a job's tasks; its launcher stays, and `resume` goes on with the job."""
     del debug
     job = open_job(jobs_of(folder), name)
-    chosen = request_id or uuid.uuid4().hex
+    chosen = chosen_id(request_id)
     with client_of(job, CALL_SECONDS) as client:
         ask(lambda: client.suspend(chosen), f"{name} is suspended", chosen, wait, timeout, output)
 

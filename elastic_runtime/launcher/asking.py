@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from elastic_runtime.control.checks import check_request_id
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.errors import CoordinatorUnreachable
 from elastic_runtime.launcher.errors import RequestAborted, RequestPending
@@ -31,6 +33,15 @@ _LONGEST_LOOK_SECONDS = 1.0
 
 Send = Callable[[], tuple[RequestOutcome, str]]
 """Sends a request, or asks for the state of the same one; may be repeated."""
+
+
+def chosen_id(given: str | None) -> str:
+    """The request's id: the one that was given, or one that nobody else has.
+
+    Raises:
+        BadInput: it is none; an empty one would make each try a request of its own.
+    """
+    return uuid.uuid4().hex if given is None else check_request_id(given)
 
 
 def ask(send: Send, done: str, request_id: str, wait: bool, patience_seconds: float, output: Output) -> None:

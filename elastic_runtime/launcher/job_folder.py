@@ -119,12 +119,26 @@ def open_job(jobs: Path, name: str) -> JobFolder:
 
 
 def all_jobs(jobs: Path) -> list[JobFolder]:
-    """Every job below a folder, the oldest first."""
+    """Every job below a folder, the oldest first; a folder that is not there yet holds none.
+
+    Raises:
+        BadInput: it is no folder, or cannot be read.
+    """
     try:
-        records = sorted(jobs.glob("*/job.json"), key=lambda record: record.stat().st_mtime_ns)
-    except OSError:
+        inside = list(jobs.iterdir())
+        records = sorted((job / "job.json" for job in inside if (job / "job.json").exists()), key=_written)
+    except FileNotFoundError:
         return []
+    except OSError as error:
+        raise BadInput(f"{jobs}: jobs cannot be looked for there ({error.strerror}); name another --folder") from error
     return [JobFolder(record.parent) for record in records]
+
+
+def _written(record: Path) -> int:
+    try:
+        return record.stat().st_mtime_ns
+    except FileNotFoundError:  # removed meanwhile
+        return 0
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from pathlib import Path
 
+from elastic_runtime.checkpoint import list_checkpoints
 from elastic_runtime.errors import BadInput
 
 
@@ -32,6 +34,36 @@ def check_script(script: Path) -> Path:
     return script.absolute()
 
 
+def check_checkpoints(folder: Path, restore: bool) -> None:
+    """See that a job can write its checkpoints there, or begin from those that are there.
+
+    What they hold is looked at by the coordinator, which reads all of it.
+
+    Raises:
+        BadInput: no folder, none that can be made or written to; or checkpoints where none, or none where some, should
+            be.
+    """
+    try:
+        there = folder.exists()
+        if there and not folder.is_dir():
+            raise BadInput(f"--checkpoints {folder}: is no folder; name another place")
+        nearest = next((above for above in (folder, *folder.absolute().parents) if above.exists()), Path("/"))
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise BadInput(f"--checkpoints {folder}: {nearest} cannot be written to; name another place")
+        found = list_checkpoints(folder) if there else []
+    except OSError as error:
+        raise BadInput(f"--checkpoints {folder}: cannot be used ({error.strerror}); name another place") from error
+    if restore and not found:
+        raise BadInput(
+            f"--restore --checkpoints {folder}: there is no complete checkpoint; name an earlier job's folder"
+        )
+    if found and not restore:
+        raise BadInput(
+            f"--checkpoints {folder}: holds checkpoints of an earlier job, up to step {found[-1][0]}; give --restore "
+            "to begin from the newest, or name another place"
+        )
+
+
 def check_address(bind: str, port: int, option: str) -> None:
     """See that something can listen there now.
 
@@ -47,6 +79,8 @@ def check_address(bind: str, port: int, option: str) -> None:
         family, _, _, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise BadInput(f"--bind {bind}: is no address ({error.strerror})") from error
+    except UnicodeError as error:  # of the encoding of names of hosts
+        raise BadInput(f"--bind {bind}: is no address; name one of this machine, such as 127.0.0.1") from error
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the coordinator will: no rest of a past one
         try:

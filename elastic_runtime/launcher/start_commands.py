@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
-import uuid
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from elastic_runtime.control.checks import MOST_TASKS
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.asking import CALL_SECONDS, PATIENCE_SECONDS, Patience, RequestId, WaitOption, ask
+from elastic_runtime.launcher.asking import (
+    CALL_SECONDS,
+    PATIENCE_SECONDS,
+    Patience,
+    RequestId,
+    WaitOption,
+    ask,
+    chosen_id,
+)
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.job_credentials import credentials_of
 from elastic_runtime.launcher.job_facts import resting_facts
 from elastic_runtime.launcher.job_folder import JobFolder, create, open_job
 from elastic_runtime.launcher.job_lock import JobLock, holder_of
 from elastic_runtime.launcher.job_spec import JobSpec, spec_of
-from elastic_runtime.launcher.launch_checks import check_address, check_script
+from elastic_runtime.launcher.launch_checks import check_address, check_checkpoints, check_script
 from elastic_runtime.launcher.options import (
     PROGRAM,
     Debug,
@@ -35,10 +43,15 @@ from elastic_runtime.launcher.options import (
 from elastic_runtime.launcher.programs import Programs
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.supervisor import Supervisor, Wish
+from elastic_runtime.launcher.tls_check import check_tls
 from elastic_runtime.plan import Phase
 
-Servers = Annotated[int | None, typer.Option("--ps", min=0, help="Parameter servers; what it had, unless given.")]
-Workers = Annotated[int | None, typer.Option("--workers", min=0, help="Workers; what it had, unless given.")]
+Servers = Annotated[
+    int | None, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers; what it had, unless given.")
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers; what it had, unless given.")
+]
 
 
 def run(
@@ -46,8 +59,8 @@ def run(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="What the script gets, options included.")
     ] = None,
-    servers: Annotated[int, typer.Option("--ps", min=0, help="Parameter servers to start with.")] = 1,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Workers to start with.")] = 1,
+    servers: Annotated[int, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers to start with.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers to start with.")] = 1,
     name: Annotated[
         str | None, typer.Option(help="The job's name; from the script and a counter unless given.")
     ] = None,
@@ -59,17 +72,19 @@ def run(
         bool, typer.Option("--restore", help="Begin from the newest checkpoint in --checkpoints, of an earlier job.")
     ] = False,
     minimum_servers: Annotated[
-        int, typer.Option("--min-ps", min=1, help="Resizes to fewer parameter servers are refused.")
+        int, typer.Option("--min-ps", min=1, max=MOST_TASKS, help="Resizes to fewer parameter servers are refused.")
     ] = 1,
     minimum_workers: Annotated[
-        int, typer.Option("--min-workers", min=1, help="Resizes to fewer workers are refused.")
+        int, typer.Option("--min-workers", min=1, max=MOST_TASKS, help="Resizes to fewer workers are refused.")
     ] = 1,
     bind: Annotated[str, typer.Option(help="Address that the job's processes listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The coordinator's port; 0: any that is free.")] = 0,
     metrics_port: Annotated[
         int | None, typer.Option("--metrics-port", min=1, max=65535, help="Answer Prometheus there, at --bind.")
     ] = None,
-    restarts: Annotated[int, typer.Option(min=0, help="Failures of the script after which the job fails.")] = 3,
+    restarts: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Failures of the script after which the job fails.")
+    ] = 3,
     certificate: Annotated[
         Path | None, typer.Option(help="The coordinator's certificate (PEM), for TLS; with --key and --ca.")
     ] = None,
@@ -80,7 +95,8 @@ def run(
     ] = False,
     curve: Annotated[bool, typer.Option("--curve", help="Encrypt parameters and gradients on their way.")] = False,
     worker_threads: Annotated[
-        int, typer.Option("--worker-threads", min=0, help="Threads of a worker; 0: the cores shared among them.")
+        int,
+        typer.Option("--worker-threads", min=0, max=1024, help="Threads of a worker; 0: the cores shared among them."),
     ] = 0,
     output: OutputOption = Output.TABLE,
     debug: Debug = False,
@@ -98,9 +114,11 @@ def run(
         )
     if len({certificate is None, key is None, ca is None}) > 1:
         raise BadInput("--certificate, --key and --ca go together; give all of them, or none")
-    if restore and (checkpoints is None or not checkpoints.is_dir()):
+    if restore and checkpoints is None:
         raise BadInput("--restore needs --checkpoints: the folder of an earlier job's checkpoints")
     script = check_script(script)
+    if checkpoints is not None:
+        check_checkpoints(checkpoints, restore)
     check_address(bind, port, "--port")
     if metrics_port is not None:
         check_address(bind, metrics_port, "--metrics-port")
@@ -127,6 +145,7 @@ def run(
         curve=curve,
         worker_threads=worker_threads,
     )
+    _check_tls(spec)
     job = create(jobs, name, script, spec.record())
     _look_after(job, output, None)
 
@@ -146,7 +165,7 @@ def resume(
     del debug
     job = open_job(jobs_of(folder), name)
     spec = spec_of(job.record(), job.record_file)
-    chosen = request_id or uuid.uuid4().hex
+    chosen = chosen_id(request_id)
 
     def target_of(status: JobStatus) -> Size:
         before = _size_before(status, spec)
@@ -166,6 +185,7 @@ def resume(
             raise BadInput(
                 f"{name} has {phase}; a new job can begin from its newest checkpoint: --restore --checkpoints {old}"
             )
+        _check_tls(spec)
         _look_after(job, output, wish)
         return
     with client_of(job, CALL_SECONDS) as client:
@@ -207,6 +227,11 @@ def _look_after(job: JobFolder, output: Output, wish: Wish | None) -> None:
         )
     else:
         print(f"{job.name} is done after {facts.get('step', 0)} steps; checkpoints: {programs.checkpoints}")
+
+
+def _check_tls(spec: JobSpec) -> None:
+    if spec.certificate is not None and spec.key is not None and spec.ca is not None:
+        check_tls(spec.certificate, spec.key, spec.ca, spec.bind)
 
 
 def _absolute(path: Path | None) -> Path | None:

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import elastic_rows
 import yaml
+from certificates import certificate_files
 from click.types import FloatParamType, IntParamType
 from learner_makers import policy
 
@@ -36,7 +38,7 @@ Line = Callable[["Place"], list[str]]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a command runs: a folder of good and bad files, and a learner that answers."""
+    """Where a command runs: a folder of good and bad files, a learner and an elastic job that answer."""
 
     folder: Path
     learner: str
@@ -49,6 +51,15 @@ class Place:
     @property
     def good_speeds(self) -> Path:
         return self.folder / "speeds.csv"
+
+    @property
+    def script(self) -> Path:
+        return self.folder / "train.py"
+
+    @property
+    def jobs(self) -> Path:
+        """Elastic jobs."""
+        return self.folder / "jobs"
 
 
 def asked(*words: str) -> Line:
@@ -81,6 +92,7 @@ SOUND: dict[str, Line] = {
     "policyctl cluster revoke": asked("north"),
     "policyctl cluster release": asked("north"),
     "python -m deploy.local": lambda place: ["--run-folder", str(place.folder / "run")],
+    **elastic_rows.SOUND,
 }
 WORLD_OPTIONS = frozenset(item.name for item in dataclasses.fields(WorldOptions))
 WRITTEN = frozenset({"out", "report", "run_folder", "report_folder"})
@@ -97,6 +109,7 @@ PASSES: dict[str, str] = {
     "fleet=empty": "the clusters that are built in",
     "fleet=blank": "the same",
     "name=unknown": "a name that can be given; it is revoked after it was invited",
+    **elastic_rows.PASSES,
 }
 SKIPPED: dict[str, str] = {
     "steps=huge": "would train for ever, which may be wanted",
@@ -110,7 +123,10 @@ CODES = {
     "cluster-agent": (cluster_agent.cli.app, cluster_agent.cli._EXIT_CODES),
     "policyctl": (global_learner.policyctl.cli.app, EXIT_CODES),
     "python -m deploy.local": (deploy.local.__main__.app, {deploy.local.errors.DemoFailed: cli_errors.FAILED}),
+    elastic_rows.PROGRAM: elastic_rows.CODES,
 }
+STARTED = {"python -m deploy.local: the demo was started", f"{elastic_rows.PROGRAM}: {elastic_rows.STARTED}"}
+"""What is said in place of starting something."""
 
 WHOLE = {"text": "many", "fraction": "1.5", "empty": "", "nan": "nan", "exponent": "1e3", "hex": "0x10"}
 WHOLE |= {"negative": "-1", "huge": "9" * 30, "unit": "5s"}
@@ -140,25 +156,22 @@ class Attack(NamedTuple):
         return f"{self.parameter}={self.kind}"
 
 
-NOT_YET = frozenset({"elastic-run"})
-"""Programs without rows: elastic-run starts processes on almost any sound line; its bad input has tests of its own
-beside the launcher's and in tests/faults/elastic, but not every option with every bad value."""
-
-
 def commands() -> dict[str, click.Command]:
-    return {name: command for name, command in all_commands() if name.split()[0] not in NOT_YET}
+    return dict(all_commands())
 
 
 def attacks(command: str, place: Place) -> Iterator[Attack]:
     """Every parameter of a command, each with every bad value of its type, one at a time."""
-    sound = SOUND[command](place)
-    for parameter in commands()[command].params:
+    sound, typed = SOUND[command](place), commands()[command]
+    for parameter in typed.params:
         if parameter.name in (None, "help") or getattr(parameter, "is_flag", False):
             continue
         if command == "policy-net train" and parameter.name in WORLD_OPTIONS:
             continue  # the very same as replay's
+        if elastic_rows.attacked_elsewhere(command, str(parameter.name)):
+            continue
         for kind, value in _values(parameter, place):
-            yield Attack(str(parameter.name), kind, _with(sound, parameter, value), value)
+            yield Attack(str(parameter.name), kind, _with(sound, typed, parameter, value), value)
 
 
 def _values(parameter: click.Parameter, place: Place) -> Iterator[tuple[str, str]]:
@@ -174,16 +187,18 @@ def _values(parameter: click.Parameter, place: Place) -> Iterator[tuple[str, str
         yield from WORDS.items()
 
 
-def _with(sound: list[str], parameter: click.Parameter, value: str) -> list[str]:
+def _with(sound: list[str], command: click.Command, parameter: click.Parameter, value: str) -> list[str]:
     """The sound line with the parameter's value replaced or added."""
+    options_first = not command.context_settings.get("allow_interspersed_args", True)
     if isinstance(parameter, click.Argument):
-        return [*sound[1:], "--", value]
+        return [*(sound[:-1] if options_first else sound[1:]), "--", value]
     words = list(sound)
     for name in parameter.opts:
         while name in words:
             at = words.index(name)
             del words[at : at + 2]
-    return [*words, f"{parameter.opts[-1]}={value}"]
+    attacked = f"{parameter.opts[-1]}={value}"
+    return [*words[:-1], attacked, words[-1]] if options_first else [*words, attacked]
 
 
 def make_files(folder: Path) -> None:
@@ -206,6 +221,8 @@ def make_files(folder: Path) -> None:
     rows = "".join(f"vgg-16,{ps},{workers},{10 * ps + workers}\n" for ps in (1, 2, 3) for workers in (1, 2, 3, 4))
     (folder / "speeds.csv").write_text("model,num_ps,num_workers,samples_per_s\n" + rows)
     good = {"state_dir": "state", "initial_policy": "good.safetensors", "listen": "127.0.0.1:0"}
+    (folder / "train.py").write_text("pass\n")
+    certificate_files(folder)
     (folder / "learner.yaml").write_text(yaml.safe_dump(good))
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-# Test modules share makers, those of the learner's and the agent's tests included; with importlib import mode no folder
-# is on the path by itself.
+# Test modules share makers, those of the learner's, the agent's and the launcher's tests included; with importlib
+# import mode no folder is on the path by itself.
 FOLDER = Path(__file__).parent
-for folder in (FOLDER.parent / "cluster_agent", FOLDER.parent / "global_learner", FOLDER):
+TESTS = FOLDER.parent
+for folder in (TESTS / "cluster_agent", TESTS / "global_learner", TESTS / "elastic_runtime" / "launcher", FOLDER):
     sys.path.insert(0, str(folder))
 
 

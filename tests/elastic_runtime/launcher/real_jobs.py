@@ -1,7 +1,5 @@
 """Real jobs for the end-to-end tests: the commands as users type them, the example as it ships."""
 
-import datetime
-import ipaddress
 import json
 import os
 import re
@@ -12,11 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_facts import job_facts
@@ -117,26 +110,3 @@ class RealJob:
     def output(self) -> str:
         """What the launchers wrote."""
         return (self._jobs / f"{self.name}.out").read_text(encoding="utf-8")
-
-
-def certificate_files(folder: Path) -> tuple[str, str, str]:
-    """A certificate of this machine that signs itself: CA, certificate and key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coordinator")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return str(folder / "cert.pem"), str(folder / "cert.pem"), str(folder / "key.pem")

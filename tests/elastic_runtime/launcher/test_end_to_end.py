@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_jobs import DIGITS, RealJob, certificate_files
+from certificates import certificate_files
+from real_jobs import DIGITS, RealJob
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 

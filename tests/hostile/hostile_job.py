@@ -1,0 +1,143 @@
+"""An elastic job that is attacked: a real coordinator in this process, and members that only say what they have to."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from elastic_runtime.control.client import ControlClient
+from elastic_runtime.control.credentials import JOB_KEY, TOKEN_KEY, ClientCredentials, ServerCredentials
+from elastic_runtime.control.messages import JobStatus
+from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.journal import Journal
+from elastic_runtime.coordinator.machine import Machine, begin
+from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.service import start_server
+from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.generated import elastic_pb2 as pb
+from elastic_runtime.generated import elastic_pb2_grpc as rpc
+from elastic_runtime.launcher.job_folder import JobFolder, create, write_json
+from elastic_runtime.launcher.job_lock import JobLock
+from elastic_runtime.launcher.job_spec import JobSpec
+from elastic_runtime.layout import TensorSpec, build_layout
+from elastic_runtime.optimizers import SGD
+from elastic_runtime.plan import Phase
+from elastic_runtime.training import Training
+
+LAYOUT = build_layout([TensorSpec("weight", (16, 1024), "float32")], []).to_json()
+BATCH = 8
+INCARNATION = 7
+CALL_SECONDS = 20.0
+PATIENT = dict.fromkeys(
+    ("lost_seconds", "silent_seconds", "vote_seconds", "new_task_seconds", "checkpoint_seconds", "leave_seconds"), 1e6
+)
+"""Members here say nothing of their own accord, and are not to be missed for it."""
+
+
+def terms(asynchronous: bool = False) -> bytes:
+    """How the job trains, as its worker tells the coordinator."""
+    worker_batch = BATCH if asynchronous else None
+    training = Training(
+        optimizer=SGD(lr=0.1),
+        samples=100 * BATCH,
+        global_batch=BATCH,
+        epochs=3,
+        synchronous=not asynchronous,
+        worker_batch=worker_batch,
+    )
+    return training.to_json()
+
+
+def make_job(jobs: Path, script: Path, name: str) -> JobFolder:
+    """A job's folder, as `elastic-run` makes it; nothing of it runs."""
+    spec = JobSpec(script=script, python="python", working_folder=jobs.parent, servers=1, workers=2)
+    return create(jobs, name, script, spec.record())
+
+
+class HostileJob:
+    """A job that runs as far as commands and callers can tell; its launcher is this process.
+
+    Args:
+        folder: of the job.
+        asynchronous: whether samples are leased.
+    """
+
+    def __init__(self, folder: JobFolder, asynchronous: bool = False) -> None:
+        self.folder = folder
+        self.name = folder.name
+        settings = CoordinatorSettings.model_validate({"job": self.name, "servers": 1, "workers": 2, **PATIENT})
+        self._lock = JobLock(folder.path)
+        self.journal = Journal(folder.journal_folder, self.name)
+        machine = Machine(settings, time.monotonic(), begin(settings), time.time)
+        self.runner = Runner(machine, self.journal, CheckpointDepot(folder.checkpoint_folder, 3), time.monotonic)
+        token = folder.token()
+        self._server, port = start_server(self.runner, self.name, "127.0.0.1:0", ServerCredentials(token), 1.0)
+        self.address = f"127.0.0.1:{port}"
+        write_json(folder.address_file, {"address": self.address, "pid": os.getpid()})
+        self.headers = ((TOKEN_KEY, token), (JOB_KEY, self.name))
+        self.channel = grpc.insecure_channel(self.address, [("grpc.max_send_message_length", -1)])
+        self.members = rpc.MembershipStub(self.channel)
+        self.client = ControlClient(self.address, self.name, ClientCredentials(token), CALL_SECONDS)
+        self._begin(asynchronous)
+
+    def close(self) -> None:
+        self.client.close()
+        self.channel.close()
+        self._server.stop(None).wait()
+        self.runner.close()
+        self.journal.close()
+        self._lock.release()
+
+    def _begin(self, asynchronous: bool) -> None:
+        """All members come, and the job runs."""
+        for task in ("worker-0", "worker-1", "ps-0"):
+            assert not self.register(task, asynchronous).refusal
+        self.tell("worker-0", initialised=True)
+        self.tell("ps-0", generation=1, ready=True)
+        assert self.client.status().phase is Phase.RUNNING
+
+    def register(self, task: str, asynchronous: bool = False) -> pb.RegisterReply:
+        worker = task.startswith("worker")
+        request = pb.RegisterRequest(
+            task=task,
+            role=pb.ROLE_WORKER if worker else pb.ROLE_SERVER,
+            incarnation=INCARNATION,
+            address_json="{}",
+            layout_json=LAYOUT if worker else b"",
+            training_json=terms(asynchronous) if worker else b"",
+        )
+        reply: pb.RegisterReply = self.members.Register(request, timeout=CALL_SECONDS, metadata=self.headers)
+        return reply
+
+    def tell(self, task: str, **fields: Any) -> pb.ReportReply:
+        """A member's report."""
+        request = pb.ReportRequest(task=task, incarnation=INCARNATION, **fields)
+        reply: pb.ReportReply = self.members.Report(request, timeout=CALL_SECONDS, metadata=self.headers)
+        return reply
+
+    def send(self, path: str, request: Message | bytes, reply: type[Message], stream: bool = False) -> Any:
+        """Any call with any bytes; the answer, or the first of a stream's.
+
+        Raises:
+            grpc.RpcError: it was refused.
+        """
+        data = request if isinstance(request, bytes) else request.SerializeToString()
+        if not stream:
+            unary = self.channel.unary_unary(path, response_deserializer=reply.FromString)
+            return unary(data, timeout=CALL_SECONDS, metadata=self.headers)
+        answers = self.channel.unary_stream(path, response_deserializer=reply.FromString)(
+            data, timeout=CALL_SECONDS, metadata=self.headers
+        )
+        try:
+            return next(answers)
+        finally:
+            answers.cancel()
+
+    def shown(self) -> JobStatus:
+        """What a scheduler sees of the job."""
+        return self.client.status()
