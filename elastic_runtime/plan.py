@@ -166,6 +166,10 @@ class Timeline:
         index = bisect_right(self._steps, step) - 1
         return index > 0 and self._steps[index] == step
 
+    def first_step_of(self, task: str) -> int | None:
+        """The first step of which this worker computes a slice; None if no plan names it yet."""
+        return next((step for step in self._steps if self.at(step).slices_of(task)), None)
+
     def moved_by(self, change: Change) -> dict[int, tuple[str, str, int]]:
         """What a confirmed change moves: block → (old owner, new owner, first step of the new one)."""
         return moved_blocks(change, self._before[change.number])

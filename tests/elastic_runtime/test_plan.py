@@ -46,3 +46,12 @@ def test_changes_that_overlap_are_refused() -> None:
     long = Change(1, 12, (Stage(), Stage(), Stage()))
     with pytest.raises(ValueError, match="change 2 at step 13 begins before step 14"):
         Timeline(_view(long, Change(2, 13)))
+
+
+def test_a_worker_begins_where_a_plan_first_names_it() -> None:
+    timeline = Timeline(_view(Change(1, 12, checkpoint=True), Change(2, 15, (Stage(), Stage(workers=("worker-7",))))))
+    assert [timeline.first_step_of(name) for name in ("worker-1", "worker-7", "worker-8")] == [10, 16, None]
+
+
+def test_a_worker_that_stands_in_begins_with_the_generation() -> None:
+    assert Timeline(_view(substitutes={"worker-1": "worker-5"})).first_step_of("worker-5") == 10

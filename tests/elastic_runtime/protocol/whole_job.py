@@ -270,13 +270,12 @@ class WholeJob(World):
 
     def enter(self, worker: Worker, view: View) -> None:
         timeline = worker.gate.timeline
-        steps = [view.start_step, *(c.clock + i for c in view.changes for i in range(max(len(c.stages), 1)))]
-        named = [step for step in steps if timeline.at(step).slices_of(worker.name)]
-        if not named:
+        joins_at = timeline.first_step_of(worker.name)
+        if joins_at is None:
             self.update(worker.name, ready=True, generation=view.generation)
             return
-        worker.step, worker.state = named[0], "entering"
-        self.send(worker.name, worker.exchange.start(timeline, named[0]))
+        worker.step, worker.state = joins_at, "entering"
+        self.send(worker.name, worker.exchange.start(timeline, joins_at))
 
     def begin_step(self, worker: Worker) -> None:
         if worker.step >= self.last_step:

@@ -22,6 +22,7 @@ import elastic_runtime.server.__main__
 import elastic_runtime.transport.address
 import elastic_runtime.worker.join
 import elastic_runtime.worker.synchronous  # for the children
+import elastic_runtime.worker.waiting
 
 _PR_SET_PDEATHSIG = 1
 
@@ -44,7 +45,7 @@ def _become(order: dict[str, Any], parent: int) -> None:
     if os.environ.get("APART"):  # as on a machine of its own: no Unix sockets between it and the others
         elastic_runtime.transport.address._BOOT_ID = Path(os.devnull)
     if os.environ.get("SUSPECTS_AFTER_SECONDS"):
-        elastic_runtime.worker.synchronous._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
+        elastic_runtime.worker.waiting._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
     sys.argv = [order["program"], *order["arguments"]]
 
 

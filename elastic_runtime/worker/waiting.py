@@ -1,0 +1,107 @@
+"""A worker waits for values: takes what comes, asks for what does not, and says who keeps it waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from elastic_runtime.errors import ProtocolError
+from elastic_runtime.message_memory import Payload
+from elastic_runtime.messages import Header, unpack
+from elastic_runtime.outbox import Outbox
+from elastic_runtime.plan import View
+from elastic_runtime.transport import Message
+from elastic_runtime.worker.exchange import Outgoing
+from elastic_runtime.worker.membership import Membership
+
+_log = structlog.get_logger()
+_RECEIVE_SECONDS = 0.05
+_RETRY_SECONDS = 0.001
+"""Until what found no room is tried again."""
+_ASK_FIRST_SECONDS = 0.25
+_ASK_MOST_SECONDS = 5.0
+"""Between two questions for what is outstanding: the first is early, as a connection may just have been made."""
+_SUSPECT_SECONDS = 5.0
+"""A parameter server that owes values for so long is named to the coordinator."""
+
+
+class Expected(Protocol):
+    """What a worker waits for: its part in the protocol, as `Exchange` and `Updates` are."""
+
+    @property
+    def complete(self) -> bool:
+        """All blocks are there."""
+        ...
+
+    def ask(self) -> list[Outgoing]:
+        """Ask for everything that is outstanding."""
+        ...
+
+    def owners_waited_for(self) -> frozenset[str]:
+        """The parameter servers from which blocks are outstanding."""
+        ...
+
+
+class Waiting:
+    """One worker's waits, one after the other.
+
+    Args:
+        member: this worker.
+        outbox: everything that it sends.
+        expected: what it waits for.
+        handle: acts on a message: peer, header and payload; returns what is to be sent.
+    """
+
+    def __init__(
+        self,
+        member: Membership,
+        outbox: Outbox,
+        expected: Expected,
+        handle: Callable[[str, Header, Payload], list[Outgoing]],
+    ) -> None:
+        self._member = member
+        self._outbox = outbox
+        self._expected = expected
+        self._handle = handle
+        self._clock = member.clock
+
+    def until_complete(self, goes_on: Callable[[View], bool]) -> bool:
+        """Wait until everything is there; whether it is.
+
+        Args:
+            goes_on: acts on the newest view whenever no message has come for a while; False ends the wait.
+
+        Raises:
+            ElasticError: see `Membership.check`.
+        """
+        waited = 0.0
+        ask_seconds = _ASK_FIRST_SECONDS
+        began = asked = self._clock()
+        while not self._expected.complete:
+            kept = self._outbox.flush()
+            event = self._member.endpoint.receive(_RETRY_SECONDS if kept else _RECEIVE_SECONDS)
+            if isinstance(event, Message):
+                self._take(event)
+                asked, ask_seconds = self._clock(), _ASK_FIRST_SECONDS
+                continue
+            if not goes_on(self._member.view()):
+                return False
+            now = self._clock()
+            waited = now - began
+            if now - asked >= ask_seconds:
+                self._outbox.send(self._expected.ask())
+                asked, ask_seconds = now, min(ask_seconds * 2, _ASK_MOST_SECONDS)
+            if waited >= _SUSPECT_SECONDS:
+                self._member.link.report(suspects=tuple(sorted(self._expected.owners_waited_for())))
+            self._member.check(waited)
+        if waited >= _SUSPECT_SECONDS:
+            self._member.link.report(suspects=())
+        return True
+
+    def _take(self, message: Message) -> None:
+        try:
+            self._outbox.send(self._handle(message.peer, unpack(message.header), message.payload))
+        except ProtocolError as error:
+            _log.warning("message_refused", peer=message.peer, error=str(error))
