@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+import structlog
+
 from elastic_runtime.messages import Header, pack
 from elastic_runtime.plan import Member
-from elastic_runtime.transport import Busy, Endpoint, Part, PeerUnreachable, UnknownPeer
+from elastic_runtime.transport import BadAddress, Busy, Endpoint, Part, PeerUnreachable, UnknownPeer
 from elastic_runtime.transport.address import Address
 
+_log = structlog.get_logger()
 _MOST_KEPT = 16384
 """Messages for one peer; a model of 64 GB in runs of 4 MB."""
 
@@ -46,8 +49,11 @@ class Outbox:
                 self._endpoint.forbid(peer)
                 self._kept.pop(peer, None)
         for member in chosen:
-            self._endpoint.allow(member.task, Address.parse(member.address_json).public_key or None)
-            self._endpoint.connect(member.task, member.address_json)
+            try:
+                self._endpoint.allow(member.task, Address.parse(member.address_json).public_key or None)
+                self._endpoint.connect(member.task, member.address_json)
+            except BadAddress as error:  # that member's fault: it is soon taken for dead, as nobody reaches it
+                _log.error("peer_without_address", peer=member.task, error=str(error))
 
     def send(self, messages: Iterable[tuple[str, Header]]) -> None:
         """Send now what can be sent now, in order for each peer; keep the rest."""

@@ -12,6 +12,8 @@ LONGEST_TEXT = 65536
 MOST_TASKS = 250
 """Workers and PSs of one job. A thread of the coordinator waits for each one's stream of views; DL2's jobs have 32."""
 _LONGEST_ID = 200
+_LARGEST_AMOUNT = 2**53
+"""Steps, samples, bytes: years of the fastest network; sums over all members of a job stay within 64 bits."""
 _TASK = re.compile(r"[a-z][a-z0-9-]{0,62}")
 MOST_MESSAGE_BYTES = 64 * 1024 * 1024
 """A layout of a hundred thousand tensors is a tenth of it."""
@@ -59,6 +61,17 @@ def check_count(count: int, most: int, what: str) -> int:
     if count > most:
         raise ProtocolError(f"{count} {what}; at most {most} are taken")
     return count
+
+
+def check_amount(amount: int, what: str) -> int:
+    """A number of steps, samples or bytes that something of this world can have.
+
+    Raises:
+        ProtocolError: it is beyond.
+    """
+    if amount > _LARGEST_AMOUNT:
+        raise ProtocolError(f"{what} is {amount}; at most {_LARGEST_AMOUNT} is taken")
+    return amount
 
 
 def check_figure(value: float, what: str) -> float:

@@ -80,6 +80,7 @@ def view_from_message(message: pb.View) -> View:
     numbers = [change.number for change in changes]
     if numbers != sorted(set(numbers)):
         raise ProtocolError(f"a view with changes {numbers[:20]}, which are not in order")
+    _check_clocks(changes, message.start_step)
     return View(
         number=message.number,
         generation=message.generation,
@@ -97,6 +98,17 @@ def view_from_message(message: pb.View) -> View:
         leaving=_tasks(message.leaving),
         failure=check_text(message.failure, "the job's failure"),
     )
+
+
+def _check_clocks(changes: Sequence[Change], start_step: int) -> None:
+    """Each change begins where the one before has ended, as a `Timeline` wants it."""
+    least = start_step
+    for change in changes:
+        if change.clock < least:
+            raise ProtocolError(
+                f"a view whose change {change.number} at step {change.clock} begins before step {least}"
+            )
+        least = change.clock + max(len(change.stages), 1) - 1
 
 
 def _member_from_message(message: pb.Member) -> Member:

@@ -22,7 +22,7 @@ from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
 from elastic_runtime.control.ready_file import ReadyFile
 from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
-from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.plan import Role, View
@@ -216,8 +216,9 @@ class MemberLink:
             except ElasticError as error:
                 self._fail(error)
                 return
-            except ValueError:
-                return  # the channel was closed under the call
+            except ValueError as error:
+                self._fail_unless_closed(error)
+                return
             self._wait(self._closed, backoff.next_seconds())
 
     def _survives(self, error: grpc.RpcError) -> bool:
@@ -247,8 +248,9 @@ class MemberLink:
                 if not self._closed.is_set():
                     self._fail(error)
                 return
-            except ValueError:
-                return  # the channel was closed under the call
+            except ValueError as error:
+                self._fail_unless_closed(error)
+                return
             backoff.reset()
             self._heard_seconds = self._clock()
             if reply.expelled:
@@ -259,6 +261,11 @@ class MemberLink:
 
     def _due(self) -> bool:
         return self._version > self._sent_version or self._closed.is_set()
+
+    def _fail_unless_closed(self, error: ValueError) -> None:
+        """A channel that was closed under a call raises the same as a message with an impossible number."""
+        if not self._closed.is_set():
+            self._fail(ProtocolError(f"{self._task} and the coordinator at {self._address} disagree: {error}"))
 
     def _fail(self, error: ElasticError) -> None:
         _log.error("control_lost", task=self._task, error=str(error))

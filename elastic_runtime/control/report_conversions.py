@@ -10,7 +10,7 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from elastic_runtime.control.checks import check_count, check_figure, check_task, check_text
+from elastic_runtime.control.checks import check_amount, check_count, check_figure, check_task, check_text
 from elastic_runtime.control.conversions import (
     phase_from_message,
     phase_to_message,
@@ -34,6 +34,11 @@ from elastic_runtime.generated import elastic_pb2 as pb
 _MOST_SHARDS = 64
 """Of one server: its newest few checkpoints."""
 _MOST_SUSPECTS = 4096
+_COUNTED = (
+    *("view", "generation", "step", "accepted", "refused", "arrived", "samples"),
+    *("bytes_sent", "bytes_received", "owned_bytes", "moved_bytes"),
+)
+_SHARD_FILE = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,250}")
 _DIGEST = re.compile("[0-9a-f]{64}")
 _FIGURES = ("samples_per_second", "step_seconds", "stall_seconds")
 _SAME_IN_REPORT = tuple(
@@ -77,6 +82,8 @@ def report_from_message(message: pb.ReportRequest) -> MemberReport:
     check_count(len(message.shards), _MOST_SHARDS, "shards in a report")
     check_count(len(message.suspects), _MOST_SUSPECTS, "suspects in a report")
     same: dict[str, Any] = {name: getattr(message, name) for name in _SAME_IN_REPORT}
+    for name in _COUNTED:
+        check_amount(same[name], name)
     for name in _FIGURES:
         same[name] = check_figure(getattr(message, name), name)
     return MemberReport(
@@ -131,16 +138,15 @@ def status_to_message(status: JobStatus) -> pb.JobStatus:
 def status_from_message(message: pb.JobStatus) -> JobStatus:
     """A status as it came."""
     return JobStatus(
-        **{name: getattr(message, name) for name in _SAME_IN_STATUS},
+        **_same(message, _SAME_IN_STATUS),
         phase=phase_from_message(message.phase),
         size=size_from_message(message.size),
         target=size_from_message(message.target),
         tasks=tuple(
-            TaskStatus(role=role_from_message(task.role), **{name: getattr(task, name) for name in _SAME_IN_TASK})
-            for task in message.tasks
+            TaskStatus(role=role_from_message(task.role), **_same(task, _SAME_IN_TASK)) for task in message.tasks
         ),
         requests=tuple(_request_from_message(request) for request in message.requests),
-        loss=message.loss if message.has_loss else None,
+        loss=message.loss if message.has_loss and math.isfinite(message.loss) else None,
         wanted=tuple(message.wanted),
         leaving=tuple(message.leaving),
     )
@@ -177,17 +183,30 @@ def _request_to_message(request: RequestState) -> pb.RequestState:
 
 def _request_from_message(message: pb.RequestState) -> RequestState:
     return RequestState(
-        **{name: getattr(message, name) for name in _SAME_IN_REQUEST},
+        **_same(message, _SAME_IN_REQUEST),
         state=outcome_from_message(message.state),
         target=size_from_message(message.target),
         mode=mode_from_message(message.mode),
     )
 
 
+def _same(message: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Fields that are named alike on both sides; figures have to be some."""
+    found = {name: getattr(message, name) for name in names}
+    for name, value in found.items():
+        if isinstance(value, float):
+            check_figure(value, name)
+    return found
+
+
 def _shard(message: pb.Shard) -> Shard:
     if not _DIGEST.fullmatch(message.sha256):
         raise ProtocolError(f"shard {message.name[:80]!r} has no SHA-256 of 64 hex digits")
-    name = check_text(message.name, "a shard's name", 255)
-    if not name or "/" in name or name.startswith("."):
-        raise ProtocolError(f"{name!r} is no name of a shard's file")
-    return Shard(name, message.step, message.size_bytes, message.sha256)
+    if not _SHARD_FILE.fullmatch(message.name):
+        raise ProtocolError(f"{message.name[:80]!r} is no name of a shard's file")
+    return Shard(
+        message.name,
+        check_amount(message.step, "a shard's step"),
+        check_amount(message.size_bytes, "a shard's size in bytes"),
+        message.sha256,
+    )

@@ -11,6 +11,8 @@ from elastic_runtime.coordinator.assembly import fail
 from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose
+from elastic_runtime.errors import BadInput
+from elastic_runtime.plain_line import plain_line
 from elastic_runtime.plan import Role
 
 _log = structlog.get_logger()
@@ -30,7 +32,14 @@ def return_to(job: Job, now: float) -> None:
 
 
 def report(job: Job, report: MemberReport, now: float) -> bool:
-    """Take a report; False if the process is not part of the job (any more)."""
+    """Take a report; False if the process is not part of the job (any more).
+
+    Raises:
+        BadInput: it says that more steps are done than the job has.
+    """
+    steps = job.model.total_steps if job.model is not None else None
+    if steps is not None and report.step > steps:
+        raise BadInput(f"{report.task} says that it is at step {report.step}; job {job.settings.job} has {steps}")
     task = job.task(report.task)
     if task is None or not task.live or task.incarnation != report.incarnation:
         return False
@@ -124,7 +133,8 @@ def release(job: Job, now: float) -> None:
             lose(job, task.name, "it was told to leave")
 
 
-def _failed(job: Job, name: str, line: str) -> None:
+def _failed(job: Job, name: str, words: str) -> None:
+    line = plain_line(words)
     _log.warning("task_failed", task=name, line=line)
     failures = job.state.course.script_failures + 1
     job.course(script_failures=failures)

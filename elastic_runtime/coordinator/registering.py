@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 from elastic_runtime.coordinator import leases
@@ -39,7 +40,7 @@ def register(job: Job, newcomer: Newcomer, now: float) -> str:
     if task is None or task.state is TaskState.GONE or task.role is not newcomer.role:
         wanted = ", ".join(task.name for task in job.tasks(newcomer.role, TaskState.WANTED))
         return f"{name} is not wanted in job {job.settings.job}" + (f", which waits for {wanted}" if wanted else "")
-    refusal = _model_refusal(job, newcomer)
+    refusal = _address_refusal(job, newcomer) or _model_refusal(job, newcomer)
     if refusal:
         return refusal
     if task.state is TaskState.WANTED:
@@ -53,6 +54,32 @@ def register(job: Job, newcomer: Newcomer, now: float) -> str:
         )
         job.reports.begin(name, newcomer.incarnation, now)
     return ""
+
+
+def _address_refusal(job: Job, newcomer: Newcomer) -> str:
+    """Peers that could not connect to the newcomer would wait for it, and end in the end."""
+    key = _public_key(newcomer.address_json)
+    if key is None:
+        return f"{newcomer.task} brought no address of a data plane: it is of another version"
+    for task in job.tasks():
+        if task.live and task.name != newcomer.task and bool(_public_key(task.address_json)) != bool(key):
+            return (
+                f"{newcomer.task} {'encrypts' if key else 'does not encrypt'} its data, and {task.name} "
+                f"{'does not' if key else 'does'}: set ELASTIC_CURVE alike for all tasks of job {job.settings.job}"
+            )
+    return ""
+
+
+def _public_key(address_json: str) -> str | None:
+    """The CURVE key in an address, which may be empty; None if it is no address."""
+    try:
+        fields = json.loads(address_json)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
+        return None
+    key: str = fields.get("public_key", "")
+    return key
 
 
 def _model_refusal(job: Job, newcomer: Newcomer) -> str:

@@ -76,5 +76,9 @@ def show(output: Output, record: Mapping[str, Any] | list[dict[str, Any]], table
     if output is Output.JSON:
         print(json.dumps(record, indent=2, allow_nan=False), flush=True)
     else:
-        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-        console.print(table)
+        console_of(sys.stdout.isatty()).print(table)
+
+
+def console_of(terminal: bool) -> Console:
+    """Prints text as it is: a script's words or a request's id may hold what rich takes for its markup."""
+    return Console(width=None if terminal else _FILE_WIDTH, markup=False, emoji=False, highlight=False)

@@ -8,7 +8,6 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.live import Live
 
 from elastic_runtime.errors import CoordinatorUnreachable
@@ -23,6 +22,7 @@ from elastic_runtime.launcher.options import (
     Output,
     OutputOption,
     Timeout,
+    console_of,
     jobs_of,
     show,
 )
@@ -75,7 +75,7 @@ def _watch(job: JobFolder, every_seconds: float, output: Output, timeout_seconds
             facts = job_facts(job, timeout_seconds)
             _emit(facts, output)
         return
-    with Live(job_table(facts), console=Console(), auto_refresh=False) as live:
+    with Live(job_table(facts), console=console_of(terminal=True), auto_refresh=False) as live:
         while facts["launcher"] is not None:
             time.sleep(every_seconds)
             facts = job_facts(job, timeout_seconds)

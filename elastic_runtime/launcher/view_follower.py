@@ -12,7 +12,7 @@ from elastic_runtime.control.backoff import Backoff
 from elastic_runtime.control.calls import metadata, translate
 from elastic_runtime.control.conversions import view_from_message
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
-from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
+from elastic_runtime.errors import CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.plan import View
@@ -67,8 +67,11 @@ class ViewFollower:
                 self.failure = error
                 self._on_news()
                 return
-            except ValueError:
-                return  # the channel was closed under the call
+            except ValueError as error:
+                if not self._closed.is_set():  # else the channel was closed under the call
+                    self.failure = ProtocolError(f"the coordinator at {self._address} sent no view: {error}")
+                    self._on_news()
+                return
             self._closed.wait(self._backoff.next_seconds())
 
     def _read(self) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from elastic_runtime.transport.errors import BadAddress
 
+_KEY = re.compile(r"(?:[0-9a-zA-Z.:+=^!/*?&<>()\[\]{}@%$#-]{40})?")
+"""Z85 of 32 bytes, or nothing."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -39,13 +42,14 @@ class Address:
         """
         try:
             fields = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadAddress(f"not the address of a data endpoint: {text[:200]!r}") from error
         if (
             not isinstance(fields, dict)
             or set(fields) != set(cls.__slots__)
             or not all(isinstance(value, str) for value in fields.values())
             or not fields["tcp"].startswith("tcp://")
+            or not _KEY.fullmatch(fields["public_key"])
         ):
             raise BadAddress(f"not the address of a data endpoint: {text[:200]!r}")
         return cls(**fields)

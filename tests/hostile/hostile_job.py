@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ LAYOUT = build_layout([TensorSpec("weight", (16, 1024), "float32")], []).to_json
 BATCH = 8
 INCARNATION = 7
 CALL_SECONDS = 20.0
+Headers = tuple[tuple[str, str | bytes], ...]
 PATIENT = dict.fromkeys(
     ("lost_seconds", "silent_seconds", "vote_seconds", "new_task_seconds", "checkpoint_seconds", "leave_seconds"), 1e6
 )
@@ -79,7 +81,7 @@ class HostileJob:
         self._server, port = start_server(self.runner, self.name, "127.0.0.1:0", ServerCredentials(token), 1.0)
         self.address = f"127.0.0.1:{port}"
         write_json(folder.address_file, {"address": self.address, "pid": os.getpid()})
-        self.headers = ((TOKEN_KEY, token), (JOB_KEY, self.name))
+        self.headers: Headers = ((TOKEN_KEY, token), (JOB_KEY, self.name))
         self.channel = grpc.insecure_channel(self.address, [("grpc.max_send_message_length", -1)])
         self.members = rpc.MembershipStub(self.channel)
         self.client = ControlClient(self.address, self.name, ClientCredentials(token), CALL_SECONDS)
@@ -120,18 +122,26 @@ class HostileJob:
         reply: pb.ReportReply = self.members.Report(request, timeout=CALL_SECONDS, metadata=self.headers)
         return reply
 
-    def send(self, path: str, request: Message | bytes, reply: type[Message], stream: bool = False) -> Any:
-        """Any call with any bytes; the answer, or the first of a stream's.
+    def send(
+        self,
+        path: str,
+        request: Message | bytes,
+        reply: type[Message],
+        stream: bool = False,
+        headers: Headers | None = None,
+    ) -> Any:
+        """Any call with any bytes; the answer, or the first of a stream's. Without headers: with the job's.
 
         Raises:
             grpc.RpcError: it was refused.
         """
         data = request if isinstance(request, bytes) else request.SerializeToString()
+        metadata = self.headers if headers is None else headers
         if not stream:
             unary = self.channel.unary_unary(path, response_deserializer=reply.FromString)
-            return unary(data, timeout=CALL_SECONDS, metadata=self.headers)
+            return unary(data, timeout=CALL_SECONDS, metadata=metadata)
         answers = self.channel.unary_stream(path, response_deserializer=reply.FromString)(
-            data, timeout=CALL_SECONDS, metadata=self.headers
+            data, timeout=CALL_SECONDS, metadata=metadata
         )
         try:
             return next(answers)
@@ -139,5 +149,6 @@ class HostileJob:
             answers.cancel()
 
     def shown(self) -> JobStatus:
-        """What a scheduler sees of the job."""
-        return self.client.status()
+        """What a scheduler sees of the job, but for what changes with time."""
+        status = self.client.status()
+        return replace(status, tasks=tuple(replace(task, report_age_seconds=0.0) for task in status.tasks))

@@ -37,17 +37,24 @@ stages = st.builds(Stage, st.dictionaries(st.integers(0, BLOCKS - 1), servers, m
 changes = st.builds(
     Change, numbers, numbers, st.lists(stages, max_size=3).map(tuple), st.booleans(), st.booleans(), st.booleans()
 )
+FIRST_CLOCK = 2**40
+
+
+def in_order(found: list[Change]) -> tuple[Change, ...]:
+    """By number, and each behind the one before."""
+    ordered = sorted(found, key=lambda change: change.number)
+    return tuple(replace(c, clock=FIRST_CLOCK + 10 * i + c.clock % 5) for i, c in enumerate(ordered))
+
+
 views = st.builds(
     View,
     number=numbers,
     generation=numbers,
     phase=st.sampled_from(Phase),
-    start_step=numbers,
+    start_step=st.integers(0, FIRST_CLOCK),
     start_checkpoint=st.text(max_size=20),
     start_plan=st.builds(Plan, workers, st.tuples(*[servers] * BLOCKS)),
-    changes=st.lists(changes, max_size=3, unique_by=lambda change: change.number).map(
-        lambda found: tuple(sorted(found, key=lambda change: change.number))
-    ),
+    changes=st.lists(changes, max_size=3, unique_by=lambda change: change.number).map(in_order),
     proposal=st.none() | changes,
     members=st.lists(st.builds(Member, servers, st.sampled_from(Role), numbers, st.text(max_size=9))).map(tuple),
     committed=numbers,
@@ -58,7 +65,8 @@ views = st.builds(
     failure=st.text(max_size=20),
 )
 figures = st.floats(0, 1e12)
-shards = st.builds(Shard, st.just("ps-0.safetensors"), numbers, numbers, st.just("ab" * 32))
+amounts = st.integers(0, 2**53)
+shards = st.builds(Shard, st.just("ps-0.safetensors"), amounts, amounts, st.just("ab" * 32))
 reports = st.builds(
     MemberReport,
     task=st.just("worker-0"),
@@ -68,7 +76,7 @@ reports = st.builds(
     stall_seconds=figures,
     suspects=workers,
     staleness=st.integers(0, 2**32 - 1),
-    **dict.fromkeys(("view", "generation", "step", "accepted", "refused", "arrived", "bytes_sent"), numbers),
+    **dict.fromkeys(("view", "generation", "step", "accepted", "refused", "arrived", "bytes_sent"), amounts),
     **{name: st.booleans() for name in ("ready", "initialised", "finished", "left")},
 )
 
