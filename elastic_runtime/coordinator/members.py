@@ -7,6 +7,7 @@ from dataclasses import replace
 import structlog
 
 from elastic_runtime.control.messages import MemberReport
+from elastic_runtime.coordinator import leases
 from elastic_runtime.coordinator.assembly import fail
 from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import TaskState
@@ -103,21 +104,43 @@ def watch(job: Job, now: float) -> None:
 
 
 def _unreachable(job: Job) -> list[str]:
-    """Who is suspected by all its peers: workers first, as nothing is lost with one.
+    """Who is cut off from its peers: workers first, as nothing is lost with one.
 
-    A worker that still computes suspects nobody, so slow workers make no server suspect.
+    A worker that still computes suspects nobody, so slow workers make no server suspect. One whose pushes do not get
+    through makes every worker wait for every server; but the servers, to which the others' pushes come, name it.
     """
     if not job.training:
         return []
     workers, servers = job.working(), list(dict.fromkeys(job.plan().owners))
-    found = []
-    for names, peers in ((workers, servers), (servers, workers)):
-        for name in names:
-            if peers and all(name in job.report(peer).suspects for peer in peers):
-                found.append(name)
-            else:
-                job.timers.clear(f"suspect {name}")
+    found = _cut_off(job, workers, servers)
+    if not found and workers:
+        found = [name for name in servers if all(name in job.report(peer).suspects for peer in workers)]
+    for name in (*workers, *servers):
+        if name not in found:
+            job.timers.clear(f"suspect {name}")
     return found
+
+
+def _cut_off(job: Job, workers: list[str], servers: list[str]) -> list[str]:
+    """Workers that a server waits for while they wait for it: for every server, or one that other workers reach.
+
+    The only worker of several servers, none of which answers it, is cut off itself. In asynchronous training no server
+    waits for anybody: there it is the others, which wait for servers only, that show whether a server can be reached.
+    """
+    if leases.asynchronous(job):
+        waiting = {worker: set(job.report(worker).suspects) & set(servers) for worker in workers}
+        all_wait_for = set(servers).intersection(*waiting.values())
+        return [worker for worker in workers if waiting[worker] - all_wait_for]
+    apart = {
+        worker: {s for s in servers if s in job.report(worker).suspects and worker in job.report(s).suspects}
+        for worker in workers
+    }
+    if len(workers) == 1 < len(servers) and set(servers) <= set(job.report(workers[0]).suspects):
+        return workers
+    reached = [server for server in servers if any(server not in apart[worker] for worker in workers)]
+    return [
+        worker for worker in workers if len(apart[worker]) == len(servers) or any(s in reached for s in apart[worker])
+    ]
 
 
 def release(job: Job, now: float) -> None:

@@ -43,6 +43,7 @@ class _Reported:
     seconds: float = 0.0
     arrived: int = 0
     moved_bytes: int = 0
+    suspects: tuple[str, ...] = ()
 
 
 class ServerProcess:
@@ -270,6 +271,10 @@ class ServerProcess:
         if serving.arrived != self._reported.arrived:
             self._reported.arrived = serving.arrived
             link.report(arrived=serving.arrived, moved_bytes=serving.moved_bytes)
+        suspects = serving.suspects if isinstance(serving, Serving) else ()
+        if suspects != self._reported.suspects:
+            self._reported.suspects = suspects
+            link.report(suspects=suspects)
         moved = serving.moved_bytes != self._reported.moved_bytes
         if not moved and now - self._reported.seconds < _REPORT_SECONDS:
             return

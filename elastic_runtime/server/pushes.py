@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -14,6 +15,14 @@ from elastic_runtime.server.book import BlockBook, Outgoing
 from elastic_runtime.server.clipping import NormExchange
 from elastic_runtime.server.handover import Handover
 from elastic_runtime.server.snapshots import Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Whose slices of a step are not here, though others' are."""
+
+    step: int
+    workers: tuple[str, ...]
 
 
 class Pushes:
@@ -47,6 +56,17 @@ class Pushes:
     def has(self, block: int, slice_index: int) -> bool:
         """Whether a slice of the block's next step is here."""
         return slice_index in self._slices.get(block, {})
+
+    def lacking(self) -> Lacking | None:
+        """What the first block that somebody pushed waits for; None if none waits."""
+        book = self._book
+        for block, slices in self._slices.items():
+            if slices and block not in book.buffers and block not in self._complete_seconds and book.here(block):
+                step = book.store.version(block)
+                workers = book.plans.at(step).workers
+                missing = {workers[k] for k in book.slices(step) if k not in slices}
+                return Lacking(step, tuple(sorted(missing)))
+        return None
 
     def came(self, peer: str, header: Push, payload: Payload) -> list[Outgoing]:
         """A worker's gradient of a run of blocks.

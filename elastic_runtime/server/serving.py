@@ -20,6 +20,7 @@ from elastic_runtime.messages import Adopted, Header, Missing, Norms, Pull, Push
 from elastic_runtime.plan import View
 from elastic_runtime.server.book import BlockBook, Outgoing, Rules
 from elastic_runtime.server.handover import Handover
+from elastic_runtime.server.overdue import Overdue
 from elastic_runtime.server.pushes import Pushes
 from elastic_runtime.server.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
@@ -56,6 +57,8 @@ class Serving:
         self._snapshots = snapshots
         self._clock = clock
         self._loaded = False
+        self._suspects: tuple[str, ...] = ()
+        self._overdue = Overdue()
         self._held: list[tuple[str, Header, Payload]] = []
         self._book = BlockBook(name, layout, store, rules)
         self._handover = Handover(self._book, clock)
@@ -132,6 +135,11 @@ class Serving:
         """How long workers waited for blocks that had not arrived; of each step the longest wait."""
         return self._handover.stall_seconds
 
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """Workers whose part of a step has not come for long, as of the last tick."""
+        return self._suspects
+
     # ---- messages
 
     def handle(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
@@ -154,6 +162,7 @@ class Serving:
         if not self._loaded:
             return []
         self._snapshots.idle(self._store)
+        self._suspects = self._overdue.look(self._pushes.lacking(), self._clock())
         return [*self._handover.send_again(), *self._pushes.tell_norms_again()]
 
     def parts(self, header: Header) -> list[tuple[str, int, int, int]]:

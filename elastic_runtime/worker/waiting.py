@@ -66,6 +66,7 @@ class Waiting:
         self._expected = expected
         self._handle = handle
         self._clock = member.clock
+        self._suspected = False
 
     def until_complete(self, goes_on: Callable[[View], bool]) -> bool:
         """Wait until everything is there; whether it is.
@@ -76,7 +77,14 @@ class Waiting:
         Raises:
             ElasticError: see `Membership.check`.
         """
-        waited = 0.0
+        try:
+            return self._wait(goes_on)
+        finally:
+            if self._suspected:
+                self._suspected = False
+                self._member.link.report(suspects=())
+
+    def _wait(self, goes_on: Callable[[View], bool]) -> bool:
         ask_seconds = _ASK_FIRST_SECONDS
         began = asked = self._clock()
         while not self._expected.complete:
@@ -94,10 +102,9 @@ class Waiting:
                 self._outbox.send(self._expected.ask())
                 asked, ask_seconds = now, min(ask_seconds * 2, _ASK_MOST_SECONDS)
             if waited >= _SUSPECT_SECONDS:
+                self._suspected = True
                 self._member.link.report(suspects=tuple(sorted(self._expected.owners_waited_for())))
             self._member.check(waited)
-        if waited >= _SUSPECT_SECONDS:
-            self._member.link.report(suspects=())
         return True
 
     def _take(self, message: Message) -> None:

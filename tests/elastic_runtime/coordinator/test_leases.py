@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.coordinator import leases
+from elastic_runtime.control.messages import MemberReport
+from elastic_runtime.coordinator import leases, members
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.registering import Newcomer, register
 from elastic_runtime.coordinator.settings import CoordinatorSettings
@@ -98,3 +99,24 @@ def test_a_restored_job_goes_on_with_the_samples_that_were_left_and_with_no_othe
     assert "batch 4, and this job has 5" in register(restored, other, 0.0)
     assert register(restored, replace(other, training_json=training()), 0.0) == ""
     assert leases.samples_done(restored) == 4
+
+
+@pytest.mark.parametrize("others", [(), ("ps-0",)])
+def test_a_worker_that_alone_does_not_reach_the_server_is_lost_and_its_batches_go_to_others(
+    others: tuple[str, ...],
+) -> None:
+    running = job()
+    running.put(replace(Task("ps-0", Role.SERVER), state=TaskState.LIVE, incarnation=7))
+    leases.lease(running, "worker-0", 7, 1, (), 3)
+    for seconds in range(40):
+        for name, suspects in (("worker-0", ("ps-0",)), ("worker-1", others), ("ps-0", ())):
+            if running.alive(name):
+                running.reports.begin(name, 7, float(seconds))
+                members.report(running, MemberReport(name, 7, generation=1, suspects=suspects), float(seconds))
+        members.watch(running, float(seconds))
+    # If nobody reaches the server, it is the server.
+    assert [name for name in ("worker-0", "worker-1", "ps-0") if not running.alive(name)] == (
+        ["ps-0"] if others else ["worker-0"]
+    )
+    held, _ = leases.lease(running, "worker-1", 7, 1, (), 9)
+    assert (len(held) == 5) is not bool(others)

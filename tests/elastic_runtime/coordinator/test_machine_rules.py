@@ -372,6 +372,51 @@ def test_a_server_that_only_waiting_workers_suspect_is_not_lost() -> None:
     assert world.views[-1].phase is Phase.RUNNING
 
 
+def _suspecting(suspects: dict[str, tuple[str, ...]], seconds: int = 40) -> World:
+    """A job in which these say for so long that those do not answer, or until something changes."""
+    world = World(settings=replace_settings(checkpoint_seconds=1000.0)).training()
+    known = {member.task for member in world.views[-1].members}
+    for _ in range(seconds):
+        for member in list(world.members.values()):
+            member.report = replace(member.report, suspects=suspects.get(member.task, ()))
+            world.send(member)
+        world.pass_time(1.0)
+        if known - {member.task for member in world.views[-1].members}:
+            break
+    return world
+
+
+EVERY_SERVER = ("ps-0", "ps-1")
+
+
+@pytest.mark.parametrize(
+    ("suspects", "lost"),
+    [
+        (  # its pushes reach nobody: all wait for the servers, which wait for it
+            {"worker-0": EVERY_SERVER, "worker-1": EVERY_SERVER, "ps-0": ("worker-1",), "ps-1": ("worker-1",)},
+            "worker-1",
+        ),
+        (  # only its way to one server is broken
+            {"worker-0": ("ps-0",), "worker-1": ("ps-0",), "ps-0": ("worker-1",)},
+            "worker-1",
+        ),
+        (  # nobody reaches this server
+            {"worker-0": ("ps-0",), "worker-1": ("ps-0",), "ps-0": ("worker-0", "worker-1")},
+            "ps-0",
+        ),
+        (  # it computes: it waits for no server
+            {"worker-0": EVERY_SERVER, "ps-0": ("worker-1",), "ps-1": ("worker-1",)},
+            "",
+        ),
+    ],
+)
+def test_who_is_cut_off_from_its_peers_is_lost_and_nobody_else(suspects: dict[str, tuple[str, ...]], lost: str) -> None:
+    world = _suspecting(suspects)
+    left = {member.task for member in world.views[-1].members}
+    assert {"worker-0", "worker-1", *EVERY_SERVER} - left == ({lost} if lost else set())
+    assert world.views[-1].phase is (Phase.RECOVERING if lost == "ps-0" else Phase.RUNNING)
+
+
 def test_changes_that_are_over_are_forgotten() -> None:
     world = World(settings=replace_settings(checkpoint_seconds=0.1)).training()
     world.until(Phase.FINISHED)

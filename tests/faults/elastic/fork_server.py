@@ -19,10 +19,12 @@ import torch  # noqa: F401  # for the children
 
 import elastic_runtime.coordinator.__main__
 import elastic_runtime.server.__main__
+import elastic_runtime.server.overdue
 import elastic_runtime.transport.address
 import elastic_runtime.worker.join
 import elastic_runtime.worker.synchronous  # for the children
 import elastic_runtime.worker.waiting
+from elastic_runtime.worker.exchange import Exchange
 
 _PR_SET_PDEATHSIG = 1
 
@@ -46,6 +48,11 @@ def _become(order: dict[str, Any], parent: int) -> None:
         elastic_runtime.transport.address._BOOT_ID = Path(os.devnull)
     if os.environ.get("SUSPECTS_AFTER_SECONDS"):
         elastic_runtime.worker.waiting._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
+        elastic_runtime.server.overdue._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
+    unheard, _, first_step = os.environ.get("UNHEARD_FROM_STEP", "").partition(" ")
+    if unheard == os.environ.get("ELASTIC_TASK"):  # as if the network dropped what this worker pushes
+        pushes = Exchange._pushes
+        Exchange._pushes = lambda self, *push: pushes(self, *push) if self.version <= int(first_step) else []  # type: ignore[method-assign]
     sys.argv = [order["program"], *order["arguments"]]
 
 

@@ -67,6 +67,16 @@ def test_a_server_that_no_worker_reaches_is_given_up(forks: Forks, tmp_path: Pat
         assert "took ps-0 for dead" in job.last_line("ps-0")
 
 
+def test_a_worker_whose_pushes_reach_no_server_is_given_up_and_no_step_is_lost(forks: Forks, tmp_path: Path) -> None:
+    environment = {"SUSPECTS_AFTER_SECONDS": "0.5", "UNHEARD_FROM_STEP": "worker-1 8"}
+    with LiveJob(forks, tmp_path, servers=2, environment=environment, suspect_seconds=0.5) as job:
+        job.until(lambda: "worker-1" in job.codes, "its end")
+        assert job.codes["worker-1"] == [1]
+        assert "took worker-1 for dead" in job.last_line("worker-1")
+        job.finish()
+        assert job.view.generation == 1, job.story()
+
+
 @pytest.mark.parametrize("fault", ["cut", "stall"])
 @pytest.mark.parametrize("state", ["registration", "confirmed"])
 def test_control_that_is_lost_for_a_while_costs_nothing(forks: Forks, tmp_path: Path, fault: str, state: str) -> None:
