@@ -19,10 +19,11 @@ from elastic_runtime.server.snapshots import Snapshots
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Whose slices of a step are not here, though others' are."""
+    """Whose slices of a step are not here, and who else works, though some slice is here."""
 
     step: int
     workers: tuple[str, ...]
+    others: tuple[str, ...]
 
 
 class Pushes:
@@ -65,7 +66,7 @@ class Pushes:
                 step = book.store.version(block)
                 workers = book.plans.at(step).workers
                 missing = {workers[k] for k in book.slices(step) if k not in slices}
-                return Lacking(step, tuple(sorted(missing)))
+                return Lacking(step, tuple(sorted(missing)), tuple(sorted(set(workers) - missing)))
         return None
 
     def came(self, peer: str, header: Push, payload: Payload) -> list[Outgoing]:

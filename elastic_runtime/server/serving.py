@@ -148,6 +148,7 @@ class Serving:
         Raises:
             ProtocolError: it breaks the protocol; nothing was changed.
         """
+        self._overdue.heard(peer, self._clock())
         if header.generation < self._book.generation:
             self.dropped["old generation"] += 1
             return []

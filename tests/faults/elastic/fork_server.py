@@ -6,6 +6,7 @@ what makes forking safe, and its children die with it.
 
 import ctypes
 import faulthandler
+import functools
 import json
 import os
 import runpy
@@ -50,10 +51,19 @@ def _become(order: dict[str, Any], parent: int) -> None:
         elastic_runtime.worker.waiting._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
         elastic_runtime.server.overdue._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
     unheard, _, first_step = os.environ.get("UNHEARD_FROM_STEP", "").partition(" ")
-    if unheard == os.environ.get("ELASTIC_TASK"):  # as if the network dropped what this worker pushes
-        pushes = Exchange._pushes
-        Exchange._pushes = lambda self, *push: pushes(self, *push) if self.version <= int(first_step) else []  # type: ignore[method-assign]
+    if unheard == os.environ.get("ELASTIC_TASK"):
+        _drop_what_is_sent_from(int(first_step))
     sys.argv = [order["program"], *order["arguments"]]
+
+
+def _drop_what_is_sent_from(step: int) -> None:
+    """As if the network dropped what this worker sends to servers."""
+    for name in ("_pushes", "ask"):
+        sends = getattr(Exchange, name)
+        dropping = functools.partialmethod(
+            lambda self, sends, *what: sends(self, *what) if self.version <= step else [], sends
+        )
+        setattr(Exchange, name, dropping)
 
 
 def _run(order: dict[str, Any]) -> None:
