@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 import click
 import typer
 
-from elastic_runtime.plain_line import plain_line
+from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
 
 DONE = 0
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
-_LONGEST_CHARACTERS = 1000
 
 
 def run(
@@ -79,4 +78,4 @@ def _told(error: BaseException, codes: Mapping[type[BaseException], int]) -> tup
 
 def _say(program: str, message: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # nobody can be told that nobody can be told
-        print(f"{program}: {plain_line(message, _LONGEST_CHARACTERS)}", file=sys.stderr, flush=True)
+        print(f"{program}: {plain_line(message, LONGEST_ERROR)}", file=sys.stderr, flush=True)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import zmq
 
-from elastic_runtime.control.credentials import ClientCredentials, read_pem, read_token
+from elastic_runtime.control.checks import check_host_and_port, check_job, check_task
+from elastic_runtime.control.credentials import ClientCredentials, read_ca, read_token
 from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.ready_file import ReadyFile
-from elastic_runtime.errors import BadInput, CoordinatorUnreachable
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ProtocolError
+from elastic_runtime.plain_line import plain_line
 from elastic_runtime.plan import Role
-from elastic_runtime.transport import CurveKeys, Endpoint
+from elastic_runtime.transport import BadAddress, CurveKeys, Endpoint
 
 COORDINATOR = "ELASTIC_COORDINATOR"
 JOB = "ELASTIC_JOB"
@@ -78,15 +80,15 @@ class MemberEnvironment:
             raise BadInput(f"{', '.join(missing)} not set; `elastic-run` sets them for every task that it starts")
         ca_file = environment.get(CA_FILE)
         return cls(
-            coordinator=environment[COORDINATOR],
-            job=environment[JOB],
-            task=environment[TASK],
-            checkpoints=Path(environment[CHECKPOINTS]),
-            bind=_zmq_address(environment.get(BIND, "127.0.0.1")),
-            advertise=environment.get(ADVERTISE) or None,
+            coordinator=_checked(environment, COORDINATOR, check_host_and_port),
+            job=_checked(environment, JOB, check_job),
+            task=_checked(environment, TASK, check_task),
+            checkpoints=_folder(environment, CHECKPOINTS),
+            bind=_zmq_address(environment.get(BIND) or "127.0.0.1"),
+            advertise=_checked(environment, ADVERTISE, _check_host) if environment.get(ADVERTISE) else None,
             credentials=ClientCredentials(
                 token=read_token(Path(environment[TOKEN_FILE])),
-                ca_pem=read_pem(Path(ca_file), "CA file") if ca_file else None,
+                ca_pem=read_ca(Path(ca_file)) if ca_file else None,
                 insecure_allowed=_flag(environment, INSECURE, default=False),
             ),
             curve=_flag(environment, CURVE, default=False),
@@ -110,8 +112,10 @@ class MemberEnvironment:
                 advertise=self.advertise,
                 shared_memory=self.shared_memory,
             )
-        except zmq.ZMQError as error:
-            raise BadInput(f"{BIND}={self.bind.removeprefix('tcp://')} cannot be bound: {error}") from error
+        except (BadAddress, zmq.ZMQError, UnicodeError) as error:
+            raise BadInput(
+                f"{BIND} is {self.bind.removeprefix('tcp://')[:80]!r}: {plain_line(str(error), 200)}"
+            ) from error
 
     def open_link(self, role: Role) -> MemberLink:
         """This member's line to the coordinator.
@@ -135,6 +139,28 @@ class MemberEnvironment:
         return CoordinatorUnreachable(
             f"{self.task}: the coordinator of {self.job} at {self.coordinator} was silent for {seconds:.0f} s"
         )
+
+
+def _checked(environment: Mapping[str, str], name: str, check: Callable[[str], str]) -> str:
+    try:
+        return check(environment[name])
+    except (BadInput, ProtocolError) as error:
+        raise BadInput(f"{name}: {error}") from error
+
+
+def _check_host(host: str) -> str:
+    return check_host_and_port(f"{host}:1").removesuffix(":1")
+
+
+def _folder(environment: Mapping[str, str], name: str) -> Path:
+    """A folder that may not be there yet."""
+    path = Path(environment[name])
+    try:
+        if path.exists() and not path.is_dir():
+            raise BadInput(f"{name} is {environment[name][:80]!r}, which is no folder")
+    except OSError as error:
+        raise BadInput(f"{name} is {environment[name][:80]!r}, which cannot be used: {error.strerror}") from error
+    return path
 
 
 def _zmq_address(bind: str) -> str:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 LONGEST_CHARACTERS = 400
 """Enough for an error's line; the rest stands in the log."""
+LONGEST_ERROR = 1000
+"""Of a program that ends with it; paths may be long."""
 
 
 def plain_line(text: str, longest: int = LONGEST_CHARACTERS) -> str:

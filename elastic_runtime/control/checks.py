@@ -11,6 +11,7 @@ LONGEST_TEXT = 65536
 """An address or a failure's line; names are shorter by their own rule."""
 MOST_TASKS = 250
 """Workers and PSs of one job. A thread of the coordinator waits for each one's stream of views; DL2's jobs have 32."""
+JOB_NAME = r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?"
 _LONGEST_ID = 200
 _LARGEST_AMOUNT = 2**53
 """Steps, samples, bytes: years of the fastest network; sums over all members of a job stay within 64 bits."""
@@ -28,6 +29,30 @@ def check_task(name: str) -> str:
     if not _TASK.fullmatch(name):
         raise ProtocolError(f"{name[:80]!r} is no task's name, which is like worker-0 or ps-1")
     return name
+
+
+def check_job(name: str) -> str:
+    """A job's name, which fits a host's label.
+
+    Raises:
+        BadInput: it is none.
+    """
+    if not re.fullmatch(JOB_NAME, name):
+        raise BadInput(f"{name[:80]!r} is no job's name: lower-case letters, digits, dots and dashes, at most 63")
+    return name
+
+
+def check_host_and_port(address: str) -> str:
+    """Where a coordinator answers, as `host:port`.
+
+    Raises:
+        BadInput: it is none.
+    """
+    host, _, port = address.rpartition(":")
+    plain = host.isascii() and host.isprintable() and not set(host) & set(" /@?#")
+    if not (host and plain and port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= 65535):
+        raise BadInput(f"{address[:80]!r} is no address; give host:port, such as 127.0.0.1:7080")
+    return address
 
 
 def check_request_id(name: str) -> str:

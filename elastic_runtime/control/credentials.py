@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ import grpc
 
 from elastic_runtime.control.checks import MOST_MESSAGE_BYTES
 from elastic_runtime.errors import BadInput
+from elastic_runtime.plain_line import plain_line
 
 TOKEN_KEY = "elastic-token"  # noqa: S105 - the name of the metadata, no secret
 JOB_KEY = "elastic-job"
 _SHORTEST_TOKEN = 16
 _LONGEST_TOKEN = 4096
+_SHOWN_OF_A_PATH = 200
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
@@ -82,9 +85,9 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the token file {path} cannot be read: {error}") from error
+        raise BadInput(f"the token file {_shown(path)} cannot be read: {_reason(error)}") from error
     if not (_SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN and token.isprintable() and " " not in token):
-        raise BadInput(f"{path} holds no token: one line of {_SHORTEST_TOKEN} or more letters and digits")
+        raise BadInput(f"{_shown(path)} holds no token: one line of {_SHORTEST_TOKEN} or more letters and digits")
     return token
 
 
@@ -97,9 +100,25 @@ def read_pem(path: Path, what: str) -> bytes:
     try:
         pem = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"the {what} {path} cannot be read: {error}") from error
+        raise BadInput(f"the {what} {_shown(path)} cannot be read: {_reason(error)}") from error
     if b"-----BEGIN " not in pem:
-        raise BadInput(f"the {what} {path} is not in PEM format")
+        raise BadInput(f"the {what} {_shown(path)} is not in PEM format")
+    return pem
+
+
+def read_ca(path: Path) -> bytes:
+    """A file of certificates that others are checked against.
+
+    gRPC takes any file, and then no certificate: its calls fail as if nobody answered.
+
+    Raises:
+        BadInput: it cannot be read or holds no certificates.
+    """
+    pem = read_pem(path, "CA file")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise BadInput(f"the CA file {_shown(path)} holds no certificates that can be read") from error
     return pem
 
 
@@ -138,6 +157,14 @@ def bind(server: grpc.Server, address: str, credentials: ServerCredentials) -> i
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise BadInput(f"cannot serve on {address}: it is taken, or not an address of this machine") from error
+
+
+def _shown(path: Path) -> str:
+    return plain_line(str(path), _SHOWN_OF_A_PATH)
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it holds other letters than a token's"
 
 
 def is_loopback(address: str) -> bool:

@@ -22,6 +22,7 @@ from elastic_runtime.coordinator.options import Options, parse
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import EXIT_CODES, BadInput, ElasticError
+from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
 from elastic_runtime.plan import Phase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return serve(parse(sys.argv[1:] if arguments is None else arguments), stop)
     except ElasticError as error:
-        print(f"elastic_runtime.coordinator: {error}", file=sys.stderr)
+        print(f"elastic_runtime.coordinator: {plain_line(str(error), LONGEST_ERROR)}", file=sys.stderr)
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from elastic_runtime.control.checks import MOST_TASKS
+from elastic_runtime.control.checks import JOB_NAME, MOST_TASKS
 
 
 class CoordinatorSettings(BaseModel):
@@ -12,7 +12,7 @@ class CoordinatorSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    job: str = Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$", description="the job's name")
+    job: str = Field(pattern=f"^{JOB_NAME}$", description="the job's name")
     servers: int = Field(ge=1, le=MOST_TASKS, description="parameter servers that the job starts with")
     workers: int = Field(ge=1, le=MOST_TASKS, description="workers that the job starts with")
     minimum_servers: int = Field(1, ge=1, description="resizes below are refused; 1: a model needs somewhere to be")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastic_runtime.control.credentials import ClientCredentials, read_pem
+from elastic_runtime.control.credentials import ClientCredentials, read_ca
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_spec import JobSpec
 
@@ -13,5 +13,5 @@ def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:
     Raises:
         BadInput: one of the files cannot be read.
     """
-    ca_pem = None if spec.ca is None else read_pem(spec.ca, "CA file")
+    ca_pem = None if spec.ca is None else read_ca(spec.ca)
     return ClientCredentials(job.token(), ca_pem, spec.insecure)

@@ -13,6 +13,7 @@ import torch
 
 from elastic_runtime.errors import EXIT_CODES, ElasticError
 from elastic_runtime.member_environment import GRACE, TASK, MemberEnvironment
+from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
 from elastic_runtime.server.process import ServerProcess
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ElasticError as error:
         if options.debug:
             raise
-        print(f"elastic server: {error}", file=sys.stderr)
+        print(f"elastic server: {plain_line(str(error), LONGEST_ERROR)}", file=sys.stderr)
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
     return 0
 
