@@ -12,6 +12,7 @@ from elastic_runtime.checkpoint import (
     latest_durable,
     list_checkpoints,
     retain,
+    verify,
     write_manifest,
 )
 from elastic_runtime.coordinator.orders import ManifestOrder
@@ -52,9 +53,17 @@ class CheckpointDepot:
                 )
             return None
         manifest = latest_durable(self._folder)
-        if manifest is None:
+        if manifest is not None:
+            return manifest
+        old = list_checkpoints(self._folder)
+        if not old:
             raise BadInput(f"{self._folder} holds no complete checkpoint; leave out --restore")
-        return manifest
+        try:
+            return verify(old[-1][1])
+        except CheckpointError as error:
+            raise BadInput(
+                f"no checkpoint in {self._folder} can be used, and nothing was changed there: {error}"
+            ) from error
 
     def complete(self, order: ManifestOrder) -> None:
         """Make a checkpoint count, as all its shards are there.

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from elastic_runtime.coordinator.errors import JournalUnusable
+from elastic_runtime.coordinator.errors import JournalDamaged, JournalUnusable
 from elastic_runtime.coordinator.journal_file import pack, unpack
 from elastic_runtime.coordinator.record_codec import encode, restore, whole
 from elastic_runtime.coordinator.state import State
@@ -45,7 +45,7 @@ class Journal:
 
     Raises:
         BadInput: the folder cannot be used, is in use by another coordinator, or is another job's.
-        JournalUnusable: the file is damaged.
+        JournalDamaged: the file is damaged, or no journal.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Journal:
             self.state = self._read()
         except OSError as error:
             os.close(self._lock)
-            raise JournalUnusable(f"the journal {self._path} cannot be read: {error}") from error
+            raise JournalDamaged(f"the journal {self._path} cannot be read: {error.strerror}") from error
         except (BadInput, JournalUnusable):
             os.close(self._lock)
             raise
@@ -158,6 +158,11 @@ class Journal:
         bodies, self._end = unpack(data, str(self._path))
         if bodies:
             self._check_header(bodies[0])
+        elif not self._header().startswith(data.rstrip(b"\x00")):  # else it is one that was begun
+            raise JournalDamaged(
+                f"{self._path} holds no coordinator's record: restore the file, or begin a new job from the newest "
+                "checkpoint"
+            )
         self._sequence = len(bodies)
         os.ftruncate(self._file, self._end)
         self._reserved = self._end
@@ -177,9 +182,9 @@ class Journal:
             header = json.loads(body)
             version, job = header["format"], header["job"]
         except (ValueError, KeyError, TypeError) as error:
-            raise JournalUnusable(f"{self._path} is not a coordinator's journal") from error
+            raise JournalDamaged(f"{self._path} is not a coordinator's journal") from error
         if version != _FORMAT:
-            raise JournalUnusable(f"{self._path} has format {version!r}, and this version reads {_FORMAT}")
+            raise JournalDamaged(f"{self._path} has format {version!r}, and this version reads {_FORMAT}")
         if job != self._job:
             raise BadInput(f"{self._path} is of job {job!r}, not of {self._job}: give each job its own folder")
 

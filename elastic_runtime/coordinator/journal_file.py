@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from elastic_runtime.coordinator.errors import JournalUnusable
+from elastic_runtime.coordinator.errors import JournalDamaged
 
 _HEAD = struct.Struct("<4sIQI")  # marker, crc32 of the rest and the body, sequence, length
 _CHECKED = struct.Struct("<QI")
@@ -27,7 +27,7 @@ def unpack(data: bytes, path: str) -> tuple[list[bytes], int]:
     """The bodies of all records, and where the next one goes.
 
     Raises:
-        JournalUnusable: damage before the last record.
+        JournalDamaged: damage before the last record.
     """
     bodies: list[bytes] = []
     offset = 0
@@ -40,7 +40,7 @@ def unpack(data: bytes, path: str) -> tuple[list[bytes], int]:
     later = data.find(_MARKER, offset + 1)
     while later >= 0:
         if _record(data, later, None) is not None:
-            raise JournalUnusable(
+            raise JournalDamaged(
                 f"the journal {path} is damaged at byte {offset} of {len(data)}, before its end: "
                 "restore the file, or begin a new job from the newest checkpoint"
             )

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from elastic_runtime.coordinator.errors import JournalUnusable
+from elastic_runtime.coordinator.errors import JournalDamaged
 from elastic_runtime.coordinator.state import State
 
 _SECTIONS: dict[str, TypeAdapter[Any]] = {
@@ -27,20 +27,20 @@ def decode(body: bytes) -> dict[str, Any]:
     """What `encode` wrote.
 
     Raises:
-        JournalUnusable: it is of another version.
+        JournalDamaged: it is of another version.
     """
     try:
         parts = json.loads(body)
         return {name: _SECTIONS[name].validate_python(value) for name, value in parts.items()}
     except (ValueError, ValidationError, KeyError, AttributeError) as error:
-        raise JournalUnusable(f"a record that this version cannot read ({type(error).__name__})") from error
+        raise JournalDamaged(f"a record that this version cannot read ({type(error).__name__})") from error
 
 
 def restore(records: list[bytes]) -> State | None:
     """The state after all records, each of which replaces the sections that it has; None if there are none.
 
     Raises:
-        JournalUnusable: see `decode`.
+        JournalDamaged: see `decode`.
     """
     if not records:
         return None

@@ -8,6 +8,7 @@ from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_lock import holder_of
 from elastic_runtime.launcher.job_spec import spec_of
+from elastic_runtime.launcher.job_state import read_state
 from elastic_runtime.launcher.options import client_of
 from elastic_runtime.launcher.status_record import status_record
 from elastic_runtime.plan import Phase
@@ -40,7 +41,7 @@ def job_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
 
 def resting_facts(folder: JobFolder) -> dict[str, Any]:
     """What the job's folder says; tasks and speed are of the past, and left out."""
-    state = folder.state()
+    state = read_state(folder)
     phase = state.get("phase", STOPPED)
     facts = {
         **state,

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from elastic_runtime.control.credentials import read_token
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.errors import NoSuchJob
 
@@ -54,20 +55,13 @@ class JobFolder:
             raise BadInput(f"{self.record_file}: is no record of a job; remove {self.path} and start the job anew")
         return found
 
-    def state(self) -> dict[str, Any]:
-        """How far the job had come when its launcher last looked; empty if it never did."""
-        return read_json(self.state_file) or {}
-
     def token(self) -> str:
         """The job's secret.
 
         Raises:
-            BadInput: cannot be read.
+            BadInput: it cannot be read, or is none.
         """
-        try:
-            return self.token_file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{self.token_file}: cannot be read; only the job's owner may ask it") from error
+        return read_token(self.token_file)
 
 
 def jobs_folder(stated: Path | None, environment: Mapping[str, str]) -> Path:
@@ -145,7 +139,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """A small JSON object; None if it is not there, or no such thing (yet)."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.errors import JobBusy
 
 LOCK_FILE = "lock"
@@ -24,12 +25,16 @@ class JobLock:
 
     Raises:
         JobBusy: another living launcher has it.
+        BadInput: there can be no lock.
     """
 
     def __init__(self, folder: Path) -> None:
         self._job = folder.name
         # Not inherited by children (the default), or a task that lingers would hold its launcher's lock.
-        self._file = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._file = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise _unusable(folder, error) from error
         try:
             _lock(self._file)
         except BlockingIOError as error:
@@ -68,11 +73,17 @@ def _lock(file: int) -> None:
 
 
 def holder_of(folder: Path) -> int | None:
-    """Process number of the launcher that looks after a job now; None if none does."""
+    """Process number of the launcher that looks after a job now; None if none does.
+
+    Raises:
+        BadInput: it cannot be asked for.
+    """
     try:
         file = os.open(folder / LOCK_FILE, os.O_RDWR)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise _unusable(folder, error) from error
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -81,6 +92,10 @@ def holder_of(folder: Path) -> int | None:
         return None
     finally:
         os.close(file)
+
+
+def _unusable(folder: Path, error: OSError) -> BadInput:
+    return BadInput(f"{folder / LOCK_FILE}: cannot be used ({error.strerror}); only the job's owner may ask it")
 
 
 def _number_in(file: int) -> int | None:

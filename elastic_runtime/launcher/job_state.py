@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
+from typing import Any
 
-from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.launcher.job_folder import JobFolder, write_json
+from elastic_runtime.control.messages import JobStatus, RequestState
+from elastic_runtime.launcher.job_folder import JobFolder, read_json, write_json
 from elastic_runtime.launcher.status_record import status_record
+from elastic_runtime.plan import Phase
 
 EVERY_SECONDS = 10.0
 """Often enough for somebody who asks what a lost job had reached; a write costs a millisecond."""
+
+
+def read_state(folder: JobFolder) -> dict[str, Any]:
+    """How far the job had come when its launcher last looked, as `status_record` says it; empty if it never did.
+
+    What is not as it was written, by another version or a failing disk, is left out.
+    """
+    found = read_json(folder.state_file) or {}
+    usual = status_record(JobStatus(folder.name, Phase.STARTING, requests=(RequestState("", ""),), loss=0.0))
+    (request,) = usual["requests"]
+    state = {name: found[name] for name in usual if name in found and _is_like(found[name], usual[name])}
+    if "requests" in state:
+        state["requests"] = [row for row in state["requests"] if _is_like(row, request)]
+    return state
+
+
+def _is_like(value: object, usual: object) -> bool:
+    if isinstance(usual, dict):
+        return isinstance(value, dict) and all(name in value and _is_like(value[name], usual[name]) for name in usual)
+    if isinstance(usual, int | float):
+        return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, type(usual))
 
 
 class JobStateFile:

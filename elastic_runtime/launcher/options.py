@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 
+from elastic_runtime.control.checks import check_host_and_port
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.launcher.job_credentials import credentials_of
@@ -64,9 +65,12 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
     if holder_of(folder.path) is None:
         raise BadInput(f"{folder.name} is not running; `elastic-run resume {folder.name}` goes on with it")
     found = read_json(folder.address_file) or {}
-    address = found.get("address")
-    if not isinstance(address, str):
-        raise CoordinatorUnreachable(f"{folder.name}: its coordinator is being started; try again in some seconds")
+    try:
+        address = check_host_and_port(str(found.get("address", "")))
+    except BadInput as error:
+        raise CoordinatorUnreachable(
+            f"{folder.name}: its coordinator is being started; try again in some seconds"
+        ) from error
     spec = spec_of(folder.record(), folder.record_file)
     return ControlClient(address, folder.name, credentials_of(folder, spec), timeout_seconds)
 

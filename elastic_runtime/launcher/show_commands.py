@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from elastic_runtime.errors import CoordinatorUnreachable
+from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.launcher.job_facts import job_facts, resting_facts
 from elastic_runtime.launcher.job_folder import JobFolder, all_jobs, open_job
 from elastic_runtime.launcher.job_lock import holder_of
@@ -59,11 +60,14 @@ def list_jobs(folder: Folder = None, output: OutputOption = Output.TABLE, debug:
 
 
 def _brief(job: JobFolder) -> dict[str, Any]:
+    """One job that cannot be asked does not hide the others."""
     try:
-        facts = job_facts(job, _LIST_SECONDS)
-    except CoordinatorUnreachable:
-        facts = {**resting_facts(job), "phase": "unreachable", "launcher": holder_of(job.path)}
-    return facts
+        return job_facts(job, _LIST_SECONDS)
+    except ElasticError:
+        facts = {**resting_facts(job), "phase": "unreachable"}
+        with contextlib.suppress(BadInput):
+            facts["launcher"] = holder_of(job.path)
+        return facts
 
 
 def _watch(job: JobFolder, every_seconds: float, output: Output, timeout_seconds: float) -> None:

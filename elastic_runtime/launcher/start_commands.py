@@ -185,6 +185,7 @@ def resume(
             raise BadInput(
                 f"{name} has {phase}; a new job can begin from its newest checkpoint: --restore --checkpoints {old}"
             )
+        check_script(spec.script)
         _check_tls(spec)
         _look_after(job, output, wish)
         return

@@ -51,7 +51,7 @@ def _heading(facts: dict[str, Any]) -> Table:
     table.add_row("size", _size(size) + wanted)
     table.add_row("step", f"{_steps(facts)}, durable {facts.get('durable_step', 0)}")
     if facts.get("total_epochs"):
-        table.add_row("epoch", f"{facts['epoch']:.2f} of {facts['total_epochs']:g}")
+        table.add_row("epoch", f"{facts.get('epoch', 0.0):.2f} of {facts['total_epochs']:g}")
     if facts.get("loss") is not None:
         table.add_row("loss", f"{facts['loss']:.5g}")
     table.add_row("speed", f"{facts['samples_per_second']:.4g} samples/s")

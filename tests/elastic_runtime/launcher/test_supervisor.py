@@ -9,6 +9,7 @@ import pytest
 from job_makers import WAITS, Launcher, gone, make_job, wait_for
 
 from elastic_runtime.launcher.job_lock import holder_of
+from elastic_runtime.launcher.job_state import read_state
 
 pytestmark = pytest.mark.heavy
 
@@ -28,7 +29,7 @@ def test_a_job_runs_to_its_end_with_the_tasks_that_the_coordinator_wants(tmp_pat
     told = (job.log_folder / "worker-0.log").read_text(encoding="utf-8")
     assert {"'ELASTIC_COORDINATOR'", "'ELASTIC_TASK'", "'ELASTIC_TOKEN_FILE'"} <= set(re.findall(r"'\w+'", told))
     assert all(gone(pid) for pid in pids.values())
-    assert job.state()["phase"] == "finished"
+    assert read_state(job)["phase"] == "finished"
     assert holder_of(job.path) is None
 
 
@@ -88,7 +89,7 @@ def test_the_first_signal_suspends_and_ends_in_good_order(tmp_path: Path) -> Non
         assert "over: suspended" in launcher.output()
         assert launcher.state()["calls"] == ["suspend"]
     assert all(gone(pid) for pid in pids.values())
-    assert job.state()["phase"] == "suspended"
+    assert read_state(job)["phase"] == "suspended"
 
 
 def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:
