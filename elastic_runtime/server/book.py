@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from elastic_runtime.data_shards import slice_bounds
@@ -59,7 +59,7 @@ class BlockBook:
         self.migration = Migration(name, rules.resend_seconds)
         self._merge = MergeRule(rules.merge_steps, rules.total_steps)
         self._timeline: Timeline | None = None
-        self._slices: dict[int, tuple[int, ...]] = {}
+        self._samples: dict[int, dict[int, int]] = {}
         self._wants: dict[int, dict[str, int]] = defaultdict(dict)
 
     def start(self, view: View) -> None:
@@ -73,7 +73,7 @@ class BlockBook:
     def follow(self, view: View) -> None:
         """Use the plans of a view of this generation."""
         self._timeline = Timeline(view)
-        self._slices.clear()
+        self._samples.clear()
 
     @property
     def plans(self) -> Timeline:
@@ -97,16 +97,16 @@ class BlockBook:
         departure = self.migration.departure(block)
         return departure is None or self.store.version(block) < self.due(block, departure.at)
 
-    def slices(self, step: int) -> tuple[int, ...]:
-        """The slices of a step that have samples."""
-        known = self._slices.get(step)
+    def slices(self, step: int) -> Mapping[int, int]:
+        """The slices of a step that have samples, in their order, and how many each has."""
+        known = self._samples.get(step)
         if known is None:
             workers = len(self.plans.at(step).workers)
             bounds = slice_bounds(self.rules.batch_size(step), workers, self.rules.minimum)
-            known = tuple(index for index, (start, stop) in enumerate(bounds) if stop > start)
-            if len(self._slices) > 8:
-                self._slices.clear()
-            self._slices[step] = known
+            known = {index: stop - start for index, (start, stop) in enumerate(bounds) if stop > start}
+            if len(self._samples) > 8:
+                self._samples.clear()
+            self._samples[step] = known
         return known
 
     def runs(self, blocks: Iterable[int], *, by_target: bool = False) -> list[tuple[int, int]]:

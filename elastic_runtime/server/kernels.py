@@ -101,6 +101,27 @@ def sum_(target: Tensor, slices: Sequence[Tensor]) -> None:
         target.add_(part)
 
 
+def mean_(target: Tensor, parts: Sequence[Tensor], samples: Sequence[int]) -> None:
+    """Write the mean of real numbers over `target`, each part counted so often; the parts are only read.
+
+    Summed in float64 and divided at last: numbers that are equal in all parts come out as they went in, bit by bit
+    (float64: up to rounding), whatever their dtype.
+
+    Args:
+        target: 1-D; unchanged if no part counts.
+        parts: as `target`.
+        samples: for each part, 0 or more.
+    """
+    counted = [(part, count) for part, count in zip(parts, samples, strict=True) if count]
+    if len(counted) == 1:
+        target.copy_(counted[0][0])
+    elif counted:
+        total = torch.zeros_like(target, dtype=torch.float64)
+        for part, count in counted:
+            total.add_(part.double(), alpha=count)
+        target.copy_(total / sum(count for _, count in counted))
+
+
 def maximum_(target: Tensor, slices: Sequence[Tensor]) -> None:
     """Write the largest, element by element, over `target`; the slices are only read."""
     target.copy_(slices[0])

@@ -22,6 +22,7 @@ from elastic_runtime.messages import Header, unpack
 from elastic_runtime.outbox import Outbox, traffic_bytes
 from elastic_runtime.plan import Phase, Role, View
 from elastic_runtime.server.applying import Applying
+from elastic_runtime.server.part import ServerPart
 from elastic_runtime.server.serving import Rules, Serving
 from elastic_runtime.server.shards import Shards
 from elastic_runtime.server.snapshots import Snapshots
@@ -122,7 +123,7 @@ class ServerProcess:
         shards = Shards(self._environment.checkpoints, name, layout, training.optimizer)
         snapshots = Snapshots(shards.open)
         if training.synchronous:
-            serving: Serving | Applying = Serving(name, layout, store, _rules(training), snapshots, self._clock)
+            serving: ServerPart = Serving(name, layout, store, _rules(training), snapshots, self._clock)
         else:
             serving = Applying(name, layout, store, snapshots, self._clock)
         outbox = Outbox(endpoint, lambda header: self._parts(serving, layout, header))
@@ -162,7 +163,7 @@ class ServerProcess:
     def _act(
         self,
         view: View,
-        serving: Serving | Applying,
+        serving: ServerPart,
         store: BlockStore,
         outbox: Outbox,
         link: MemberLink,
@@ -216,7 +217,7 @@ class ServerProcess:
 
     # ---- messages
 
-    def _handle(self, message: Message, serving: Serving | Applying, outbox: Outbox) -> None:
+    def _handle(self, message: Message, serving: ServerPart, outbox: Outbox) -> None:
         try:
             outbox.send(serving.handle(message.peer, unpack(message.header), message.payload))
         except ProtocolError as error:
@@ -251,7 +252,7 @@ class ServerProcess:
         except OSError as error:
             raise ElasticError(f"{self._environment.task}: no memory for block {block}: {error.strerror}") from error
 
-    def _parts(self, serving: Serving | Applying, layout: Layout, header: Header) -> list[Part]:
+    def _parts(self, serving: ServerPart, layout: Layout, header: Header) -> list[Part]:
         return [
             self._regions[segment, name].part(
                 start * layout.segments[segment].element_bytes, stop * layout.segments[segment].element_bytes
@@ -262,7 +263,7 @@ class ServerProcess:
     # ---- reports
 
     def _report(
-        self, link: MemberLink, serving: Serving | Applying, store: BlockStore, shards: Shards, endpoint: Endpoint
+        self, link: MemberLink, serving: ServerPart, store: BlockStore, shards: Shards, endpoint: Endpoint
     ) -> None:
         now = self._clock()
         finished = shards.finished() if shards.busy else None
@@ -271,10 +272,9 @@ class ServerProcess:
         if serving.arrived != self._reported.arrived:
             self._reported.arrived = serving.arrived
             link.report(arrived=serving.arrived, moved_bytes=serving.moved_bytes)
-        suspects = serving.suspects if isinstance(serving, Serving) else ()
-        if suspects != self._reported.suspects:
-            self._reported.suspects = suspects
-            link.report(suspects=suspects)
+        if serving.suspects != self._reported.suspects:
+            self._reported.suspects = serving.suspects
+            link.report(suspects=serving.suspects)
         moved = serving.moved_bytes != self._reported.moved_bytes
         if not moved and now - self._reported.seconds < _REPORT_SECONDS:
             return
@@ -287,7 +287,7 @@ class ServerProcess:
             stall_seconds=serving.stall_seconds,
             bytes_sent=sent,
             bytes_received=received,
-            staleness=serving.staleness.median if isinstance(serving, Applying) else 0,
+            staleness=serving.staleness_versions,
         )
 
 

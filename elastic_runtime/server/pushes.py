@@ -111,7 +111,7 @@ class Pushes:
         self._snapshots.before_apply(store, blocks)
         at_once = [block for block in blocks if self._norms is None or block in book.buffers]
         if at_once:
-            store.apply(at_once, [gradients[block] for block in at_once], step)
+            store.apply(at_once, [gradients[block] for block in at_once], step, tuple(book.slices(step).values()))
         out = self._applied(at_once, step)
         clipped = [block for block in blocks if self._norms is not None and block not in book.buffers]
         if self._norms is None or not clipped:

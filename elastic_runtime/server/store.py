@@ -161,22 +161,29 @@ class BlockStore:
             if segment == place.segment:
                 memory.give_back(place.start, place.stop)
 
-    def apply(self, blocks: Sequence[int], gradients: Sequence[Sequence[Any]], step: int) -> None:
+    def apply(
+        self,
+        blocks: Sequence[int],
+        gradients: Sequence[Sequence[Any]],
+        step: int,
+        samples: Sequence[int] | None = None,
+    ) -> None:
         """Apply one step to some blocks: sum what came, step the optimizer, count the version up.
 
-        Buffers are replaced: by the sum where they are real numbers (workers scale them by their weight), by the
-        largest where they are whole.
+        Buffers are replaced: by the mean over the samples where they are real numbers, by the largest where they are
+        whole.
 
         Args:
             blocks: different ones, all held.
             gradients: for each block its slices in order, at least one, each 1-D of the block's length and dtype: as a
                 tensor, an array or raw bytes. They are only read, and no longer than the call lasts.
             step: the number of the step, which the learning rate goes by; the first is 0.
+            samples: of each slice, which buffers count by; None: all slices count the same.
 
         Raises:
             ValueError: a block that is not held or given twice, or a slice that does not fit. Nothing was changed.
         """
-        arrived = self._arrived(blocks, gradients)
+        arrived = self._arrived(blocks, gradients, samples)
         lr = self.optimizer.lr_for(step)
         for (segment, version), members in self._alike(blocks):
             if self._trained(segment):
@@ -184,24 +191,27 @@ class BlockStore:
                     self._step(lr, version, some, sums)
             else:
                 for block in members:
-                    self._replace(segment, self._owned[block].parameters, arrived[block])
+                    counts = samples or [1] * len(arrived[block])
+                    self._merge(segment, self._owned[block].parameters, arrived[block], counts)
         self.pass_over(blocks)
 
     def reduce(self, blocks: Sequence[int], gradients: Sequence[Sequence[Any]]) -> None:
-        """Clipping, phase one: keep each block's sum until `apply_reduced`; arguments and errors as `apply`'s."""
+        """Clipping, phase one: keep trained blocks' sums until `apply_reduced`; arguments and errors as `apply`'s."""
         arrived = self._arrived(blocks, gradients)
+        if any(not self._trained(self._owned[block].segment) for block in blocks):
+            raise ValueError("buffers have no gradient to reduce")
         for block in blocks:
             owned, place = self._owned[block], self.layout.blocks[block]
             target = self._flat(owned.segment, _SUM).tensor[place.start : place.stop]
-            self._replace(owned.segment, target, arrived[block])
+            kernels.sum_(target, arrived[block])
             owned.sum = target
 
     def squared_norms(self) -> dict[int, float]:
-        """The squared norm, in float64, of each reduced gradient; buffers have none."""
+        """The squared norm, in float64, of each reduced gradient."""
         return {
             block: kernels.squared_norm(owned.sum)
             for block, owned in sorted(self._owned.items())
-            if owned.sum is not None and self._trained(owned.segment)
+            if owned.sum is not None
         }
 
     def apply_reduced(self, blocks: Sequence[int], scale: float, step: int) -> None:
@@ -216,15 +226,11 @@ class BlockStore:
             raise ValueError(f"blocks {lacking[:8]} have no reduced gradient to apply")
         sums = {block: owned_sum for block in blocks if (owned_sum := self._owned[block].sum) is not None}
         lr = self.optimizer.lr_for(step)
-        for (segment, version), members in self._alike(blocks):
-            if self._trained(segment):
-                gradients = [sums[block] for block in members]
-                if scale != 1.0:
-                    torch._foreach_mul_(gradients, scale)
-                self._step(lr, version, [self._owned[block] for block in members], gradients)
-            else:
-                for block in members:
-                    self._owned[block].parameters.copy_(sums[block])
+        for (_, version), members in self._alike(blocks):
+            gradients = [sums[block] for block in members]
+            if scale != 1.0:
+                torch._foreach_mul_(gradients, scale)
+            self._step(lr, version, [self._owned[block] for block in members], gradients)
         for block in blocks:
             self._owned[block].sum = None
         self.pass_over(blocks)
@@ -243,15 +249,19 @@ class BlockStore:
         state = {name: [one.state[name] for one in owned] for name in self.optimizer.state_names}
         kernels.step_(self.optimizer, lr, version, parameters, gradients, state)
 
-    def _replace(self, segment: int, target: Tensor, slices: Sequence[Tensor]) -> None:
+    def _merge(self, segment: int, target: Tensor, slices: Sequence[Tensor], samples: Sequence[int]) -> None:
         if self._dtypes[segment].is_floating_point:
-            kernels.sum_(target, slices)
+            kernels.mean_(target, slices, samples)
         else:
             kernels.maximum_(target, slices)
 
-    def _arrived(self, blocks: Sequence[int], gradients: Sequence[Sequence[Any]]) -> dict[int, list[Tensor]]:
+    def _arrived(
+        self, blocks: Sequence[int], gradients: Sequence[Sequence[Any]], samples: Sequence[int] | None = None
+    ) -> dict[int, list[Tensor]]:
         """The slices of each block as tensors; whatever is wrong is found before anything is changed."""
         self._check(blocks)
+        if samples is not None and any(len(slices) != len(samples) for slices in gradients):
+            raise ValueError(f"{len(samples)} counts of samples do not go with the slices of each block")
         if len(gradients) != len(blocks) or not all(gradients):
             raise ValueError(f"{len(gradients)} gradients for {len(blocks)} blocks; each block needs a slice at least")
         arrived = {}

@@ -37,8 +37,8 @@ class SharedModel:
         self._regions: dict[str, Region] = {}
         self.flat = FlatModel(model, layout, self._allocate)
 
-    def take_buffers(self, bank: int = 0, weight: float = 1.0) -> None:
-        """Copy the model's buffers to where they are sent from; real numbers times `weight`."""
+    def take_buffers(self, bank: int = 0) -> None:
+        """Copy the model's buffers to where they are sent from; servers know how much they count."""
         self.flat.collect_buffers()
         for segment in self._layout.segments:
             if segment.kind is Kind.BUFFER and segment.elements:
@@ -46,8 +46,7 @@ class SharedModel:
                 if name not in self._regions:
                     self._allocate(name, segment.elements * segment.element_bytes)
                 buffers = self.flat.buffers(segment.index)
-                sent = torch.frombuffer(self._regions[name].memory, dtype=buffers.dtype)
-                sent.copy_(buffers * weight if buffers.is_floating_point() else buffers)
+                torch.frombuffer(self._regions[name].memory, dtype=buffers.dtype).copy_(buffers)
 
     def part(self, segment: int, start: int, stop: int, bank: int = 0) -> Part:
         """Elements `start` to `stop` (exclusive) of a segment, as they are sent: gradients, or buffers."""

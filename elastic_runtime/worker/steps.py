@@ -117,7 +117,7 @@ class Steps:
             return
         self._meter.computed(float(loss.detach()), batch.size)
         if self._exchange.merges_buffers:
-            self._model.take_buffers(self._slices.bank, batch.weight)
+            self._model.take_buffers(self._slices.bank)
         self._outbox.send(self._slices.push())
 
     def vote(self, view: View, vote: Vote) -> None:

@@ -1,6 +1,7 @@
 """The numbers of a parameter server: those of torch.optim, and the same bits however blocks lie."""
 
 import mmap
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.layout import Layout, TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD, Adam, AdamW, Optimizer
-from elastic_runtime.server.kernels import clip_scale
+from elastic_runtime.server.kernels import clip_scale, mean_
 from elastic_runtime.server.store import BlockStore
 
 OPTIMIZERS: list[Optimizer] = [
@@ -186,7 +187,7 @@ def test_a_norm_that_is_not_finite_spoils_the_step_as_in_torch() -> None:
     assert np.isnan(clip_scale({0: float("nan"), 1: 1.0}, 1.0))
 
 
-def test_buffers_become_the_sum_and_whole_numbers_the_largest() -> None:
+def test_buffers_become_the_mean_over_samples_and_whole_numbers_the_largest() -> None:
     specs = [TensorSpec("mean", (5,), "float32"), TensorSpec("count", (), "int64"), TensorSpec("seen", (2,), "bool")]
     layout = build_layout([], specs)
     store = BlockStore(layout, Adam())
@@ -195,16 +196,58 @@ def test_buffers_become_the_sum_and_whole_numbers_the_largest() -> None:
         store.adopt(block.index, start[layout.segments[block.segment].dtype])
         assert store.state_names(block.index) == ()
     arrived = [
-        [torch.full((5,), 0.25), torch.full((5,), 0.5)],
-        [torch.tensor([7]), torch.tensor([4])],
+        [torch.full((5,), 1.0), torch.full((5,), 5.0)],
+        [torch.tensor([2**62 + 1]), torch.tensor([4])],
         [torch.tensor([False, False]), torch.tensor([False, True])],
     ]
-    store.apply([0, 1, 2], arrived, 0)
-    assert store.view(0).parameters.tolist() == [0.75] * 5
-    assert store.view(1).parameters.tolist() == [7]
+    store.apply([0, 1, 2], arrived, 0, [3, 1])
+    assert store.view(0).parameters.tolist() == [2.0] * 5
+    assert store.view(1).parameters.tolist() == [2**62 + 1]
     assert store.view(2).parameters.tolist() == [False, True]
     store.pass_over([0])
     assert [store.version(block) for block in range(3)] == [2, 1, 1]
+    store.apply([0], [arrived[0]], 0)
+    assert store.view(0).parameters.tolist() == [3.0] * 5  # without samples all count the same
+    with pytest.raises(ValueError, match="3 counts of samples"):
+        store.apply([0], [arrived[0]], 0, [1, 1, 1])
+    with pytest.raises(ValueError, match="buffers have no gradient"):
+        store.reduce([0], [arrived[0]])
+
+
+@given(
+    values=st.lists(st.floats(-6e4, 6e4, width=16), min_size=1, max_size=6),
+    samples=st.lists(st.integers(0, 2**20), min_size=1, max_size=6).filter(any),
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_buffers_that_are_equal_everywhere_stay_as_they_are(
+    dtype: str, values: list[float], samples: list[int]
+) -> None:
+    buffer = torch.tensor(values, dtype=getattr(torch, dtype))
+    merged = torch.zeros_like(buffer)
+    mean_(merged, [buffer] * len(samples), samples)
+    assert torch.equal(merged, buffer)
+
+
+@given(st.lists(st.tuples(st.floats(-100, 100, width=16), st.integers(1, 1000)), min_size=2, max_size=16))
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_mean_of_buffers_is_rounded_once(dtype: str, parts: list[tuple[float, int]]) -> None:
+    rounded = [torch.tensor([value], dtype=getattr(torch, dtype)) for value, _ in parts]
+    samples = [count for _, count in parts]
+    exact = sum(
+        (Fraction(float(part)) * count for part, count in zip(rounded, samples, strict=True)), Fraction(0)
+    ) / sum(samples)
+    merged = torch.zeros_like(rounded[0])
+    mean_(merged, rounded, samples)
+    allowed = torch.finfo(merged.dtype).eps / 2 * 1.001 * abs(exact) + torch.finfo(merged.dtype).smallest_normal
+    assert abs(Fraction(float(merged)) - exact) <= allowed
+
+
+def test_a_part_without_samples_does_not_count_whatever_it_holds() -> None:
+    merged = torch.zeros(2)
+    mean_(merged, [torch.tensor([float("inf"), float("nan")]), torch.ones(2)], [0, 7])
+    assert merged.tolist() == [1.0, 1.0]
+    mean_(merged, [torch.zeros(2)], [0])
+    assert merged.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.filterwarnings("error")

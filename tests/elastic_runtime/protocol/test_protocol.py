@@ -41,10 +41,8 @@ def quiet(
             segment = layout.segments[block.segment]
             if segment.kind is Kind.BUFFER:
                 if merges:
-                    parts = [
-                        statistics(segment, step, k, (stop - start) / BATCH) for k, (start, stop) in enumerate(bounds)
-                    ]
-                    store.apply([block.index], [[part[block.start : block.stop] for part in parts]], step)
+                    parts = [statistics(segment, step, k)[block.start : block.stop] for k in range(count)]
+                    store.apply([block.index], [parts], step, [stop - start for start, stop in bounds])
                 else:
                     store.pass_over([block.index])
         trained = [b for b in layout.blocks if layout.segments[b.segment].kind is Kind.PARAMETER]

@@ -42,10 +42,9 @@ def gradient(segment: int, values: torch.Tensor, step: int, start: int, stop: in
     return total / BATCH
 
 
-def statistics(segment: Segment, step: int, index: int, weight: float) -> torch.Tensor:
-    """A worker's buffers after its part of a step: real numbers weighted, whole ones as they are."""
-    dtype = getattr(torch, segment.dtype)
-    return torch.full((segment.elements,), step * 10 + index, dtype=dtype) * (weight if dtype.is_floating_point else 1)
+def statistics(segment: Segment, step: int, index: int) -> torch.Tensor:
+    """A worker's buffers after its part of a step."""
+    return torch.full((segment.elements,), step * 10 + index, dtype=getattr(torch, segment.dtype))
 
 
 class Banks:
@@ -314,7 +313,7 @@ class World:
             if index in worker.exchange.pushed or stop == start:
                 continue
             worker.banks.sent[worker.step, index] = [
-                statistics(segment, worker.step, index, (stop - start) / BATCH)
+                statistics(segment, worker.step, index)
                 if segment.kind is Kind.BUFFER
                 else gradient(segment.index, worker.banks.values[segment.index], worker.step, start, stop)
                 for segment in self.layout.segments
