@@ -9,7 +9,6 @@ acknowledgement; what was lost with a connection is told, and what to do about i
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections import deque
@@ -27,22 +26,16 @@ from elastic_runtime.transport.identity import Doorkeeper
 from elastic_runtime.transport.inbound import Inbound
 from elastic_runtime.transport.keys import CurveKeys
 from elastic_runtime.transport.limits import check_message, check_name, check_settings
-from elastic_runtime.transport.links import Links, poll
+from elastic_runtime.transport.links import Links
 from elastic_runtime.transport.listening import listen
-from elastic_runtime.transport.message import Event, PeerLost, Place, Way
+from elastic_runtime.transport.message import Event, Place
 from elastic_runtime.transport.outbound import LinkState
 from elastic_runtime.transport.own import Clock, Context, Own
+from elastic_runtime.transport.reception import Reception
 from elastic_runtime.transport.refusal_log import RefusalLog
 from elastic_runtime.transport.regions import Allocate, Part, Region, allocate_pages
 from elastic_runtime.transport.settings import TransportSettings
 from elastic_runtime.transport.shared_regions import SharedRegions
-
-_PUMP_EVERY_MESSAGES = 16
-"""News of connections are looked at so often while messages come without a pause."""
-
-
-_FRAME_SECONDS = 0.005
-"""So long only the next frame is waited for, which is much cheaper; news of connections may be so late."""
 
 
 class Endpoint:
@@ -85,7 +78,6 @@ class Endpoint:
         check_settings(settings)
         self.name = name
         self.counters = Counters()
-        self._clock = clock
         self._settings = settings
         self._allocate = allocate
         if settings.keep_freed_memory:
@@ -97,15 +89,14 @@ class Endpoint:
         self._doorkeeper = Doorkeeper(
             self._context, name, job_token, curve=curve is not None, log=RefusalLog(name, clock)
         )
-        self._events: deque[Event] = deque()
-        self._links = Links(self._own, self._context, self.counters, self._events)
-        self._since_pump = 0
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        events: deque[Event] = deque()
+        self._links = Links(self._own, self._context, self.counters, events)
         self._closed = False
         socket = self._context.socket(zmq.ROUTER)
         regions = SharedRegions(self._own, self.counters) if settings.local_sockets else None
         acknowledged = self._links.acknowledge
         self._inbound = Inbound(socket, self._own, self._doorkeeper, self.counters, regions, place, acknowledged)
+        self._reception = Reception(self._inbound, self._links, events, self.counters, clock)
         try:
             self.address = listen(socket, self._own, bind, advertise, regions.address if regions else "").text()
         except zmq.ZMQError as error:
@@ -232,29 +223,7 @@ class Endpoint:
 
         Taking the next message acknowledges the one before it; if both are small, a little later.
         """
-        deadline = self._clock() + timeout_seconds
-        expired = False
-        self._inbound.receipts.tell_much()
-        while True:
-            self._since_pump += 1
-            if self._since_pump >= _PUMP_EVERY_MESSAGES:
-                self._pump()
-            event = self._events.popleft() if self._events else self._inbound.take()
-            if isinstance(event, PeerLost) and event.way is Way.OUT:
-                self._inbound.receipts.repeat(event.peer)
-            if event is not None:
-                return event
-            if expired:
-                return None
-            self._inbound.receipts.tell_all()
-            left = deadline - self._clock()
-            if left > 0.0 and self._wait_for_frame(min(left, _FRAME_SECONDS)):
-                continue
-            expired = left <= 0.0
-            if self._wait(left):
-                self._pump()
-                if self._woken():
-                    return None
+        return self._reception.next(timeout_seconds)
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until the peers have received everything that was sent; whether they did."""
@@ -262,7 +231,7 @@ class Endpoint:
 
     def wake(self) -> None:
         """Make `receive` return None soon, once; from any thread."""
-        os.eventfd_write(self._wake, 1)
+        self._reception.wake()
 
     def close(self) -> None:
         """Drop all connections; what is under way is lost, see `flush`."""
@@ -273,7 +242,7 @@ class Endpoint:
         self._inbound.close()
         self._doorkeeper.close()
         self._context.term()
-        os.close(self._wake)
+        self._reception.close()
 
     def __enter__(self) -> Self:
         return self
@@ -282,30 +251,3 @@ class Endpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _pump(self) -> None:
-        self._since_pump = 0
-        self._inbound.receipts.tell_all()
-        self._inbound.pump()
-        self._links.pump()
-
-    def _wait_for_frame(self, seconds: float) -> bool:
-        """Whether a frame comes in time, and nothing else that cannot wait."""
-        before = self._clock()
-        ready = poll([self._inbound.socket, self._wake], seconds)
-        self.counters.receive_wait_seconds += self._clock() - before
-        return len(ready) == 1 and self._inbound.socket in ready
-
-    def _wait(self, left_seconds: float) -> bool:
-        """Until something comes; whether it is more than a frame."""
-        before = self._clock()
-        pollables = [*self._inbound.pollables(), *self._links.pollables(), self._wake]
-        ready = poll(pollables, min(left_seconds, self._links.seconds_to_next_step()))
-        self.counters.receive_wait_seconds += self._clock() - before
-        return len(ready) != 1 or self._inbound.socket not in ready
-
-    def _woken(self) -> bool:
-        try:
-            return os.eventfd_read(self._wake) > 0
-        except BlockingIOError:
-            return False
