@@ -127,12 +127,26 @@ class Norms:
     FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQ")
 
 
-Header = Push | Values | State | Adopted | Pull | Missing | Norms | AsynchronousHeader
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """Replica → worker: these blocks are at `version` here too; the gradients that led there may be overwritten."""
+
+    generation: int
+    version: int
+    runs: Runs
+
+    KIND: ClassVar[int] = 8
+    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQ")
+
+
+Header = Push | Values | State | Adopted | Pull | Missing | Norms | Confirmed | AsynchronousHeader
 
 _NORM = struct.Struct("<Id")
 _FIXED: dict[int, type[Push] | type[Values] | type[State] | type[Adopted]] = {
     kind.KIND: kind for kind in (Push, Values, State, Adopted)
 }
+
+_ASKED: dict[int, type[Pull] | type[Confirmed]] = {kind.KIND: kind for kind in (Pull, Confirmed)}
 
 
 def pack(header: Header) -> bytes:  # noqa: PLR0911  # one line a kind
@@ -145,7 +159,7 @@ def pack(header: Header) -> bytes:  # noqa: PLR0911  # one line a kind
             return kind + header.FIELDS.pack(generation, version, first, count)
         case Adopted(generation, first, count):
             return kind + header.FIELDS.pack(generation, first, count)
-        case Pull(generation, version, runs):
+        case Pull(generation, version, runs) | Confirmed(generation, version, runs):
             return kind + header.FIELDS.pack(generation, version) + _packed(runs)
         case Missing(generation, step, index, runs):
             return kind + header.FIELDS.pack(generation, step, index) + _packed(runs)
@@ -171,9 +185,10 @@ def unpack(data: bytes) -> Header:
             if header.count == 0:
                 raise ProtocolError(f"a {fixed.__name__} message of no blocks")
             return header
-        if kind == Pull.KIND:
-            generation, version = Pull.FIELDS.unpack_from(data, 1)
-            return Pull(generation, version, _runs(data[1 + Pull.FIELDS.size :]))
+        if kind in _ASKED:
+            asked = _ASKED[kind]
+            generation, version = asked.FIELDS.unpack_from(data, 1)
+            return asked(generation, version, _runs(data[1 + asked.FIELDS.size :]))
         if kind == Missing.KIND:
             generation, step, index = Missing.FIELDS.unpack_from(data, 1)
             return Missing(generation, step, index, _runs(data[1 + Missing.FIELDS.size :]))

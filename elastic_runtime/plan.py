@@ -14,8 +14,8 @@ paper suspends all workers at one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -51,10 +51,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What happens at one step of a change: blocks get new owners; the list of workers may be replaced."""
+    """What happens at one step of a change: blocks get new owners; the list of workers may be replaced.
+
+    `replicas`: blocks whose second holder changes; "": there is none from then on.
+    """
 
     moves: Mapping[int, str] = field(default_factory=dict)
     workers: tuple[str, ...] | None = None
+    replicas: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +86,14 @@ class Change:
 class Plan:
     """Who computes and who owns at one step: slice k of the batch is `workers[k]`'s, block b is `owners[b]`'s.
 
-    `after` is the number of the newest change that the plan contains (0: none).
+    `after` is the number of the newest change that the plan contains (0: none). `replicas[b]` applies every step to
+    block b too and is ready to take it over ("": nobody); the tuple is empty if no block has a second holder.
     """
 
     workers: tuple[str, ...]
     owners: tuple[str, ...]
     after: int = 0
+    replicas: tuple[str, ...] = ()
 
     def slices_of(self, worker: str) -> tuple[int, ...]:
         """The slices that a worker computes; empty if it is not in the plan."""
@@ -97,10 +103,34 @@ class Plan:
         """The blocks that a PS owns."""
         return tuple(block for block, owner in enumerate(self.owners) if owner == server)
 
+    def replica(self, block: int) -> str:
+        """The second holder of a block; empty without one."""
+        return self.replicas[block] if self.replicas else ""
+
+    def holders(self, block: int) -> tuple[str, ...]:
+        """Who applies the steps to a block: its owner, then its replica."""
+        replica = self.replica(block)
+        return (self.owners[block], replica) if replica else (self.owners[block],)
+
+    def held_by(self, server: str) -> tuple[int, ...]:
+        """The blocks that a PS owns or is the replica of."""
+        if not self.replicas:
+            return self.blocks_of(server)
+        return tuple(block for block in range(len(self.owners)) if server in self.holders(block))
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Everybody who holds a block, each once."""
+        return tuple(name for name in dict.fromkeys((*self.owners, *self.replicas)) if name)
+
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything that members have to know; see the module's head."""
+    """Everything that members have to know; see the module's head.
+
+    `lost_servers`: PSs that plans of this generation still name, and that are no more: the other holder of a block is
+    its owner from then on, at whatever step.
+    """
 
     number: int
     generation: int
@@ -117,6 +147,7 @@ class View:
     wanted: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
     failure: str = ""
+    lost_servers: tuple[str, ...] = ()
 
     def member(self, task: str) -> Member | None:
         """The task's registration, if it has one."""
@@ -137,10 +168,11 @@ class Timeline:
         self.generation = view.generation
         self.start_step = view.start_step
         self.changes = view.changes
+        self.lost = frozenset(view.lost_servers)
         self._substitutes = dict(view.substitutes)
         self._before: dict[int, Plan] = {}
         self._steps = [view.start_step]
-        self._plans = [self._substituted(view.start_plan)]
+        self._plans = [self._resolved(view.start_plan)]
         plan = view.start_plan
         for change in view.changes:
             if change.clock < self._steps[-1]:
@@ -149,7 +181,7 @@ class Timeline:
             for offset, stage in enumerate(change.stages or (Stage(),)):
                 plan = _after(plan, change.number, stage)
                 self._steps.append(change.clock + offset)
-                self._plans.append(self._substituted(plan))
+                self._plans.append(self._resolved(plan))
 
     def at(self, step: int) -> Plan:
         """The plan that holds at `step`.
@@ -170,9 +202,9 @@ class Timeline:
         """The first step of which this worker computes a slice; None if no plan names it yet."""
         return next((step for step in self._steps if self.at(step).slices_of(task)), None)
 
-    def moved_by(self, change: Change) -> dict[int, tuple[str, str, int]]:
-        """What a confirmed change moves: block → (old owner, new owner, first step of the new one)."""
-        return moved_blocks(change, self._before[change.number])
+    def before(self, change: Change) -> Plan:
+        """The plan that a confirmed change changes, with the lost servers that it still names."""
+        return self._before[change.number]
 
     def halts_at(self) -> int | None:
         """The step that nobody begins, if there is one."""
@@ -187,10 +219,10 @@ class Timeline:
         """Number of the newest confirmed change; 0 without one."""
         return self.changes[-1].number if self.changes else 0
 
-    def _substituted(self, plan: Plan) -> Plan:
-        if not self._substitutes:
-            return plan
-        return Plan(tuple(self._standing_in(name) for name in plan.workers), plan.owners, plan.after)
+    def _resolved(self, plan: Plan) -> Plan:
+        if self._substitutes:
+            plan = replace(plan, workers=tuple(self._standing_in(name) for name in plan.workers))
+        return without_lost(plan, self.lost)
 
     def _standing_in(self, name: str) -> str:
         seen = {name}
@@ -200,16 +232,13 @@ class Timeline:
         return name
 
 
-def moved_blocks(change: Change, before: Plan) -> dict[int, tuple[str, str, int]]:
-    """What a change moves: block → (old owner, new owner, first step of the new one)."""
-    moved: dict[int, tuple[str, str, int]] = {}
-    owners = list(before.owners)
-    for offset, stage in enumerate(change.stages):
-        for block, server in stage.moves.items():
-            if owners[block] != server:
-                moved[block] = (owners[block], server, change.clock + offset)
-                owners[block] = server
-    return moved
+def without_lost(plan: Plan, lost: frozenset[str]) -> Plan:
+    """The plan as it holds without some servers: the other holder of a block is its owner."""
+    if not lost or lost.isdisjoint(plan.servers):
+        return plan
+    holders = [[name for name in plan.holders(block) if name not in lost] for block in range(len(plan.owners))]
+    owners = tuple(names[0] if names else plan.owners[block] for block, names in enumerate(holders))
+    return replace(plan, owners=owners, replicas=_tidy(names[1] if len(names) > 1 else "" for names in holders))
 
 
 def _after(plan: Plan, number: int, stage: Stage) -> Plan:
@@ -218,4 +247,16 @@ def _after(plan: Plan, number: int, stage: Stage) -> Plan:
         owners = list(owners)
         for block, server in stage.moves.items():
             owners[block] = server
-    return Plan(plan.workers if stage.workers is None else stage.workers, tuple(owners), number)
+    replicas = plan.replicas
+    if stage.replicas:
+        changed = list(plan.replicas or [""] * len(owners))
+        for block, server in stage.replicas.items():
+            changed[block] = server
+        replicas = _tidy(changed)
+    return Plan(plan.workers if stage.workers is None else stage.workers, tuple(owners), number, replicas)
+
+
+def _tidy(replicas: Iterable[str]) -> tuple[str, ...]:
+    """No list at all where nobody is in it."""
+    kept = tuple(replicas)
+    return kept if any(kept) else ()

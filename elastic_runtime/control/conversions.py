@@ -62,6 +62,7 @@ def view_to_message(view: View) -> pb.View:
         wanted=view.wanted,
         leaving=view.leaving,
         failure=view.failure,
+        lost_servers=view.lost_servers,
     )
     if view.proposal is not None:
         message.proposal.CopyFrom(_change_to_message(view.proposal))
@@ -97,6 +98,7 @@ def view_from_message(message: pb.View) -> View:
         wanted=_tasks(message.wanted),
         leaving=_tasks(message.leaving),
         failure=check_text(message.failure, "the job's failure"),
+        lost_servers=_tasks(message.lost_servers),
     )
 
 
@@ -117,25 +119,41 @@ def _member_from_message(message: pb.Member) -> Member:
 
 
 def _plan_to_message(plan: Plan) -> pb.Plan:
-    servers = list(dict.fromkeys(plan.owners))
+    servers = plan.servers
     index = {server: place for place, server in enumerate(servers)}
-    return pb.Plan(workers=plan.workers, servers=servers, owners=[index[owner] for owner in plan.owners])
+    return pb.Plan(
+        workers=plan.workers,
+        servers=servers,
+        owners=[index[owner] for owner in plan.owners],
+        replicas=[_second_to_message(index, replica) for replica in plan.replicas],
+    )
 
 
 def _plan_from_message(message: pb.Plan) -> Plan:
     servers = _tasks(message.servers)
     owners = tuple(_pick(servers, owner, "a block's owner") for owner in message.owners)
-    return Plan(_tasks(message.workers), owners)
+    replicas = tuple(_second(servers, replica) for replica in message.replicas)
+    if replicas and len(replicas) != len(owners):
+        raise ProtocolError(f"a plan with {len(replicas)} replicas of {len(owners)} blocks")
+    for block, (owner, replica) in enumerate(zip(owners, replicas, strict=False)):
+        if owner == replica:
+            raise ProtocolError(f"a plan in which {owner} holds block {block} twice")
+    return Plan(_tasks(message.workers), owners, replicas=replicas)
 
 
 def _change_to_message(change: Change) -> pb.Change:
-    servers = list(dict.fromkeys(server for stage in change.stages for server in stage.moves.values()))
+    named = (server for s in change.stages for server in (*s.moves.values(), *s.replicas.values()) if server)
+    servers = list(dict.fromkeys(named))
     index = {server: place for place, server in enumerate(servers)}
     stages = [
         pb.Stage(
             moves=[pb.Move(block=block, server=index[server]) for block, server in stage.moves.items()],
             has_workers=stage.workers is not None,
             workers=stage.workers or (),
+            replicas=[
+                pb.Move(block=block, server=_second_to_message(index, replica))
+                for block, replica in stage.replicas.items()
+            ],
         )
         for stage in change.stages
     ]
@@ -156,9 +174,11 @@ def _change_from_message(message: pb.Change, blocks: int) -> Change:
     stages = []
     for stage in message.stages:
         moves = {move.block: _pick(servers, move.server, "a moved block's owner") for move in stage.moves}
-        if any(block >= blocks for block in moves):
-            raise ProtocolError(f"change {message.number} moves block {max(moves)} of a model of {blocks} blocks")
-        stages.append(Stage(moves, _tasks(stage.workers) if stage.has_workers else None))
+        replicas = {move.block: _second(servers, move.server) for move in stage.replicas}
+        if any(block >= blocks for block in (*moves, *replicas)):
+            highest = max((*moves, *replicas))
+            raise ProtocolError(f"change {message.number} moves block {highest} of a model of {blocks} blocks")
+        stages.append(Stage(moves, _tasks(stage.workers) if stage.has_workers else None, replicas))
     return Change(message.number, message.clock, tuple(stages), message.checkpoint, message.halt, message.barrier)
 
 
@@ -170,6 +190,14 @@ def _pick(servers: Sequence[str], index: int, what: str) -> str:
     if index >= len(servers):
         raise ProtocolError(f"{what} has number {index} of {len(servers)} PSs")
     return servers[index]
+
+
+def _second_to_message(index: Mapping[str, int], replica: str) -> int:
+    return 1 + index[replica] if replica else 0
+
+
+def _second(servers: Sequence[str], number: int) -> str:
+    return _pick(servers, number - 1, "a block's replica") if number else ""
 
 
 def _lookup(table: Mapping[int, _T], number: int, what: str) -> _T:

@@ -180,6 +180,7 @@ class JobStatus:
         samples: trained in the job, the repeated ones once.
         stall_seconds: the longest wait of any worker in resizes.
         staleness: asynchronous training: median of the last updates, in versions.
+        replicas: holders that each block is to have; of `blocks` so many have two now: `blocks_with_replica`.
     """
 
     job: str
@@ -204,6 +205,9 @@ class JobStatus:
     leaving: tuple[str, ...] = ()
     staleness: int = 0
     mode: str = "synchronous"
+    replicas: int = 1
+    blocks: int = 0
+    blocks_with_replica: int = 0
 
 
 @dataclass(frozen=True, slots=True)

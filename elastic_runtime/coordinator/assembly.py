@@ -109,14 +109,14 @@ def _form(job: Job) -> None:
     before, target = job.state.generation, job.state.course.target
     plan = job.plan() if before.number else Plan((), ())
     name, step = job.state.checkpoints.durable[-1]
-    servers = _chosen(list(dict.fromkeys(plan.owners)), job.live(Role.SERVER), target.servers)
+    servers = _chosen(list(plan.servers), job.live(Role.SERVER), target.servers)
     workers = _chosen(list(dict.fromkeys(plan.workers)), job.live(Role.WORKER), target.workers)
-    owners = assign(model.layout, servers, plan.owners)
+    held = assign(model.layout, servers, plan, job.settings.replicas)
     job.state.generation = Generation(
         number=before.number + 1,
         start_step=step,
         start_checkpoint=name,
-        start_plan=Plan(tuple(workers), owners),
+        start_plan=replace(held, workers=tuple(workers)),
         committed=job.state.numbers.change,
     )
     spare = [*job.live(Role.SERVER), *job.live(Role.WORKER)]
@@ -133,7 +133,7 @@ def _chosen(before: list[str], live: list[str], count: int) -> list[str]:
 
 def _await_servers(job: Job, now: float) -> None:
     generation = job.state.generation
-    waiting = [name for name in dict.fromkeys(generation.start_plan.owners) if not job.report(name).ready]
+    waiting = [name for name in generation.start_plan.servers if not job.report(name).ready]
     if not waiting:
         job.course(phase=Phase.RUNNING, formed=False)
         job.timers.clear("ready")

@@ -16,7 +16,8 @@ from elastic_runtime.coordinator.checkpointing import begin_checkpoint, durable_
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Purpose
 from elastic_runtime.coordinator.tasks import dismiss, lose
-from elastic_runtime.plan import Change, Stage, moved_blocks
+from elastic_runtime.plan import Change, Stage
+from elastic_runtime.transfers import transfers
 
 _log = structlog.get_logger()
 _LEAST_MARGIN_STEPS = 2
@@ -159,8 +160,9 @@ def _watch_settling(job: Job, change: Change, now: float) -> None:
 
 def _all_arrived(job: Job, change: Change, now: float) -> bool:
     """Whether moved blocks are where they belong; who does not get them in time is lost."""
-    receivers = dict.fromkeys(new for _, new, _ in moved_blocks(change, job.plan_before(change)).values())
-    missing = [name for name in receivers if job.report(name).arrived < change.number]
+    lost = job.state.generation.lost
+    receivers = dict.fromkeys(name for row in transfers(change, job.named_before(change)) for name in row.coming)
+    missing = [name for name in receivers if name not in lost and job.report(name).arrived < change.number]
     if missing and job.timers.passed("arrival", now, job.settings.arrival_seconds):
         for name in missing:
             lose(job, name, "moved blocks did not arrive in time")
@@ -191,7 +193,7 @@ def _commit(job: Job, change: Change, now: float) -> None:
     job.generation(committed=committed, moving=0, substitutes=substitutes)
     job.timers.clear("arrival")
     requests.note_end(job, change, now)
-    job.released |= set(before.owners) - set(plan.owners)
+    job.released |= set(before.servers) - set(plan.servers)
     fold(job)
 
 
@@ -205,10 +207,22 @@ def fold(job: Job) -> None:
     over = [change for change in generation.changes if change.number != generation.moving]
     kept = [change for change in over[:-1] if change.stages] + over[-1:]
     while len(kept) > _MOST_CHANGES:
-        job.generation(start_plan=job.plan_after(kept[0]), changes=tuple(kept[1:]))
+        job.generation(start_plan=job.named_after(kept[0]), changes=tuple(kept[1:]))
         kept = kept[1:]
     moving = tuple(change for change in generation.changes if change.number == generation.moving)
     job.generation(changes=(*kept, *moving))
+    _forget_lost(job)
+
+
+def _forget_lost(job: Job) -> None:
+    """Lost servers that no plan of this generation names any more."""
+    generation = job.state.generation
+    if generation.lost:
+        named = set(generation.start_plan.servers)
+        for change in generation.changes:
+            for stage in change.stages:
+                named |= {*stage.moves.values(), *stage.replicas.values()}
+        job.generation(lost=tuple(name for name in generation.lost if name in named))
 
 
 def last_step(change: Change) -> int:

@@ -13,7 +13,7 @@ from elastic_runtime.coordinator.resize_times import ResizeTimes
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.coordinator.state import Course, Generation, State, Task, TaskState
 from elastic_runtime.coordinator.timers import Timers
-from elastic_runtime.plan import Change, Phase, Plan, Role, Timeline, View
+from elastic_runtime.plan import Change, Phase, Plan, Role, Timeline, View, without_lost
 
 TRAINING = {Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING}
 """Phases with a plan that holds."""
@@ -38,7 +38,7 @@ class Job:
         self.orders = Orders()
         self.unix_clock = unix_clock
         self.margin_factor = 1
-        self._planned: tuple[Plan, tuple[Change, ...], dict[int, Plan]] = (Plan((), ()), (), {})
+        self._planned: tuple[Generation, dict[int, tuple[Plan, Plan]]] = (state.generation, {})
         self.released: set[str] = set()
         self.moved_before = 0
         self.stalls: dict[str, float] = {}
@@ -115,25 +115,38 @@ class Job:
 
     def plan(self) -> Plan:
         """The plan after all confirmed changes, lost workers included."""
-        return self._plan_up_to(_END)
+        return self._plans_up_to(_END)[0]
 
     def plan_before(self, change: Change) -> Plan:
         """The plan that a change changes, lost workers included."""
-        return self._plan_up_to(change.number - 1)
+        return self._plans_up_to(change.number - 1)[0]
 
-    def plan_after(self, change: Change) -> Plan:
-        """The plan right after a confirmed change, lost workers included."""
-        return self._plan_up_to(change.number)
+    def named(self) -> Plan:
+        """The newest plan with the lost servers that it still names; `plan` has the other holders in their place."""
+        return self._plans_up_to(_END)[1]
 
-    def _plan_up_to(self, number: int) -> Plan:
+    def named_before(self, change: Change) -> Plan:
+        """Likewise the plan that a change changes."""
+        return self._plans_up_to(change.number - 1)[1]
+
+    def named_after(self, change: Change) -> Plan:
+        """Likewise the plan right after a confirmed change."""
+        return self._plans_up_to(change.number)[1]
+
+    def _plans_up_to(self, number: int) -> tuple[Plan, Plan]:
         """Asked several times for every report, and changed a few times a minute: kept."""
-        generation = self.state.generation
-        if self._planned[0] is not generation.start_plan or self._planned[1] is not generation.changes:
-            self._planned = (generation.start_plan, generation.changes, {})
-        plans = self._planned[2]
+        generation, known = self.state.generation, self._planned[0]
+        if (
+            known.start_plan is not generation.start_plan
+            or known.changes is not generation.changes
+            or known.lost != generation.lost
+        ):
+            self._planned = (generation, {})
+        plans = self._planned[1]
         if number not in plans:
             until = tuple(change for change in generation.changes if change.number <= number)
-            plans[number] = Timeline(_view(generation, until)).at(_END)
+            named = Timeline(_view(generation, until)).at(_END)
+            plans[number] = (without_lost(named, frozenset(generation.lost)), named)
         return plans[number]
 
     def moving(self) -> Change | None:
@@ -142,10 +155,10 @@ class Job:
         return next((change for change in generation.changes if change.number == generation.moving), None)
 
     def owning(self) -> set[str]:
-        """Servers without which training cannot go on: owners of blocks, and those that a change takes blocks from."""
-        owners = set(self.plan().owners)
+        """Servers that hold blocks, or that a change takes blocks from."""
+        servers = set(self.plan().servers)
         moving = self.moving()
-        return owners | set(self.plan_before(moving).owners) if moving is not None else owners
+        return servers | set(self.plan_before(moving).servers) if moving is not None else servers
 
     def working(self) -> list[str]:
         """The live workers of the newest plan, each once."""
@@ -188,7 +201,7 @@ class Job:
         if not self.training:
             return Size(0, 0)
         plan = self.plan()
-        return Size(len(set(plan.owners)), len(self.working()))
+        return Size(len(plan.servers), len(self.working()))
 
 
 _END = 2**62

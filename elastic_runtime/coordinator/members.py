@@ -111,7 +111,7 @@ def _unreachable(job: Job) -> list[str]:
     """
     if not job.training:
         return []
-    workers, servers = job.working(), list(dict.fromkeys(job.plan().owners))
+    workers, servers = job.working(), list(job.plan().servers)
     found = _cut_off(job, workers, servers)
     if not found and workers:
         found = [name for name in servers if all(name in job.report(peer).suspects for peer in workers)]

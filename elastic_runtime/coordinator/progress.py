@@ -10,12 +10,14 @@ from elastic_runtime.coordinator.checkpointing import durable_step
 from elastic_runtime.coordinator.job import ENDED, Job
 from elastic_runtime.coordinator.leases import samples_done
 from elastic_runtime.coordinator.state import Task, TaskState
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.coordinator.survival import doubly_held
+from elastic_runtime.plan import Phase, Plan, Role
 
 
 def status(job: Job, now: float) -> JobStatus:
     """The job's status at `now`."""
     model, course = job.model, job.state.course
+    plan = job.plan() if job.training else Plan((), ())
     working = job.working() if job.training or course.phase in ENDED else []
     reports = [job.report(name) for name in working if job.heard(name)]
     step = max(min((report.step for report in reports), default=0), durable_step(job))
@@ -47,6 +49,9 @@ def status(job: Job, now: float) -> JobStatus:
         leaving=tuple(task.name for task in job.tasks(None, TaskState.LEAVING)),
         staleness=int(median(staleness)) if staleness else 0,
         mode="synchronous" if model is None or model.training.synchronous else "asynchronous",
+        replicas=job.settings.replicas,
+        blocks=len(plan.owners),
+        blocks_with_replica=doubly_held(job) if plan.owners else 0,
     )
 
 
@@ -66,7 +71,7 @@ def _task(job: Job, task: Task, now: float) -> TaskStatus:
         return TaskStatus(task.name, task.role, "wanted")
     plan = job.plan()
     report = job.report(task.name)
-    names = plan.workers if task.role is Role.WORKER else plan.owners
+    names = plan.workers if task.role is Role.WORKER else plan.servers
     state = "leaving" if task.state is TaskState.LEAVING else "member" if task.name in names else "registered"
     return TaskStatus(
         task=task.name,

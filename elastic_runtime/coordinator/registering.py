@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from elastic_runtime.coordinator import leases
 from elastic_runtime.coordinator.job import ENDED, Job
-from elastic_runtime.coordinator.job_model import read_model
+from elastic_runtime.coordinator.job_model import JobModel, read_model
 from elastic_runtime.coordinator.state import Model, TaskState
 from elastic_runtime.coordinator.tasks import lose
 from elastic_runtime.errors import BadInput
@@ -95,6 +95,7 @@ def _model_refusal(job: Job, newcomer: Newcomer) -> str:
     target = job.state.course.target
     try:
         model.check(target.servers, target.workers)
+        _check_replicas(job, model, newcomer.task)
     except BadInput as error:
         return str(error)
     restored = job.state.model.layout_json
@@ -103,6 +104,15 @@ def _model_refusal(job: Job, newcomer: Newcomer) -> str:
         if differs:
             return f"{newcomer.task} has another model than the checkpoint to begin from: {differs}"
     return _take_model(job, newcomer)
+
+
+def _check_replicas(job: Job, model: JobModel, task: str) -> None:
+    """Two copies of a block have to see all updates in one order."""
+    if job.settings.replicas > 1 and not model.training.synchronous:
+        raise BadInput(
+            f"{task} trains asynchronously, but job {job.settings.job} is to hold two copies of each block, and these "
+            "would see updates in different orders: train synchronously, or leave out --replicas"
+        )
 
 
 def _take_model(job: Job, newcomer: Newcomer) -> str:

@@ -25,11 +25,11 @@ def decide(job: Job, now: float) -> None:
         return
     if end_halt(job) or not _all_under_way(job) or not _somebody_works(job, now):
         return
-    release_spares(job, (*job.plan().workers, *job.plan().owners))
+    release_spares(job, (*job.plan().workers, *job.plan().servers))
     running = requests.running(job)
     if running is not None and running.kind == "suspend":
         propose(job, Purpose.SUSPEND, now, checkpoint=True, halt=True)
-    elif _repair(job, now):
+    elif _repair(job, now) or _replicate(job, now):
         pass
     elif running is not None:
         _resize(job, running, now)
@@ -69,6 +69,22 @@ def _repair(job: Job, now: float) -> bool:
     return propose(job, Purpose.REPAIR, now, (Stage({}, left),))
 
 
+def _replicate(job: Job, now: float) -> bool:
+    """Give blocks that lost one of their holders another one, of the servers that are there."""
+    if not _lacks_replicas(job):
+        return False
+    plan = job.plan()
+    return _change_to(job, now, list(plan.servers), plan.workers, ResizeMode.ROLLING, Purpose.REPAIR)
+
+
+def _lacks_replicas(job: Job) -> bool:
+    """Whether blocks have one holder that should have two, and could."""
+    plan = job.plan()
+    if job.settings.replicas == 1 or len(plan.servers) == 1:
+        return False
+    return not plan.replicas or not all(plan.replicas)
+
+
 def _resize(job: Job, running: RequestState, now: float) -> None:
     restart = running.mode is ResizeMode.CHECKPOINT_RESTART  # ends all tasks, whether they want to go or not
     servers, workers, missing = wanted_members(
@@ -87,7 +103,7 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
     job.timers.clear("new tasks")
     job.times.note_ready(now)
     plan = job.plan()
-    if (set(servers), workers) == (set(plan.owners), plan.workers):
+    if (set(servers), workers) == (set(plan.servers), plan.workers):
         _done(job, running)
         return
     if restart:
@@ -110,14 +126,16 @@ def _change_to(
     if model is None:
         return False
     began = job.unix_clock()
-    owners = plan.owners if set(servers) == set(plan.owners) else assign(model.layout, servers, plan.owners)
+    after = plan
+    if set(servers) != set(plan.servers) or _lacks_replicas(job):
+        after = assign(model.layout, servers, plan, job.settings.replicas)
     total_bytes = model.layout.total_bytes
     at_once = mode is ResizeMode.STOP_THE_WORLD
     budget = total_bytes if at_once else int(total_bytes * job.settings.stage_fraction)
     new_workers = workers if workers != plan.workers else None
     if leases.asynchronous(job):
         budget = total_bytes  # servers send a few blocks at a time by themselves
-    cut, moved_bytes = stages(model.layout, plan.owners, owners, new_workers, budget)
+    cut, moved_bytes = stages(model.layout, job.named(), plan, after, new_workers, budget)
     if job.times is not None:
         job.times.assignment_seconds = max(0.0, job.unix_clock() - began)
     return propose(job, purpose, now, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
@@ -134,7 +152,7 @@ def wanted_members(
     missing: list[str] = []
     chosen: dict[Role, list[str]] = {}
     for role, current, count in (
-        (Role.SERVER, tuple(dict.fromkeys(plan.owners)), target.servers),
+        (Role.SERVER, plan.servers, target.servers),
         (Role.WORKER, tuple(dict.fromkeys(plan.workers)), target.workers),
     ):
         live = job.live(role)
@@ -167,7 +185,7 @@ def _replace(job: Job, now: float) -> bool:
     servers, workers, _ = wanted_members(job, target, leaving)
     plan = job.plan()
     if not leaving:
-        grown = set(servers) > set(plan.owners) or set(workers) > set(plan.workers)
+        grown = set(servers) > set(plan.servers) or set(workers) > set(plan.workers)
         return grown and _change_to(job, now, servers, workers, ResizeMode.ROLLING)
     return _relieve(job, now, servers, workers)
 
@@ -175,12 +193,12 @@ def _replace(job: Job, now: float) -> bool:
 def _relieve(job: Job, now: float, servers: list[str], workers: tuple[str, ...]) -> bool:
     """Take tasks that want to go out of the plan, once others can have their part; the rest stays as it is."""
     plan = job.plan()
-    owners = list(dict.fromkeys(plan.owners))
-    if not can_do_without(job, Role.SERVER, owners, servers, now):
-        servers = owners
+    holding = list(plan.servers)
+    if not can_do_without(job, Role.SERVER, holding, servers, now):
+        servers = holding
     if not can_do_without(job, Role.WORKER, plan.workers, workers, now):
         workers = plan.workers
-    if (set(servers), workers) == (set(owners), plan.workers):
+    if (set(servers), workers) == (set(holding), plan.workers):
         return False
     return _change_to(job, now, servers, workers, ResizeMode.ROLLING, Purpose.REPAIR)
 
@@ -188,7 +206,7 @@ def _relieve(job: Job, now: float, servers: list[str], workers: tuple[str, ...])
 def _done(job: Job, running: RequestState) -> None:
     row = replace(running, stall_seconds=job.stalls.get(running.request_id, 0.0))
     plan = job.plan()
-    spare = [name for role in Role for name in job.live(role) if name not in plan.workers and name not in plan.owners]
+    spare = [name for role in Role for name in job.live(role) if name not in plan.workers and name not in plan.servers]
     dismiss(job, [*spare, *(task.name for task in job.tasks(None, TaskState.WANTED))])
     job.course(phase=Phase.RUNNING, settled=running.target, target=running.target)
     requests.end(job, row, RequestOutcome.DONE, "")
@@ -197,7 +215,7 @@ def _done(job: Job, running: RequestState) -> None:
 def _abort(job: Job, running: RequestState, why: str) -> None:
     plan = job.plan()
     names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
-    dismiss(job, [name for name in names if name not in plan.workers and name not in plan.owners])
+    dismiss(job, [name for name in names if name not in plan.workers and name not in plan.servers])
     job.course(phase=Phase.RUNNING, target=job.state.course.settled)
     job.timers.clear("new tasks")
     requests.end(job, running, RequestOutcome.ABORTED, why)

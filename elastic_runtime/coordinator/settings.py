@@ -15,6 +15,13 @@ class CoordinatorSettings(BaseModel):
     job: str = Field(pattern=f"^{JOB_NAME}$", description="the job's name")
     servers: int = Field(ge=1, le=MOST_TASKS, description="parameter servers that the job starts with")
     workers: int = Field(ge=1, le=MOST_TASKS, description="workers that the job starts with")
+    replicas: int = Field(
+        1,
+        ge=1,
+        le=2,
+        description="holders of each block; 2: the loss of one parameter server undoes no step, and gradients are sent "
+        "twice; needs two parameter servers and synchronous training",
+    )
     minimum_servers: int = Field(1, ge=1, description="resizes below are refused; 1: a model needs somewhere to be")
     minimum_workers: int = Field(1, ge=1, description="resizes below are refused; 1: somebody has to compute")
     report_every_seconds: float = Field(

@@ -109,6 +109,7 @@ class Generation:
         purpose: of the proposal, or of the change that is moving.
         minimum_bytes: what best-fit has to move in it.
         ended: a worker took the last step's values: every step is applied, and workers may go.
+        lost: servers that the plans still name, and whose blocks their other holders have.
     """
 
     number: int = 0
@@ -123,6 +124,7 @@ class Generation:
     committed: int = 0
     ended: bool = False
     substitutes: Mapping[str, str] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from dataclasses import replace
 import structlog
 
 from elastic_runtime.coordinator import leases
+from elastic_runtime.coordinator.checkpointing import give_up
 from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import Task, TaskState
+from elastic_runtime.coordinator.survival import survives
 from elastic_runtime.plan import Phase, Plan, Role
 
 _log = structlog.get_logger()
@@ -51,8 +53,9 @@ def dismiss(job: Job, names: Iterable[str]) -> None:
 def lose(job: Job, name: str, why: str) -> None:
     """A task is no more; what it was needed for is done by others, or anew.
 
-    A worker: somebody else computes its slices, from the step in flight on. A server that owns blocks: the job goes
-    back to its last durable checkpoint. Who was told to leave, or has nothing left to do, is not missed.
+    A worker: somebody else computes its slices, from the step in flight on. A server that holds blocks: their other
+    holders go on with them, or the job goes back to its last durable checkpoint. Who was told to leave, or has nothing
+    left to do, is not missed.
     """
     task = job.task(name)
     if task is None:
@@ -70,13 +73,13 @@ def lose(job: Job, name: str, why: str) -> None:
         job.course(losses=course.losses + 1)
     if course.phase in GATHERING:
         plan = job.state.generation.start_plan
-        if course.formed and (name in plan.workers or name in plan.owners):
+        if course.formed and (name in plan.workers or name in plan.servers):
             job.course(formed=False)
             job.timers.clear("ready", "gather")
     elif job.training:
         _withdraw(job, name)
         if needed and task.role is Role.SERVER:
-            recover(job)
+            _without_server(job, name)
         elif needed and not leases.asynchronous(job):
             _without_worker(job, name)
 
@@ -90,9 +93,25 @@ def _withdraw(job: Job, name: str) -> None:
     """Nobody is to join, or get blocks, who is lost."""
     proposal = job.state.generation.proposal
     if proposal is not None and any(
-        name in (stage.workers or ()) or name in stage.moves.values() for stage in proposal.stages
+        name in (stage.workers or ())
+        or name in stage.moves.values()
+        # What takes a holder from blocks may have counted on this one.
+        or (stage.replicas and name in job.owning())
+        for stage in proposal.stages
     ):
         job.generation(proposal=None)
+
+
+def _without_server(job: Job, name: str) -> None:
+    """The other holders of its blocks go on with them; where there are none, the job goes back."""
+    lost = (*job.state.generation.lost, name)
+    if not survives(job, lost):
+        recover(job)
+        return
+    pending = job.state.checkpoints.pending
+    if pending is not None and name in pending.servers and not pending.shards:
+        give_up(job, f"{name} was lost; another one is begun")
+    job.generation(lost=lost)
 
 
 def _without_worker(job: Job, name: str) -> None:

@@ -26,4 +26,5 @@ def build_view(state: State, number: int) -> View:
         wanted=tuple(task.name for task in tasks if task.state is TaskState.WANTED),
         leaving=tuple(task.name for task in tasks if task.state is TaskState.LEAVING),
         failure=course.failure,
+        lost_servers=generation.lost,
     )

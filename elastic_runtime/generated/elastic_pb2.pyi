@@ -159,7 +159,7 @@ class TaskStatus(_message.Message):
     def __init__(self, task: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., step: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., report_age_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., stall_seconds: _Optional[float] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "phase", "generation", "step", "total_steps", "epoch", "total_epochs", "durable_step", "size", "target", "tasks", "requests", "loss", "has_loss", "samples_per_second", "step_seconds", "stall_seconds", "failure", "samples", "wanted", "leaving", "staleness", "mode")
+    __slots__ = ("job", "phase", "generation", "step", "total_steps", "epoch", "total_epochs", "durable_step", "size", "target", "tasks", "requests", "loss", "has_loss", "samples_per_second", "step_seconds", "stall_seconds", "failure", "samples", "wanted", "leaving", "staleness", "mode", "replicas", "blocks", "blocks_with_replica")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +183,9 @@ class JobStatus(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_WITH_REPLICA_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: Phase
     generation: int
@@ -206,7 +209,10 @@ class JobStatus(_message.Message):
     leaving: _containers.RepeatedScalarFieldContainer[str]
     staleness: int
     mode: str
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[float] = ..., total_epochs: _Optional[float] = ..., durable_step: _Optional[int] = ..., size: _Optional[_Union[Size, _Mapping]] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[RequestState, _Mapping]]] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., failure: _Optional[str] = ..., samples: _Optional[int] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., mode: _Optional[str] = ...) -> None: ...
+    replicas: int
+    blocks: int
+    blocks_with_replica: int
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[float] = ..., total_epochs: _Optional[float] = ..., durable_step: _Optional[int] = ..., size: _Optional[_Union[Size, _Mapping]] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[RequestState, _Mapping]]] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., failure: _Optional[str] = ..., samples: _Optional[int] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., mode: _Optional[str] = ..., replicas: _Optional[int] = ..., blocks: _Optional[int] = ..., blocks_with_replica: _Optional[int] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("task", "role", "incarnation", "address_json", "layout_json", "training_json")
@@ -265,14 +271,16 @@ class Move(_message.Message):
     def __init__(self, block: _Optional[int] = ..., server: _Optional[int] = ...) -> None: ...
 
 class Stage(_message.Message):
-    __slots__ = ("moves", "has_workers", "workers")
+    __slots__ = ("moves", "has_workers", "workers", "replicas")
     MOVES_FIELD_NUMBER: _ClassVar[int]
     HAS_WORKERS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     moves: _containers.RepeatedCompositeFieldContainer[Move]
     has_workers: bool
     workers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., has_workers: _Optional[bool] = ..., workers: _Optional[_Iterable[str]] = ...) -> None: ...
+    replicas: _containers.RepeatedCompositeFieldContainer[Move]
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., has_workers: _Optional[bool] = ..., workers: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("number", "clock", "stages", "servers", "checkpoint", "halt", "barrier")
@@ -293,14 +301,16 @@ class Change(_message.Message):
     def __init__(self, number: _Optional[int] = ..., clock: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., servers: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[bool] = ..., halt: _Optional[bool] = ..., barrier: _Optional[bool] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("workers", "servers", "owners")
+    __slots__ = ("workers", "servers", "owners", "replicas")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     OWNERS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedScalarFieldContainer[str]
     servers: _containers.RepeatedScalarFieldContainer[str]
     owners: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, workers: _Optional[_Iterable[str]] = ..., servers: _Optional[_Iterable[str]] = ..., owners: _Optional[_Iterable[int]] = ...) -> None: ...
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, workers: _Optional[_Iterable[str]] = ..., servers: _Optional[_Iterable[str]] = ..., owners: _Optional[_Iterable[int]] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Substitute(_message.Message):
     __slots__ = ("worker", "by")
@@ -311,7 +321,7 @@ class Substitute(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("number", "generation", "phase", "start_step", "start_checkpoint", "start_plan", "changes", "proposal", "members", "committed", "substitutes", "initialiser", "wanted", "leaving", "failure")
+    __slots__ = ("number", "generation", "phase", "start_step", "start_checkpoint", "start_plan", "changes", "proposal", "members", "committed", "substitutes", "initialiser", "wanted", "leaving", "failure", "lost_servers")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +337,7 @@ class View(_message.Message):
     WANTED_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LOST_SERVERS_FIELD_NUMBER: _ClassVar[int]
     number: int
     generation: int
     phase: Phase
@@ -342,7 +353,8 @@ class View(_message.Message):
     wanted: _containers.RepeatedScalarFieldContainer[str]
     leaving: _containers.RepeatedScalarFieldContainer[str]
     failure: str
-    def __init__(self, number: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., start_step: _Optional[int] = ..., start_checkpoint: _Optional[str] = ..., start_plan: _Optional[_Union[Plan, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., proposal: _Optional[_Union[Change, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., committed: _Optional[int] = ..., substitutes: _Optional[_Iterable[_Union[Substitute, _Mapping]]] = ..., initialiser: _Optional[str] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ...) -> None: ...
+    lost_servers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, number: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., start_step: _Optional[int] = ..., start_checkpoint: _Optional[str] = ..., start_plan: _Optional[_Union[Plan, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., proposal: _Optional[_Union[Change, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., committed: _Optional[int] = ..., substitutes: _Optional[_Iterable[_Union[Substitute, _Mapping]]] = ..., initialiser: _Optional[str] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., lost_servers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Shard(_message.Message):
     __slots__ = ("name", "step", "size_bytes", "sha256")

@@ -26,6 +26,8 @@ class JobSpec(BaseModel):
     workers: int = Field(ge=1)
     minimum_servers: int = Field(1, ge=1)
     minimum_workers: int = Field(1, ge=1)
+    replicas: int = Field(1, ge=1, le=2)
+    """Holders of each block of the model."""
     checkpoints: Path | None = None
     """Where they go; None: below the job's folder."""
     restore: bool = False

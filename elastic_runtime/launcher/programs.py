@@ -49,6 +49,7 @@ class Programs:
             f"--minimum-servers={spec.minimum_servers}",
             f"--minimum-workers={spec.minimum_workers}",
             f"--restarts={spec.restarts}",
+            f"--replicas={spec.replicas}",
             *(f"--{name}={value}" for name, value in optional.items() if value is not None),
             *(["--allow-insecure"] if spec.insecure else []),
             *(["--restore"] if spec.restore else []),

@@ -77,6 +77,15 @@ def run(
     minimum_workers: Annotated[
         int, typer.Option("--min-workers", min=1, max=MOST_TASKS, help="Resizes to fewer workers are refused.")
     ] = 1,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas",
+            min=1,
+            max=2,
+            help="Parameter servers that hold each part of the model; with 2 the loss of one undoes no step.",
+        ),
+    ] = 1,
     bind: Annotated[str, typer.Option(help="Address that the job's processes listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The coordinator's port; 0: any that is free.")] = 0,
     metrics_port: Annotated[
@@ -132,6 +141,7 @@ def run(
         workers=workers,
         minimum_servers=minimum_servers,
         minimum_workers=minimum_workers,
+        replicas=replicas,
         checkpoints=_absolute(checkpoints),
         restore=restore,
         bind=bind,

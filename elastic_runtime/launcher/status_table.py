@@ -57,6 +57,8 @@ def _heading(facts: dict[str, Any]) -> Table:
     table.add_row("speed", f"{facts['samples_per_second']:.4g} samples/s")
     if facts.get("mode") == "asynchronous":
         table.add_row("staleness", f"{facts.get('staleness', 0)} updates of others (median)")
+    if facts.get("replicas", 1) > 1:
+        table.add_row("replicas", _replicas(facts))
     table.add_row("stall", f"{1000 * facts.get('stall_seconds', 0.0):.2f} ms in all resizes")
     table.add_row("folder", facts["folder"])
     return table
@@ -93,6 +95,14 @@ def _requests(requests: Sequence[dict[str, Any]]) -> Table:
             request["detail"],
         )
     return table
+
+
+def _replicas(facts: dict[str, Any]) -> str:
+    blocks, second = facts["blocks"], facts["blocks_with_replica"]
+    if second == blocks:
+        return f"2 of each block ({blocks})"
+    why = "; one parameter server cannot hold two" if facts["size"]["ps"] == 1 else "; being made"
+    return f"{second} of {blocks} blocks have 2{why}"
 
 
 def _steps(facts: dict[str, Any]) -> str:

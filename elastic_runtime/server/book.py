@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from elastic_runtime.data_shards import slice_bounds
 from elastic_runtime.layout import Kind, Layout
 from elastic_runtime.merging import MergeRule
-from elastic_runtime.messages import RUN_BYTES, Header, Values
-from elastic_runtime.plan import Timeline, View
+from elastic_runtime.messages import RUN_BYTES, Confirmed, Header, Values, runs_of
+from elastic_runtime.plan import Plan, Timeline, View
 from elastic_runtime.server.migration import Migration
 from elastic_runtime.server.store import BlockStore
 
@@ -95,7 +95,18 @@ class BlockBook:
         if block not in self.store.owned or self.migration.arrival(block) is not None:
             return False
         departure = self.migration.departure(block)
-        return departure is None or self.store.version(block) < self.due(block, departure.at)
+        return departure is None or departure.stays or self.store.version(block) < self.due(block, departure.at)
+
+    def kept_back(self, block: int) -> bool:
+        """Whether a block stays as it is for now, as another server is reading it from here."""
+        return any(
+            departure.stays and not departure.adopted and self.store.version(block) >= self.due(block, departure.at)
+            for departure in self.migration.departures(block)
+        )
+
+    def holds(self, block: int, step: int) -> bool:
+        """Whether this server applies a step to a block: as its owner or as its replica."""
+        return self.name in self.plans.at(step).holders(block)
 
     def slices(self, step: int) -> Mapping[int, int]:
         """The slices of a step that have samples, in their order, and how many each has."""
@@ -109,15 +120,14 @@ class BlockBook:
             self._samples[step] = known
         return known
 
-    def runs(self, blocks: Iterable[int], *, by_target: bool = False) -> list[tuple[int, int]]:
-        """Blocks as (first, count) of one segment and version (and new owner), none larger than a message should be."""
+    def runs(self, blocks: Iterable[int]) -> list[tuple[int, int]]:
+        """Blocks as (first, count) of one segment and version, none larger than a message should be."""
         found: list[tuple[int, int]] = []
         last: tuple[object, ...] = ()
         run_bytes = 0
         for index in blocks:
             block = self.layout.blocks[index]
-            departure = self.migration.departure(index) if by_target else None
-            key = (block.segment, self.store.version(index), departure.target if departure is not None else "")
+            key = (block.segment, self.store.version(index))
             run_bytes += block.size_bytes
             if found and key == last and index == found[-1][0] + found[-1][1] and run_bytes <= RUN_BYTES:
                 found[-1] = (found[-1][0], found[-1][1] + 1)
@@ -133,6 +143,22 @@ class BlockBook:
             (peer, Values(self.generation, self.store.version(first), first, count))
             for first, count in self.runs(blocks)
         ]
+
+    def told(self, peer: str, blocks: Iterable[int], *plans: Plan) -> list[Outgoing]:
+        """Messages about blocks as they are: the values from who owns them in any of these plans, else only the word
+        that they are at this version here too.
+        """
+        owned: list[int] = []
+        seconds: dict[int, list[int]] = defaultdict(list)
+        for block in blocks:
+            if any(plan.owners[block] == self.name for plan in plans):
+                owned.append(block)
+            else:
+                seconds[self.store.version(block)].append(block)
+        confirmed = [
+            (peer, Confirmed(self.generation, version, runs_of(sorted(some)))) for version, some in seconds.items()
+        ]
+        return [*self.values(peer, owned), *confirmed]
 
     def want(self, peer: str, block: int, version: int) -> None:
         """Somebody waits for a block at this version."""

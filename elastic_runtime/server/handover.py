@@ -1,4 +1,4 @@
-"""Blocks that change their owner, on both sides: sent behind the training, adopted as they come.
+"""Blocks that get other holders, on both sides: sent behind the training, adopted as they come.
 
 Source: DL2 §5. Deviation: see `migration`.
 """
@@ -6,12 +6,13 @@ Source: DL2 §5. Deviation: see `migration`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.message_memory import Payload, flat_view, run_of
 from elastic_runtime.messages import Adopted, State
 from elastic_runtime.server.book import BlockBook, Outgoing
+from elastic_runtime.server.migration import Departure
 
 
 class Handover:
@@ -36,33 +37,40 @@ class Handover:
     def depart(self, blocks: Iterable[int]) -> list[Outgoing]:
         """Send away those of these blocks that have seen the last step before their flip."""
         book = self._book
-        return self.send(
-            block
-            for block in blocks
-            if (departure := book.migration.departure(block)) is not None
-            and departure.sent_seconds is None
-            and block in book.store.owned
-            and book.store.version(block) >= book.due(block, departure.at)
-        )
+        due = {}
+        for block in blocks:
+            new = [departure for departure in book.migration.departures(block) if departure.sent_seconds is None]
+            if new and block in book.store.owned and book.store.version(block) >= book.due(block, new[0].at):
+                due[block] = new
+        return self._send(due)
 
     def send_again(self) -> list[Outgoing]:
         """Blocks whose arrival nobody confirmed."""
-        return self.send(sorted(self._book.migration.to_send_again(self._clock())))
+        migration = self._book.migration
+        return self._send(
+            {
+                block: [departure for departure in migration.departures(block) if not departure.adopted]
+                for block in sorted(migration.to_send_again(self._clock()))
+            }
+        )
 
-    def send(self, blocks: Iterable[int]) -> list[Outgoing]:
-        """Messages with the state of departing blocks."""
+    def _send(self, due: Mapping[int, Sequence[Departure]]) -> list[Outgoing]:
+        """Messages with the state of blocks, for each of those that get it."""
         book, now = self._book, self._clock()
-        out: list[Outgoing] = []
-        for first, count in book.runs(blocks, by_target=True):
-            target = book.migration.leaving(first).target
-            out.append((target, State(book.generation, book.store.version(first), first, count)))
-            for block in range(first, first + count):
-                book.migration.leaving(block).sent_seconds = now
-        return out
+        by_target: dict[str, list[int]] = defaultdict(list)
+        for block, departures in due.items():
+            for departure in departures:
+                by_target[departure.target].append(block)
+                departure.sent_seconds = now
+        return [
+            (target, State(book.generation, book.store.version(first), first, count))
+            for target, blocks in by_target.items()
+            for first, count in book.runs(blocks)
+        ]
 
     def came(
         self, peer: str, header: State, payload: Payload, complete_seconds: Callable[[int], float | None]
-    ) -> tuple[list[Outgoing], dict[int, list[int]]] | None:
+    ) -> tuple[list[Outgoing], dict[int, int]] | None:
         """Blocks have come.
 
         Args:
@@ -72,7 +80,8 @@ class Handover:
             complete_seconds: since when all pushes of a block are there; None: they are not.
 
         Returns:
-            The answers, and step → blocks that can be applied now; None if nobody has said yet that they come here.
+            The answers, and block → first step here of the blocks that were not here before; None if nobody has said
+            yet that they come here.
 
         Raises:
             ProtocolError: they are not due, or not what this optimizer has; nothing was changed.
@@ -89,9 +98,8 @@ class Handover:
         segment = book.layout.segments[blocks[0].segment]
         parameters, *state = (flat_view(payload, part, segment, blocks) for part in range(len(payload)))
         for block, arrival in coming:
-            if arrival.source != peer or header.version < book.due(block.index, arrival.at):
+            if peer not in arrival.sources or header.version < book.due(block.index, arrival.at):
                 raise ProtocolError(f"{peer} sent block {block.index} at version {header.version}, which is not due")
-        ready: dict[int, list[int]] = defaultdict(list)
         now = self._clock()
         for block, arrival in coming:
             place = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
@@ -102,14 +110,7 @@ class Handover:
             since = complete_seconds(block.index)
             if since is not None:
                 self._waited(arrival.at, now - since)
-                ready[arrival.at].append(block.index)
-        wanted = [
-            message
-            for block, _ in coming
-            for reader in book.take_wanting(block.index)
-            for message in book.values(reader, [block.index])
-        ]
-        return [adopted, *wanted], ready
+        return [adopted], {block.index: arrival.at for block, arrival in coming}
 
     def _waited(self, step: int, seconds: float) -> None:
         """A block's pushes were complete so long before it came; in a step its workers wait for the slowest only."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +42,7 @@ class Pushes:
         self._snapshots = snapshots
         self._clock = clock
         self._slices: dict[int, dict[int, torch.Tensor]] = defaultdict(dict)
+        self._steps: dict[int, int] = {}
         self._complete_seconds: dict[int, float] = {}
         self._norms: NormExchange | None = None
         self._reduced: dict[int, set[int]] = defaultdict(set)
@@ -73,15 +74,15 @@ class Pushes:
         """A worker's gradient of a run of blocks.
 
         Raises:
-            ProtocolError: no such slice, blocks that are not this server's then, or of a step that cannot be.
+            ProtocolError: no such slice, blocks that are not held here then, or of a step that cannot be.
         """
         book, step = self._book, header.step
         blocks = run_of(book.layout.blocks, header.first, header.count)
         if header.slice not in book.slices(step):
             raise ProtocolError(f"{peer} pushed slice {header.slice} of step {step}, which has no such slice")
-        owners = book.plans.at(step).owners
-        if any(owners[block.index] != book.name for block in blocks):
-            raise ProtocolError(f"{peer} pushed blocks of step {step} that {book.name} does not own then")
+        plan = book.plans.at(step)
+        if any(book.name not in plan.holders(block.index) for block in blocks):
+            raise ProtocolError(f"{peer} pushed blocks of step {step} that {book.name} does not have then")
         gradients = flat_view(payload, 0, book.layout.segments[blocks[0].segment], blocks)
         ready, old = [], []
         for block in blocks:
@@ -90,19 +91,53 @@ class Pushes:
                 if version > due:
                     old.append(block.index)
                     continue
+                if version < due and plan.replica(block.index):
+                    continue  # from one that has just joined, with values of the other holder, who is a step ahead
                 if version < due:
                     raise ProtocolError(f"{peer} pushed step {step} of block {block.index}, at {version} here")
             elif book.migration.arrival(block.index) is None:
                 continue  # late: the block has left since
             slices = self._slices[block.index]
+            self._steps[block.index] = step
             slices.setdefault(header.slice, gradients[block.start - blocks[0].start : block.stop - blocks[0].start])
             if len(slices) == len(book.slices(step)):
                 self._complete_seconds[block.index] = self._clock()
-                if book.here(block.index) and block.index not in self._reduced[step]:
+                if self._ready(block.index):
                     ready.append(block.index)
-        return [*book.values(peer, old), *self.apply(ready, step)]
+        return [*book.told(peer, old, plan), *self._apply(ready, step)]
 
-    def apply(self, blocks: Sequence[int], step: int) -> list[Outgoing]:
+    def arrived(self, blocks: Mapping[int, int]) -> list[Outgoing]:
+        """Blocks have come, each of which is here from a step on: answer who asked, apply what waited."""
+        book = self._book
+        out: list[Outgoing] = []
+        for block, at in blocks.items():
+            plan = book.plans.at(at)
+            for reader in book.take_wanting(block):
+                out += book.told(reader, [block], plan)
+            step = self._steps.get(block)
+            if step is not None and book.store.version(block) > book.due(block, step):
+                self._forget(block)  # another holder had applied the step already
+        return out + self.go_on(blocks)
+
+    def go_on(self, blocks: Iterable[int]) -> list[Outgoing]:
+        """Whatever held these blocks back may be over: apply what is complete."""
+        ready: dict[int, list[int]] = defaultdict(list)
+        for block in blocks:
+            if self._ready(block):
+                ready[self._steps[block]].append(block)
+        out = [message for step, some in sorted(ready.items()) for message in self._apply(some, step)]
+        return out + [message for step in sorted(self._reduced) for message in self._clip(step)]
+
+    def _ready(self, block: int) -> bool:
+        """Whether the block's next step can be applied: all slices and the block are here, and nobody reads it."""
+        return (
+            block in self._complete_seconds
+            and self._book.here(block)
+            and block not in self._reduced.get(self._steps[block], ())
+            and not self._book.kept_back(block)
+        )
+
+    def _apply(self, blocks: Sequence[int], step: int) -> list[Outgoing]:
         """All slices of these blocks are here, and so are the blocks: apply them, or wait for the global norm."""
         if not blocks:
             return []
@@ -118,7 +153,7 @@ class Pushes:
             return out
         store.reduce(clipped, [gradients[block] for block in clipped])
         self._reduced[step].update(clipped)
-        if self._reduced[step] == set(book.plans.at(step).blocks_of(book.name)) - book.buffers:
+        if self._reduced[step] == set(book.plans.at(step).held_by(book.name)) - book.buffers:
             norms = tuple(sorted(store.squared_norms().items()))
             self._own_norms = {known: n for known, n in self._own_norms.items() if known >= step - 1} | {step: norms}
             self._norms.add(step, dict(norms))
@@ -145,14 +180,17 @@ class Pushes:
 
     def _tell_norms(self, step: int) -> list[Outgoing]:
         book = self._book
-        owners = book.plans.at(step).owners
-        others = dict.fromkeys(owners[block] for block in range(len(owners)) if block not in book.buffers)
+        plan = book.plans.at(step)
+        trained = (block for block in range(len(plan.owners)) if block not in book.buffers)
+        others = dict.fromkeys(server for block in trained for server in plan.holders(block))
         header = Norms(book.generation, step, self._own_norms[step])
         return [(server, header) for server in others if server != book.name]
 
     def _clip(self, step: int) -> list[Outgoing]:
         waiting = sorted(self._reduced.get(step, ()))
         if self._norms is None or not waiting or step not in self._own_norms:
+            return []
+        if any(self._book.kept_back(block) for block in waiting):
             return []
         scale = self._norms.scale(step)
         if scale is None:
@@ -167,16 +205,23 @@ class Pushes:
         if not blocks:
             return []
         book = self._book
+        now, next_plan = book.plans.at(step), book.plans.at(step + 1)
         # Also to those who leave now: they end when they know that their last step was applied.
-        workers = dict.fromkeys((*book.plans.at(step).workers, *book.plans.at(step + 1).workers))
-        readers: dict[str, list[int]] = {worker: list(blocks) for worker in workers}
+        workers = dict.fromkeys((*now.workers, *next_plan.workers))
+        askers: dict[str, list[int]] = defaultdict(list)
         for block in blocks:
-            del self._slices[block]
-            del self._complete_seconds[block]
+            self._forget(block)
             while book.store.version(block) <= step:  # buffers: the steps since the last merge
                 book.store.pass_over([block])
+            owned_later = now.owners[block] != book.name and next_plan.owners[block] == book.name
             for peer in book.take_wanting(block):
-                if peer not in workers:
-                    readers.setdefault(peer, []).append(block)
-        out = [message for peer, owed in readers.items() for message in book.values(peer, owed)]
+                if peer not in workers or owned_later:
+                    askers[peer].append(block)
+        out = [message for peer in workers for message in book.told(peer, blocks, now)]
+        out += [message for peer, owed in askers.items() for message in book.told(peer, owed, now, next_plan)]
         return out + self._handover.depart(blocks)
+
+    def _forget(self, block: int) -> None:
+        """The slices of a step that is applied."""
+        for kept in (self._slices, self._steps, self._complete_seconds):
+            kept.pop(block, None)

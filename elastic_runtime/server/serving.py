@@ -86,7 +86,7 @@ class Serving(ServerPart):
         self._book.start(view)
         self._handover.forget_waits()
         self._pushes = Pushes(self._book, self._handover, self._snapshots, self._clock)
-        return view.start_plan.blocks_of(self.name)
+        return view.start_plan.held_by(self.name)
 
     def _learn(self, view: View) -> list[Outgoing]:
         book = self._book
@@ -100,7 +100,8 @@ class Serving(ServerPart):
             if change.checkpoint:
                 blocks = book.plans.at(change.clock).blocks_of(book.name)
                 self._snapshots.request(change.clock, {block: book.due(block, change.clock) for block in blocks})
-        return self._handover.depart(leaving)
+        out = self._handover.depart(leaving)
+        return [*out, *self._pushes.go_on(self._store.owned)]  # nobody reads what a lost server was to get
 
     def _remind(self) -> list[Outgoing]:
         self._suspects = self._overdue.look(self._pushes.lacking(), self._clock())
@@ -120,8 +121,10 @@ class Serving(ServerPart):
             case Norms():
                 out = self._pushes.norms_came(peer, header)
             case Adopted():
-                for block in run_of(self.layout.blocks, header.first, header.count):
-                    self._book.migration.adopted(block.index, peer)
+                blocks = [block.index for block in run_of(self.layout.blocks, header.first, header.count)]
+                for block in blocks:
+                    self._book.migration.adopted(block, peer)
+                out = self._pushes.go_on(blocks)
             case _:
                 raise ProtocolError(f"{peer} sent a {type(header).__name__} message, which only workers get")
         return out
@@ -130,10 +133,8 @@ class Serving(ServerPart):
         came = self._handover.came(peer, header, payload, self._pushes.complete_seconds)
         if came is None:
             return self._hold(peer, header, payload)
-        out, ready = came
-        for step, blocks in ready.items():
-            out += self._pushes.apply(blocks, step)
-        return out
+        out, blocks = came
+        return [*out, *self._pushes.arrived(blocks)]
 
     def _pull(self, peer: str, header: Pull) -> list[Outgoing]:
         book, step = self._book, header.version - 1
@@ -147,10 +148,11 @@ class Serving(ServerPart):
                     have.append(block)
                     continue
                 book.want(peer, block, header.version)
-                if step < book.plans.start_step or book.plans.at(step).owners[block] != book.name:
+                if step < book.plans.start_step or not book.holds(block, step):
                     continue
                 for k in book.plans.at(step).slices_of(peer):
                     if k in book.slices(step) and not self._pushes.has(block, k):
                         missing[k].append(block)
         lacking = [(peer, Missing(book.generation, step, k, runs_of(blocks))) for k, blocks in missing.items()]
-        return [*book.values(peer, have), *lacking]
+        plans = [book.plans.at(max(at, book.plans.start_step)) for at in (step, step + 1)]
+        return [*book.told(peer, have, *plans), *lacking]

@@ -1,8 +1,11 @@
 """What a worker sends and expects in one step: no sockets, no threads, no clock.
 
-At step t it pushes the gradients of its slices to the blocks' owners, and has finished when every block has come back
-as it is after the step. The values are put into the staging bank, block by block; the model computes with the old ones
-until all are there, so that a slice of the same step can still be computed in place of a worker that died.
+At step t it pushes the gradients of its slices to the blocks' holders, and has finished when every block has come back
+from its owner as it is after the step, and the replica, if there is one, has confirmed that it applied the step too:
+only then may the gradients' memory be used again, and only then does the loss of either undo nothing.
+
+The values are put into the staging bank, block by block; the model computes with the old ones until all are there, so
+that a slice of the same step can still be computed in place of a worker that died.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from elastic_runtime.errors import ProtocolError
 from elastic_runtime.layout import Block, Kind, Layout, runs
 from elastic_runtime.merging import MergeRule
 from elastic_runtime.message_memory import Payload, flat_view, run_of
-from elastic_runtime.messages import RUN_BYTES, Header, Missing, Pull, Push, Values, runs_of
+from elastic_runtime.messages import RUN_BYTES, Confirmed, Header, Missing, Pull, Push, Runs, Values, runs_of
 from elastic_runtime.plan import Timeline
 
 Outgoing = tuple[str, Header]
@@ -58,6 +61,7 @@ class Exchange:
         self._buffers = frozenset(b.index for b in layout.blocks if layout.segments[b.segment].kind is Kind.BUFFER)
         self._timeline: Timeline | None = None
         self._outstanding: set[int] = set()
+        self._unconfirmed: dict[str, set[int]] = {}
         self._pushed: set[int] = set()
         self._entering = True
 
@@ -70,6 +74,8 @@ class Exchange:
     def follow(self, timeline: Timeline) -> None:
         """Use this timeline from now on; of the same generation, or of the one that `start` is called for next."""
         self._timeline = timeline
+        for server in timeline.lost & self._unconfirmed.keys():
+            del self._unconfirmed[server]
 
     def start(self, timeline: Timeline, version: int) -> list[Outgoing]:
         """Ask for every block at `version`: a generation begins, or this worker joins at that step."""
@@ -78,6 +84,7 @@ class Exchange:
         self.version = version
         self._merge = replace(self._merge, start_step=timeline.start_step)
         self._outstanding = set(range(len(self._layout.blocks)))
+        self._unconfirmed.clear()
         self._pushed.clear()
         self._entering = True
         return self.ask()
@@ -87,6 +94,12 @@ class Exchange:
         self.version = step + 1
         merges = self._merge.merges(step)
         self._outstanding = {b.index for b in self._layout.blocks if merges or b.index not in self._buffers}
+        self._unconfirmed.clear()
+        plan = self._plans.at(step)
+        for block in self._outstanding if plan.replicas else ():
+            # Values may come from the next step's owner too: of two holders, each has to be heard.
+            for server in plan.holders(block) if plan.replica(block) else ():
+                self._unconfirmed.setdefault(server, set()).add(block)
         self._pushed.clear()
         self._entering = False
 
@@ -110,8 +123,8 @@ class Exchange:
 
     @property
     def complete(self) -> bool:
-        """All blocks are there."""
-        return not self._outstanding
+        """All blocks are there, and applied wherever they are held."""
+        return not self._outstanding and not self._unconfirmed
 
     def handle(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
         """Act on a message.
@@ -125,42 +138,53 @@ class Exchange:
         match header:
             case Values():
                 self._values(header, payload)
+                self._confirm(peer, header.version, ((header.first, header.count),))
+                return []
+            case Confirmed():
+                self._confirm(peer, header.version, header.runs)
                 return []
             case Missing(step=step, slice=index):
                 if step != self.version - 1 or index not in self._pushed:
                     return []
                 blocks = [block for first, count in header.runs for block in range(first, first + count)]
-                return self._pushes(index, [block for block in blocks if block < len(self._layout.blocks)])
+                return self._pushes(index, [block for block in blocks if block < len(self._layout.blocks)], peer)
             case _:
                 raise ProtocolError(f"{peer} sent a {type(header).__name__} message, which only parameter servers get")
 
     def ask(self) -> list[Outgoing]:
-        """Ask the owners for everything that is outstanding; they answer also what they lack."""
-        by_owner: dict[str, list[int]] = defaultdict(list)
+        """Ask owners for everything that is outstanding, replicas for their word; they answer also what they lack."""
+        asked: dict[str, set[int]] = defaultdict(set)
         for block in sorted(self._outstanding):
             for owner in self._owners(block):
-                by_owner[owner].append(block)
-        return [(owner, Pull(self.generation, self.version, runs_of(blocks))) for owner, blocks in by_owner.items()]
+                asked[owner].add(block)
+        for server, blocks in self._unconfirmed.items():
+            asked[server] |= blocks
+        return [(name, Pull(self.generation, self.version, runs_of(sorted(some)))) for name, some in asked.items()]
 
     def owners_waited_for(self) -> frozenset[str]:
-        """The parameter servers from which blocks are outstanding."""
-        return frozenset(owner for block in self._outstanding for owner in self._owners(block))
+        """The parameter servers from which blocks, or their word about them, are outstanding."""
+        return (
+            frozenset(owner for block in self._outstanding for owner in self._owners(block)) | self._unconfirmed.keys()
+        )
 
     def part(self, header: Push) -> tuple[int, int, int]:
         """The memory that goes with a push: segment, first element, last element + 1."""
         blocks = self._layout.blocks[header.first : header.first + header.count]
         return blocks[0].segment, blocks[0].start, blocks[-1].stop
 
-    def _pushes(self, slice_index: int, blocks: Iterable[int]) -> list[Outgoing]:
+    def _pushes(self, slice_index: int, blocks: Iterable[int], asked_by: str = "") -> list[Outgoing]:
+        """Messages to all that hold these blocks at the step in hand; to one of them only, if it asked."""
         step = self.version - 1
         plan = self._plans.at(step)
-        by_owner: dict[str, list[Block]] = defaultdict(list)
+        by_server: dict[str, list[Block]] = defaultdict(list)
         for block in blocks:
-            by_owner[plan.owners[block]].append(self._layout.blocks[block])
+            holders = plan.holders(block)
+            for server in (asked_by,) if asked_by in holders else holders:
+                by_server[server].append(self._layout.blocks[block])
         return [
-            (owner, Push(self.generation, step, slice_index, plan.after, run.first_block, run.blocks))
-            for owner, owned in by_owner.items()
-            for run in runs(owned, RUN_BYTES)
+            (server, Push(self.generation, step, slice_index, plan.after, run.first_block, run.blocks))
+            for server, held in by_server.items()
+            for run in runs(held, RUN_BYTES)
         ]
 
     def _expected_blocks(self) -> set[int]:
@@ -171,6 +195,18 @@ class Exchange:
         """Who is asked: the owner at the step to come, and the one that applies the step in hand."""
         owners = {self._plans.at(self.version).owners[block]}
         return owners if self._entering else owners | {self._plans.at(self.version - 1).owners[block]}
+
+    def _confirm(self, peer: str, version: int, told: Runs) -> None:
+        """A server has applied the step in hand to these blocks."""
+        waiting = self._unconfirmed.get(peer)
+        if waiting is None:
+            return
+        for first, count in told:
+            for block in range(first, first + min(count, len(self._layout.blocks))):
+                if version >= self._merge.due(self.version, buffer=block in self._buffers):
+                    waiting.discard(block)
+        if not waiting:
+            del self._unconfirmed[peer]
 
     def _values(self, header: Values, payload: Payload) -> None:
         blocks = run_of(self._layout.blocks, header.first, header.count)

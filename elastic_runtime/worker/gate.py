@@ -85,7 +85,8 @@ class Gate:
             before is None
             or timeline is None
             or new_generation
-            or (view.changes, view.substitutes) != (before.changes, before.substitutes)
+            or (view.changes, view.substitutes, view.lost_servers)
+            != (before.changes, before.substitutes, before.lost_servers)
         ):
             timeline = Timeline(view)  # some milliseconds of a large model's: training is not to wait for it
         with self._changed:

@@ -8,7 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.messages import Adopted, Missing, Norms, Pull, Push, State, Values, pack, runs_of, unpack
+from elastic_runtime.messages import (
+    Adopted,
+    Confirmed,
+    Missing,
+    Norms,
+    Pull,
+    Push,
+    State,
+    Values,
+    pack,
+    runs_of,
+    unpack,
+)
 
 small = st.integers(0, 2**32 - 1)
 large = st.integers(0, 2**64 - 1)
@@ -20,6 +32,7 @@ headers = st.one_of(
     st.builds(State, small, large, small, count),
     st.builds(Adopted, small, small, count),
     st.builds(Pull, small, large, runs),
+    st.builds(Confirmed, small, large, runs),
     st.builds(Missing, small, large, small, runs),
     st.builds(Norms, small, large, st.lists(st.tuples(small, st.floats(allow_nan=False)), max_size=5).map(tuple)),
 )
@@ -35,8 +48,8 @@ def test_a_header_cut_short_is_refused(header: Push, kept: int) -> None:
     data = pack(header)
     if kept >= len(data):
         return
-    if isinstance(header, Pull | Missing | Norms):
-        fixed = {Pull: 13, Missing: 17, Norms: 13}[type(header)]
+    if isinstance(header, Pull | Confirmed | Missing | Norms):
+        fixed = {Pull: 13, Confirmed: 13, Missing: 17, Norms: 13}[type(header)]
         item = 12 if isinstance(header, Norms) else 8
         if kept >= fixed and (kept - fixed) % item == 0:
             return  # the same message with fewer items

@@ -2,7 +2,8 @@
 
 import pytest
 
-from elastic_runtime.plan import Change, Phase, Plan, Stage, Timeline, View, moved_blocks
+from elastic_runtime.plan import Change, Phase, Plan, Stage, Timeline, View
+from elastic_runtime.transfers import Transfer, transfers
 
 START = Plan(("worker-0", "worker-1"), ("ps-0", "ps-0", "ps-1"))
 
@@ -17,7 +18,10 @@ def test_stages_take_effect_one_step_after_the_other() -> None:
     assert timeline.at(10) == timeline.at(19) == START
     assert timeline.at(20) == Plan(("worker-0",), ("ps-1", "ps-0", "ps-1"), 3)
     assert timeline.at(21) == timeline.at(999) == Plan(("worker-0",), ("ps-1", "ps-2", "ps-1"), 3)
-    assert moved_blocks(change, START) == {0: ("ps-0", "ps-1", 20), 1: ("ps-0", "ps-2", 21)}
+    assert transfers(change, START) == [
+        Transfer(0, 20, coming=("ps-1",), leaving=("ps-0",), staying=()),
+        Transfer(1, 21, coming=("ps-2",), leaving=("ps-0",), staying=()),
+    ]
 
 
 def test_a_change_without_stages_is_seen_by_its_number() -> None:

@@ -30,26 +30,30 @@ from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, Timel
 
 LONGEST_LINE = 600
 PLACE = {"launcher": 1, "script": "train.py", "folder": "/jobs/digits"}
-CHANGE = Change(3, 20, (Stage({0: "ps-0"}, ("worker-0",)),), True)
+CHANGE = Change(3, 20, (Stage({0: "ps-0"}, ("worker-0",), {1: "ps-1"}),), True)
 VIEW = View(
     number=5,
     generation=1,
     phase=Phase.RUNNING,
     start_step=0,
     start_checkpoint="step-0000000000",
-    start_plan=Plan(("worker-0",), ("ps-0", "ps-0")),
+    start_plan=Plan(("worker-0",), ("ps-0", "ps-0"), replicas=("ps-1", "")),
     changes=(CHANGE,),
     proposal=Change(4, 30),
     members=(Member("worker-0", Role.WORKER, 7, "{}"), Member("ps-0", Role.SERVER, 7, "{}")),
     substitutes={"worker-1": "worker-0"},
     wanted=("worker-2",),
     leaving=("worker-0",),
+    lost_servers=("ps-2",),
 )
 STATUS = JobStatus(
     "digits",
     Phase.RUNNING,
     tasks=(TaskStatus("worker-0", Role.WORKER, "member"),),
     requests=(RequestState("r", "resize"),),
+    replicas=2,
+    blocks=64,
+    blocks_with_replica=60,
 )
 
 

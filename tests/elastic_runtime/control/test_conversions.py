@@ -33,7 +33,14 @@ BLOCKS = 6
 numbers = st.integers(0, 2**64 - 1)
 servers = st.sampled_from(["ps-0", "ps-1", "ps-12"])
 workers = st.lists(st.sampled_from(["worker-0", "worker-1"]), max_size=3).map(tuple)
-stages = st.builds(Stage, st.dictionaries(st.integers(0, BLOCKS - 1), servers, max_size=4), st.none() | workers)
+blocks = st.integers(0, BLOCKS - 1)
+seconds = st.sampled_from(["", "ps-3", "ps-40"])
+stages = st.builds(
+    Stage,
+    st.dictionaries(blocks, servers, max_size=4),
+    st.none() | workers,
+    st.dictionaries(blocks, seconds, max_size=4),
+)
 changes = st.builds(
     Change, numbers, numbers, st.lists(stages, max_size=3).map(tuple), st.booleans(), st.booleans(), st.booleans()
 )
@@ -53,7 +60,9 @@ views = st.builds(
     phase=st.sampled_from(Phase),
     start_step=st.integers(0, FIRST_CLOCK),
     start_checkpoint=st.text(max_size=20),
-    start_plan=st.builds(Plan, workers, st.tuples(*[servers] * BLOCKS)),
+    start_plan=st.builds(
+        Plan, workers, st.tuples(*[servers] * BLOCKS), replicas=st.just(()) | st.tuples(*[seconds] * BLOCKS)
+    ),
     changes=st.lists(changes, max_size=3, unique_by=lambda change: change.number).map(in_order),
     proposal=st.none() | changes,
     members=st.lists(st.builds(Member, servers, st.sampled_from(Role), numbers, st.text(max_size=9))).map(tuple),
@@ -63,6 +72,7 @@ views = st.builds(
     wanted=workers,
     leaving=workers,
     failure=st.text(max_size=20),
+    lost_servers=workers,
 )
 figures = st.floats(0, 1e12)
 amounts = st.integers(0, 2**53)
@@ -115,6 +125,9 @@ def test_a_status_is_the_same_after_its_journey() -> None:
         wanted=("ps-1",),
         leaving=("worker-0",),
         staleness=3,
+        replicas=2,
+        blocks=64,
+        blocks_with_replica=60,
     )
     assert status_from_message(status_to_message(status)) == status
     unknown = replace(status, loss=None, tasks=(), requests=())
@@ -133,6 +146,19 @@ def test_a_status_is_the_same_after_its_journey() -> None:
             "moves block 7 of a model of 0 blocks",
         ),
         (pb.View(phase=2, failure="x" * 70000), "70000 characters"),
+        (
+            pb.View(phase=2, start_plan=pb.Plan(servers=["ps-0"], owners=[0], replicas=[2])),
+            "a block's replica has number 1 of 1 PSs",
+        ),
+        (pb.View(phase=2, start_plan=pb.Plan(servers=["ps-0"], owners=[0], replicas=[1])), "ps-0 holds block 0 twice"),
+        (
+            pb.View(phase=2, start_plan=pb.Plan(servers=["a", "b"], owners=[0, 1], replicas=[2])),
+            "1 replicas of 2 blocks",
+        ),
+        (
+            pb.View(phase=2, changes=[pb.Change(stages=[pb.Stage(replicas=[pb.Move(block=7, server=9)])])]),
+            "a block's replica has number 8 of 0 PSs",
+        ),
     ],
 )
 def test_a_view_that_no_coordinator_sends_is_refused(message: pb.View, line: str) -> None:

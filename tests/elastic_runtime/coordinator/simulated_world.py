@@ -13,8 +13,9 @@ from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
 from elastic_runtime.layout import TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase, Role, Timeline, View, moved_blocks
+from elastic_runtime.plan import Phase, Role, Timeline, View
 from elastic_runtime.training import Training
+from elastic_runtime.transfers import transfers
 
 BLOCKS, TOTAL_STEPS, BATCH = 12, 40, 8
 LAYOUT = build_layout([TensorSpec("weight", (BLOCKS * 1024,), "float32")], [], 4096).to_json().decode()
@@ -109,7 +110,7 @@ class World:
 
     def check_history(self, before: View, view: View) -> None:
         """What was begun by the plan of one view is what the next one says too; changes are never taken back."""
-        old, new = (Timeline(replace(v, substitutes={})) for v in (before, view))
+        old, new = (Timeline(replace(v, substitutes={}, lost_servers=())) for v in (before, view))
         for member in self.members.values():
             if member.worker and member.entered == view.generation and member.begun >= 0 and not member.over:
                 plans = old.at(member.begun), new.at(member.begun)
@@ -117,8 +118,9 @@ class World:
         for change in view.changes:
             if before.committed < change.number <= view.committed:
                 earlier = replace(view, changes=tuple(c for c in view.changes if c.number < change.number))
-                for _, receiver, _ in moved_blocks(change, Timeline(earlier).at(10**9)).values():
-                    assert receiver not in self.members or self.members[receiver].report.arrived >= change.number
+                for row in transfers(change, Timeline(earlier).at(10**9)):
+                    for receiver in row.coming:
+                        assert receiver not in self.members or self.members[receiver].report.arrived >= change.number
         newest = [max((change.number for change in v.changes), default=0) for v in (before, view)]
         assert newest[0] <= newest[1]
 

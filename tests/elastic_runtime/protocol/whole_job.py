@@ -53,6 +53,7 @@ class WholeJob(World):
 
     servers_wanted: int = 1
     workers_wanted: int = 2
+    replicas_wanted: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,6 +61,7 @@ class WholeJob(World):
             job="whole",
             servers=self.servers_wanted,
             workers=self.workers_wanted,
+            replicas=self.replicas_wanted,
             checkpoint_seconds=4.0,
             restarts=1000,
             losses=100_000,
@@ -80,7 +82,7 @@ class WholeJob(World):
         self.orders: list[ManifestOrder] = []
         self.told: list[str] = []
         self.records: list[bytes] = []
-        self.deaths = self.written = 0
+        self.deaths = self.written = self.survived = 0
         self.machine = Machine(self.settings, self.now, begin(self.settings), lambda: 0.0)
         self.take(self.machine.tick(self.now))
 
@@ -127,10 +129,28 @@ class WholeJob(World):
     def launch(self) -> None:
         """Start what is wanted, tell what has ended."""
         while self.told:
-            self.take(self.machine.task_ended(self.told.pop(), -9, "", self.now))
+            self.tell(self.told.pop())
         for name in self.views[-1].wanted:
             if name not in self.reports:
                 self.add(name)
+
+    def tell(self, name: str) -> None:
+        """A process has ended; a server all of whose blocks somebody else has is lost without a step back."""
+        generation = self.machine.state.generation
+        halted = any(change.halt for change in generation.changes)
+        status = self.machine.status(self.now)
+        safe = (
+            status.blocks > 0
+            and status.blocks_with_replica == status.blocks
+            and name in Timeline(self.views[-1]).at(10**9).servers
+            and not halted
+        )
+        self.take(self.machine.task_ended(name, -9, "", self.now))
+        if safe:
+            self.survived += 1
+            assert self.machine.state.generation.number == generation.number
+            assert self.machine.status(self.now).phase is status.phase
+            assert name in self.views[-1].lost_servers
 
     def add(self, name: str) -> None:
         worker = name.startswith("worker")
@@ -247,6 +267,7 @@ class WholeJob(World):
         elif view.generation != worker.exchange.generation:
             self.enter(worker, view)
         elif worker.state == "entering":
+            worker.exchange.follow(worker.gate.timeline)
             if worker.exchange.complete:
                 worker.banks.swap()
                 worker.state = "ready"

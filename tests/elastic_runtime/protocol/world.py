@@ -156,12 +156,12 @@ class World:
     def publish(self, **changes: object) -> None:
         self.views.append(replace(self.views[-1], number=self.views[-1].number + 1, **changes))  # type: ignore[arg-type]
 
-    def start(self, workers: Sequence[str], owners: Sequence[str]) -> None:
+    def start(self, workers: Sequence[str], owners: Sequence[str], replicas: Sequence[str] = ()) -> None:
         for name in workers:
             self.add_worker(name)
-        for name in dict.fromkeys(owners):
+        plan = Plan(tuple(workers), tuple(owners), replicas=tuple(replicas))
+        for name in plan.servers:
             self.add_server(name)
-        plan = Plan(tuple(workers), tuple(owners))
         self.views.append(View(1, 1, Phase.RUNNING, 0, "step-0", plan))
 
     def decide(self, stages: Sequence[Stage], margin: int, **kinds: bool) -> None:
@@ -326,6 +326,15 @@ class World:
     def owner_of(self, block: int) -> Server:
         owner = Timeline(self.views[-1]).at(self.last_step).owners[block]
         return self.servers[owner]
+
+    def replica_outcome(self) -> list[tuple[int, torch.Tensor, dict[str, torch.Tensor]]]:
+        """The same of every block's second holder; of its owner where there is none."""
+        plan = Timeline(self.views[-1]).at(self.last_step)
+        states = [
+            self.servers[plan.replica(block.index) or plan.owners[block.index]].store.snapshot(block.index)
+            for block in self.layout.blocks
+        ]
+        return [(state.version, state.parameters, dict(state.state)) for state in states]
 
     def outcome(self) -> list[tuple[int, torch.Tensor, dict[str, torch.Tensor]]]:
         """Version, parameters and optimizer state of every block."""

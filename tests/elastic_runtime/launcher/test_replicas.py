@@ -1,0 +1,45 @@
+"""A real job whose blocks have two holders: parameter servers are killed, and no step is done again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_jobs import DIGITS, RealJob
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
+EPOCHS = 45
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[RealJob]:
+    with RealJob(tmp_path, "twice") as job:
+        yield job
+    assert not job.processes()
+
+
+def twice_held(status: dict[str, Any]) -> bool:
+    return status["phase"] == "running" and status["blocks_with_replica"] == status["blocks"] > 0
+
+
+def test_a_killed_server_undoes_no_step_and_the_job_ends_as_ever(job: RealJob) -> None:
+    words = ["--ps", "2", "--workers", "2", "--replicas", "2", "--name", job.name]
+    job.launch(*words, str(DIGITS), "--epochs", str(EPOCHS))
+    job.wait_for("two holders", twice_held)
+    before = job.steps_on()
+    job.kill("ps-0")
+    lost = job.wait_for("loss", lambda status: status["blocks_with_replica"] < status["blocks"])
+    assert lost["size"]["ps"] == 1
+    assert lost["step"] >= before["step"]
+    status = job.wait_for("another holder", lambda status: twice_held(status) and status["size"]["ps"] == 2)
+    assert status["generation"] == 1
+    assert status["step"] >= lost["step"]
+    assert job.members(status)["server"] == ["ps-1", "ps-2"]
+    job.kill("ps-1")  # the one that had been there from the beginning: the new copy is the only one now
+    status = job.wait_for("third holder", lambda status: "ps-3" in job.members(status)["server"])
+    assert status["generation"] == 1
+    assert job.launcher is not None
+    assert job.launcher.wait(100) == 0, job.output()
+    status = job.ask("status")
+    assert (status["phase"], status["generation"], status["step"]) == ("finished", 1, 23 * EPOCHS)
+    assert "test accuracy 0.9" in job.output()
