@@ -5,8 +5,9 @@
 `ResizeFailed` says that the job goes on as it was before. `CheckpointError` says that a checkpoint is damaged or could
 not be written; the job's last durable one stands. `ProtocolError` says that the other side of a socket broke the
 protocol: its message is dropped, and its connection too. `CoordinatorUnreachable` (exit code 3) is for those who ask a
-job that does not answer. Errors of gRPC, ZeroMQ, PyTorch and the system are translated where they are caught, and
-chained. A caller that breaks a function's stated contract gets a ValueError: that is a fault of ours, not the user's.
+job that does not answer; `CoordinatorMistrusted` is the case in which certificates do not fit. Errors of gRPC, ZeroMQ,
+PyTorch and the system are translated where they are caught, and chained. A caller that breaks a function's stated
+contract gets a ValueError: that is a fault of ours, not the user's.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class ProtocolError(ElasticError):
 
 class CoordinatorUnreachable(ElasticError):
     """No coordinator answers at this address in time. Exit code 3."""
+
+
+class CoordinatorMistrusted(CoordinatorUnreachable):
+    """Somebody answers at this address, and does not show the certificate that the CA file asks for."""
 
 
 EXIT_CODES: Mapping[type[BaseException], int] = MappingProxyType(

@@ -22,7 +22,7 @@ from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
 from elastic_runtime.control.ready_file import ReadyFile
 from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
-from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError
+from elastic_runtime.errors import BadInput, CoordinatorMistrusted, CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.plan import Role, View
@@ -95,7 +95,7 @@ class MemberLink:
         """Register this task, trying again while nobody answers; servers wait for the first worker's layout.
 
         Raises:
-            BadInput: the coordinator refuses the task, in its words; or the token is wrong.
+            BadInput: the coordinator refuses the task, in its words; or the token is wrong, or the certificates.
             CoordinatorUnreachable: no answer, or no layout, by the deadline.
         """
         request = pb.RegisterRequest(
@@ -112,6 +112,8 @@ class MemberLink:
             problem: CoordinatorUnreachable | None = None
             try:
                 reply = call(self._stub.Register, request, _CALL_SECONDS, self._address, self._headers)
+            except CoordinatorMistrusted as error:
+                raise BadInput(str(error)) from error  # it was started so, and trying again does not mend it
             except CoordinatorUnreachable as error:
                 problem = error
             else:

@@ -39,6 +39,7 @@ class Roster:
     _ended: dict[str, _Ended] = field(default_factory=dict)
     _unneeded_since: dict[str, float] = field(default_factory=dict)
     _terminated_at: dict[str, float] = field(default_factory=dict)
+    _registered: set[str] = field(default_factory=set)
 
     def ended(self, task: str, now_seconds: float) -> None:
         """A task's process has ended, in whatever way."""
@@ -62,7 +63,9 @@ class Roster:
         over = view.phase in OVER
         wanted = () if over else view.wanted
         start = tuple(task for task in wanted if task not in running and self._may_start(task, now_seconds))
-        known = {member.task for member in view.members} | set(wanted)
+        members = {member.task for member in view.members}
+        self._registered |= members
+        known = members | set(wanted)
         terminate, kill = [], []
         for task in sorted(running):
             if task in self._terminated_at:
@@ -75,6 +78,8 @@ class Roster:
                 continue
             since = self._unneeded_since.setdefault(task, now_seconds)
             patience = self.settings.leave_seconds if leaving else self.settings.unlisted_seconds
+            if over and task not in self._registered:
+                patience = 0.0  # it still starts, and its coordinator may be gone by the time that it could ask
             if now_seconds >= since + patience:
                 terminate.append(task)
         return Actions(start, tuple(terminate), tuple(kill))

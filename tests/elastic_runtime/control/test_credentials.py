@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from elastic_runtime.control.client import ControlClient
+from elastic_runtime.control.client import ControlClient, MemberLink
 from elastic_runtime.control.credentials import (
     ClientCredentials,
     ServerCredentials,
@@ -30,14 +30,14 @@ from elastic_runtime.coordinator.memory_records import MemoryRecords
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.errors import BadInput, CoordinatorUnreachable
-from elastic_runtime.plan import Phase
+from elastic_runtime.errors import BadInput, CoordinatorMistrusted, CoordinatorUnreachable
+from elastic_runtime.plan import Phase, Role
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 
 
-def certificate() -> tuple[bytes, bytes]:
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
+def certificate(host: str = "127.0.0.1", days: int = 1) -> tuple[bytes, bytes]:
+    """A certificate that signs itself and ends in so many days, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coordinator")])
     now = datetime.datetime.now(datetime.UTC)
@@ -47,9 +47,9 @@ def certificate() -> tuple[bytes, bytes]:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .not_valid_before(now - datetime.timedelta(days=9))
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .sign(key, hashes.SHA256())
     )
@@ -77,10 +77,35 @@ def test_over_tls_the_coordinator_has_to_have_a_certificate_that_the_caller_trus
     address = f"127.0.0.1:{port}"
     with ControlClient(address, "secret", ClientCredentials(TOKEN, certificate_pem)) as client:
         assert client.status().phase is Phase.STARTING
-    for credentials in (ClientCredentials(TOKEN, other_pem), ClientCredentials(TOKEN)):
-        with ControlClient(address, "secret", credentials, 1.0) as client, pytest.raises(CoordinatorUnreachable):
-            client.status()
+    plain = ControlClient(address, "secret", ClientCredentials(TOKEN), 1.0)
+    with plain, pytest.raises(CoordinatorUnreachable):
+        plain.status()
+    not_trusted(address, other_pem, "its certificate is not signed by the CA file's")
     server.stop(None).wait()
+
+
+def not_trusted(address: str, ca_pem: bytes, says: str) -> None:
+    """A tool says so; a member that begins ends at once, as trying again mends nothing."""
+    client = ControlClient(address, "secret", ClientCredentials(TOKEN, ca_pem), 5.0)
+    with client, pytest.raises(CoordinatorMistrusted, match=f"the coordinator at {address} is not trusted: {says}"):
+        client.status()
+    link = MemberLink(address, "secret", "worker-0", Role.WORKER, 7, ClientCredentials(TOKEN, ca_pem))
+    with pytest.raises(BadInput, match=says):
+        link.register("{}")
+    link.close()
+
+
+def test_a_coordinator_of_another_host_or_without_tls_is_not_trusted(runner: Runner) -> None:
+    other_pem, other_key = certificate("127.0.0.9")
+    old_pem, old_key = certificate(days=-1)
+    for pair, ca_pem, says in (
+        ((other_pem, other_key), other_pem, "its certificate is of another host"),
+        ((old_pem, old_key), old_pem, "its certificate has expired"),
+        ((None, None), other_pem, "it speaks no TLS"),
+    ):
+        server, port = start_server(runner, "secret", "127.0.0.1:0", ServerCredentials(TOKEN, *pair), 1.0)
+        not_trusted(f"127.0.0.1:{port}", ca_pem, says)
+        server.stop(None).wait()
 
 
 def test_beyond_this_machine_tls_is_asked_for_unless_allowed_by_name(runner: Runner) -> None:

@@ -57,6 +57,14 @@ def test_a_leaving_task_is_asked_after_a_while_and_killed_after_another() -> Non
     assert roster.decide(view, ["worker-0"], 115.0) == Actions(kill=("worker-0",))
 
 
+def test_who_still_starts_when_the_job_ends_badly_is_not_waited_for() -> None:
+    roster = Roster(SETTINGS)
+    view = replace(VIEW, wanted=("ps-0", "worker-0"), members=(member("worker-0"),))
+    assert roster.decide(view, ["ps-0", "worker-0"], 0.0) == Actions()
+    over = replace(VIEW, phase=Phase.FAILED)
+    assert roster.decide(over, ["ps-0", "worker-0"], 1.0) == Actions(terminate=("ps-0",))
+
+
 def test_a_task_that_the_coordinator_does_not_know_is_given_time_to_become_known() -> None:
     roster = Roster(SETTINGS)
     assert roster.decide(VIEW, ["worker-0"], 0.0) == Actions()
