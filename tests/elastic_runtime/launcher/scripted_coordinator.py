@@ -146,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("job", "folder", "checkpoints", "token-file", "address-file", "bind"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("port", "servers", "workers", "minimum-servers", "minimum-workers", "restarts"):
+    for name in ("port", "servers", "workers", "minimum-servers", "minimum-workers", "restarts", "replicas"):
         parser.add_argument(f"--{name}", type=int, required=True)
     options = parser.parse_args()
     stopped = threading.Event()
