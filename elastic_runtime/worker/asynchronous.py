@@ -1,106 +1,216 @@
-"""Asynchronous training with parameter servers, as a script's `Job` sees it: batches, backward passes, the end.
+"""A worker's way through asynchronous training: takes leased batches, pushes updates, goes on with what comes back.
+
+Nobody waits for another worker: no votes, no common step. A worker that is told to leave, or to halt, ends the update
+in hand, tells what it has done, and gives back the rest.
 
 Source: DL2 §2.2, §5 (asynchronous training).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-
+import structlog
 import torch
-from torch import nn
 
-from elastic_runtime.layout import Layout
-from elastic_runtime.training import Training
-from elastic_runtime.worker.batches import Batch, Batches
+from elastic_runtime.control.messages import LeasedRange
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.plan import Phase, View
+from elastic_runtime.worker.batches import Batch
 from elastic_runtime.worker.gradient_clipping import clip_gradients
-from elastic_runtime.worker.leased_work import LeasedWork
-from elastic_runtime.worker.membership import Membership
-from elastic_runtime.worker.shared_model import SharedModel
+from elastic_runtime.worker.lease_queue import LeaseQueue
+from elastic_runtime.worker.membership import PATIENCE_SECONDS
+from elastic_runtime.worker.parameter_servers import ParameterServerMode
+from elastic_runtime.worker.update_traffic import UpdateTraffic
+from elastic_runtime.worker.updates import LAST
+
+_log = structlog.get_logger()
+_TAKE_SECONDS = 0.05
+"""For a lease to come, before it is looked whether there is something else to do."""
 
 
-class AsynchronousMode:
-    """One worker's part in asynchronous training with parameter servers.
+class AsynchronousMode(ParameterServerMode):
+    """One worker's part in asynchronous training with parameter servers."""
 
-    Args:
-        model: what is trained.
-        layout: how it is cut.
-        training: how it is trained.
-        batches: the data.
-        environment: of this process; see `MemberEnvironment`.
-        clock: seconds, monotonic.
-
-    Raises:
-        ElasticError: the coordinator refuses this worker, or is not reached.
-    """
-
-    name = "parameter-server"
-
-    def __init__(
-        self,
-        model: nn.Module,
-        layout: Layout,
-        training: Training,
-        batches: Batches,
-        environment: Mapping[str, str],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._layout, self._clip_norm, self._batches = layout, training.optimizer.clip_norm, batches
-        self._member = Membership(environment, layout, training, clock)
-        try:
-            self._model = SharedModel(self._member.endpoint, layout, model)
-        except BaseException:
-            self._member.close()
-            raise
-        self._work = LeasedWork(self._member, self._model, batches)
+    def _start(self) -> None:
+        self.finished = False
+        self._pushed = self._merging = False
+        self._leased: LeasedRange | None = None
+        self._samples_unmerged = self._unmerged = 0
+        self._traffic = UpdateTraffic(self._member, self._model)
+        self._leases = LeaseQueue(self._member.link.lease, self._clock)
         self._member.follow()
 
     @property
     def is_first(self) -> bool:
         """Whether this is the first worker of the plan."""
-        return self._work.first_of_plan
-
-    @property
-    def global_step(self) -> int:
-        """Updates applied, as far as this worker knows; with work that was done again not more than there are."""
-        return self._work.applied
-
-    @property
-    def finished(self) -> bool:
-        """Whether every sample of every epoch is done, and the model is what came of it."""
-        return self._work.finished
+        if self._gate.view is None:
+            return False
+        workers = self._gate.timeline.at(LAST).workers
+        return bool(workers) and workers[0] == self._task
 
     @property
     def stall_seconds(self) -> float:
         """How long this worker waited after it had been told that a block had left for another server."""
-        return self._work.stall_seconds
+        return self._traffic.stall_seconds
 
-    def next_batch(self) -> Batch | None:
-        """The next leased batch; None once this worker has nothing more to do.
-
-        Raises:
-            ElasticError: the job failed, or this worker was taken for dead.
-        """
-        return self._work.next_batch()
-
-    def step(self, batch: Batch, loss: torch.Tensor) -> None:
-        """Backward pass of a batch, whose gradient is pushed."""
-        flat = self._model.flat
-        flat.begin_step()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's
-        flat.finish_backward()
-        if self._clip_norm is not None:
-            clip_gradients(flat, self._layout, self._clip_norm)
-        self._work.computed(batch, loss)
-
-    def fail(self, error: BaseException) -> None:
-        """Tell the coordinator that the script raised."""
-        self._member.fail(error)
+    @property
+    def global_step(self) -> int:
+        """Updates applied, as far as this worker knows; with work that was done again not more than there are."""
+        total = self._batches.order.total_steps
+        return total if self.finished else min(self._traffic.version, total)
 
     def close(self) -> None:
         """Leave the job."""
-        self._work.close()
-        self._batches.close()
-        self._member.close()
-        self._model.flat.release()
+        self._leases.close()
+        super().close()
+
+    def _go_on(self, view: View) -> Batch | None:
+        if self._member.ended(view) or (self._task in view.leaving and not self._traffic.entered):
+            self._member.leave()
+        elif view.generation != self._traffic.generation or not view.generation:
+            self._traffic.entered = self._pushed = False
+            self._enter(view)
+        elif not self._traffic.entered:
+            self._take_values()
+        elif self._pushed:
+            self._complete()
+        elif self._leases.finished and self._task not in view.leaving:
+            self._finish()
+        elif self._is_to_stop(view):
+            self._stop(view)
+        else:
+            return self._next()
+        return None
+
+    def _computed(self, batch: Batch, loss: torch.Tensor) -> None:
+        clip_norm = self._training.optimizer.clip_norm
+        if clip_norm is not None:
+            clip_gradients(self._model.flat, self._member.layout, clip_norm)
+        self._meter.computed(float(loss.detach()), batch.size)
+        self._samples_unmerged += batch.size
+        self._unmerged += 1
+        self._merging = self._unmerged >= self._training.buffer_merge_steps or self._leases.last
+        if self._merging:
+            self._model.take_buffers()
+        self._traffic.push(self._samples_unmerged if self._merging else 0)
+        if self._merging:
+            self._unmerged = self._samples_unmerged = 0
+        self._pushed = True
+
+    # ---- entering
+
+    def _enter(self, view: View) -> None:
+        """Come to a generation, once a plan of it names this worker."""
+        self._first_checkpoint.write_if_asked(view)
+        named = view.generation and self._task in self._gate.timeline.at(LAST).workers
+        if not named:
+            if view.generation:
+                self._member.link.report(ready=True, generation=view.generation)
+            newer = self._member.newer(view)
+            if self._member.let_go(newer):
+                self._member.leave()
+            return
+        self._leases.begin(view.generation)
+        self._traffic.start(view)
+
+    def _take_values(self) -> None:
+        """Wait for the values that a generation, or this worker's part in it, begins with."""
+        if self._traffic.wait():
+            self._swap(buffers=True)
+            self._traffic.entered = True
+            self._meter.begin()
+            self._report(ready=True)
+            _log.info("entered", generation=self._traffic.generation, version=self._traffic.version)
+
+    # ---- batches
+
+    def _next(self) -> Batch | None:
+        """The next batch, if one is leased; else what there is to be done without."""
+        self._leased = self._leases.take(_TAKE_SECONDS)
+        if self._leased is None:
+            self._member.check(PATIENCE_SECONDS)
+            if self._leases.failure is not None:
+                raise self._leases.failure
+            self._traffic.follow(idle=True)
+            self._report_if_due()
+            return None
+        leased, following = self._leased, self._leases.next
+        ends_epoch = self._leases.last if following is None else following.epoch != leased.epoch
+        batch = self._batches.leased(self.global_step, leased.epoch, leased.start, leased.stop, ends_epoch=ends_epoch)
+        if following is not None:
+            self._batches.expect_leased(following.epoch, following.start, following.stop)
+        return batch
+
+    def _complete(self) -> None:
+        """Take the values that answer the update in hand."""
+        if not self._traffic.wait():
+            return
+        self._swap(buffers=self._merging)
+        self._pushed = False
+        if self._leased is not None:
+            self._leases.done(self._leased)
+            self._leased = None
+        self._meter.stepped()
+        self._traffic.follow(idle=False)
+        self._report_if_due()
+
+    def _swap(self, *, buffers: bool) -> None:
+        self._model.flat.swap()
+        if buffers:
+            self._model.flat.load_buffers()
+
+    # ---- the end
+
+    def _is_to_stop(self, view: View) -> bool:
+        timeline = self._gate.timeline
+        halted = timeline.halts_at() is not None
+        return halted or self._member.let_go(view) or self._task not in timeline.at(LAST).workers
+
+    def _stop(self, view: View) -> None:
+        """Tell what is done, give back the rest, and wait to be let go; a lost server may make the job go on."""
+        self._leases.stop(PATIENCE_SECONDS)
+        self._traffic.follow(idle=True, stopped=True)
+        self._report()
+        if not self._member.let_go(view):
+            if self._leases.finished:
+                return
+            if self._gate.timeline.halts_at() is not None:
+                generation = self._traffic.generation
+                view = self._member.newer(view)
+                if view.generation != generation:
+                    return
+        if self._member.let_go(view) or self._gate.timeline.halts_at() is None:
+            self._member.leave()
+
+    def _finish(self) -> None:
+        """Nothing is left to lease: take the final values, and wait for the job's end."""
+        self._traffic.follow(idle=True)
+        self._traffic.fetch()
+        generation = self._traffic.generation
+        if not self._traffic.wait():
+            return
+        self._swap(buffers=True)
+        self.finished = True
+        self._report(finished=True)
+        view = self._member.view()
+        while view.generation == generation:
+            self._traffic.follow(idle=True, stopped=True)
+            if self._member.let_go(view):
+                self._member.leave()
+                return
+            if view.phase is Phase.FAILED:
+                raise ElasticError(f"the job failed: {view.failure}")
+            view = self._member.newer(view)
+        self.finished = False
+
+    def _report_if_due(self) -> None:
+        if self._meter.due:
+            self._report()
+
+    def _report(self, **progress: bool) -> None:
+        self._meter.report(
+            generation=self._traffic.generation,
+            step=self.global_step,
+            samples_per_second=self._meter.per_second(self._batches.order.global_batch),
+            stall_seconds=self.stall_seconds,
+            **progress,
+        )

@@ -1,103 +1,214 @@
-"""Synchronous training with parameter servers, as a script's `Job` sees it: batches, backward passes, the end.
+"""A worker's way through the steps of synchronous training: enters, computes its slices, waits for values, leaves.
+
+The script's thread does all of it between two batches; a control thread only brings views. While a step's values are
+outstanding the model keeps the old ones, so that the slice of a worker that died can be computed with them.
 
 Source: DL2 §5.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+import structlog
 import torch
-from torch import nn
 
-from elastic_runtime.layout import Layout
-from elastic_runtime.training import Training
-from elastic_runtime.worker.batches import Batch, Batches
-from elastic_runtime.worker.membership import Membership
-from elastic_runtime.worker.shared_model import SharedModel
-from elastic_runtime.worker.steps import Steps
+from elastic_runtime.control.messages import MemberReport
+from elastic_runtime.messages import Header, Push
+from elastic_runtime.outbox import Outbox
+from elastic_runtime.plan import Phase, View
+from elastic_runtime.transport import Part
+from elastic_runtime.worker.batches import Batch
+from elastic_runtime.worker.exchange import Exchange
+from elastic_runtime.worker.gate import Turn, Vote
+from elastic_runtime.worker.parameter_servers import ParameterServerMode
+from elastic_runtime.worker.slices import StepSlices
+from elastic_runtime.worker.waiting import Waiting
+
+_log = structlog.get_logger()
 
 
-class SynchronousMode:
-    """One worker's part in synchronous training with parameter servers.
+class SynchronousMode(ParameterServerMode):
+    """One worker's part in synchronous training with parameter servers."""
 
-    Args:
-        model: what is trained.
-        layout: how it is cut.
-        training: how it is trained.
-        batches: the data.
-        environment: of this process; see `MemberEnvironment`.
-        clock: seconds, monotonic.
-
-    Raises:
-        ElasticError: the coordinator refuses this worker, or is not reached.
-    """
-
-    name = "parameter-server"
-
-    def __init__(
-        self,
-        model: nn.Module,
-        layout: Layout,
-        training: Training,
-        batches: Batches,
-        environment: Mapping[str, str],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._batches = batches
-        self._member = Membership(environment, layout, training, clock)
-        try:
-            self._model = SharedModel(self._member.endpoint, layout, model)
-        except BaseException:
-            self._member.close()
-            raise
-        self._steps = Steps(self._member, self._model, batches)
-        self._member.follow(self._steps.vote, self._steps.refresh)
+    def _start(self) -> None:
+        member, layout, batches, flat = self._member, self._member.layout, self._batches, self._model.flat
+        self.global_step = 0
+        self._total_steps = batches.order.total_steps
+        self._warm = self._computing = False
+        self._switching_seconds = 0.0
+        self._exchange = Exchange(member.task, layout, flat, self._training.buffer_merge_steps, self._total_steps)
+        self._slices = StepSlices(member.task, member.gate, self._exchange, batches, flat)
+        self._outbox = Outbox(member.endpoint, self._parts)
+        self._waiting = Waiting(member, self._outbox, self._exchange, self._exchange.handle)
+        member.follow(self._vote, self._refresh)
 
     @property
     def is_first(self) -> bool:
-        """Whether this worker computes the first slice."""
-        return self._steps.computes_first_slice
-
-    @property
-    def global_step(self) -> int:
-        """Steps applied."""
-        return self._steps.applied
+        """Whether this worker computes the first slice of the step in hand."""
+        view = self._gate.view
+        if view is None or not view.start_plan.workers:
+            return False
+        step = min(max(self.global_step, view.start_step), max(self._total_steps - 1, view.start_step))
+        return self._gate.timeline.at(step).workers[0] == self._task
 
     @property
     def finished(self) -> bool:
         """Whether the job's last step is applied."""
-        return self._steps.finished
+        return self.global_step >= self._total_steps
 
     @property
     def stall_seconds(self) -> float:
         """How long this worker waited for changes to be resolved, and what it took to go over to new plans."""
-        return self._steps.stall_seconds
+        return self._gate.waited_seconds + self._switching_seconds
 
-    def next_batch(self) -> Batch | None:
-        """The next slice; None once this worker has nothing more to do.
+    def _go_on(self, view: View) -> Batch | None:
+        if self._member.let_go(view):
+            self._member.leave()
+            return None
+        if view.generation != self._exchange.generation or not view.generation:
+            self._computing = False
+            return self._enter(view)
+        if not self._computing:
+            self._begin()
+            return None
+        batch = self._slices.next()
+        if batch is None and self._exchange.complete:
+            self._advance()
+        elif batch is None:
+            self._waiting.until_complete(self._keeps_waiting)
+        return batch
 
-        Raises:
-            ElasticError: the job failed, or this worker was taken for dead.
+    def _computed(self, batch: Batch, loss: torch.Tensor) -> None:
+        if batch.warm_up:
+            self._warm = True
+            self._member.link.report(ready=True, generation=self._member.view().generation)
+            return
+        self._meter.computed(float(loss.detach()), batch.size)
+        if self._exchange.merges_buffers:
+            self._model.take_buffers(self._slices.bank)
+        self._outbox.send(self._slices.push())
+
+    # ---- entering
+
+    def _enter(self, view: View) -> Batch | None:
+        """Come to the generation's first step, or to the one at which this worker joins; maybe by way of a warm-up."""
+        self._first_checkpoint.write_if_asked(view)
+        if view.generation == 0:
+            self._member.newer(view)
+            return None
+        timeline = self._gate.timeline
+        if timeline.generation != view.generation:
+            return None  # a newer view has come in between
+        self._outbox.forget()
+        self._outbox.connect(view.members, self._task)
+        joins_at = timeline.first_step_of(self._task)
+        if joins_at is None:
+            if not self._warm:
+                return self._warm_up(view)
+            self._member.newer(view)
+            return None
+        # In this order: what is reported in between (see `_refresh`) is not of the new generation yet.
+        self.global_step = joins_at
+        self._outbox.send(self._exchange.start(timeline, joins_at))
+        if not self._waiting.until_complete(self._keeps_waiting):
+            return None
+        self._model.flat.swap()
+        self._model.flat.load_buffers()
+        # Who had finished before the job went back has steps to do again.
+        self._member.link.report(generation=view.generation, step=self.global_step, ready=True, finished=self.finished)
+        _log.info("entered", generation=view.generation, step=self.global_step)
+        return None
+
+    def _warm_up(self, view: View) -> Batch:
+        """A batch to practise with: the first use of a model is slow, and the job should not wait for it."""
+        step = min(max((change.clock for change in view.changes), default=view.start_step), self._total_steps - 1)
+        return self._batches.batch(step, 0, 1 if self._training.global_batch < 2 else 2, warm_up=True)
+
+    # ---- steps
+
+    def _begin(self) -> None:
+        if self.finished:
+            self._stop()
+            return
+        waited, began = self._gate.waited_seconds, self._clock()
+        if not self._gate.may_begin(self.global_step, self._exchange.generation):
+            self._report()  # whom this step waits for may wait to hear that all are here
+        turn = self._gate.begin(self.global_step, self._exchange.generation)
+        if turn is Turn.GO:
+            timeline = self._gate.timeline
+            self._exchange.follow(timeline)
+            self._exchange.begin(self.global_step)
+            self._slices.begin(self.global_step)
+            self._computing = True
+            if timeline.changes_at(self.global_step):
+                self._switching_seconds += self._clock() - began - (self._gate.waited_seconds - waited)
+        elif turn is Turn.LEAVE:
+            self._stop()
+        elif turn is Turn.EXPELLED:
+            self._member.check()
+        elif turn is Turn.SILENT:
+            raise self._member.unreachable()
+
+    def _keeps_waiting(self, view: View) -> bool:
+        """While values are waited for: act on the newest view; False if there is something else to do than to wait."""
+        if view.generation != self._exchange.generation or view.phase is Phase.FAILED or self._member.let_go(view):
+            return False
+        self._outbox.connect(view.members, self._task)
+        self._exchange.follow(self._gate.timeline)
+        return not (self._computing and self._slices.open())
+
+    def _advance(self) -> None:
+        self._model.flat.swap()
+        if self._exchange.merges_buffers:
+            self._model.flat.load_buffers()
+        self.global_step += 1
+        self._computing = False
+        self._meter.stepped()
+        if self._meter.due:
+            self._report()
+
+    def _stop(self) -> None:
+        """No step is left to begin here: wait to be let go, as a lost server may still make the job go back."""
+        self._report(finished=self.finished)
+        generation = self._exchange.generation
+        view = self._member.wait_for(
+            lambda view: (
+                self._member.let_go(view)
+                or view.generation != generation
+                or (not self.finished and self._gate.may_begin(self.global_step, generation))
+            )
+        )
+        if self._member.let_go(view):
+            self._member.leave()
+
+    # ---- what is sent, and what is told
+
+    def _parts(self, header: Header) -> list[Part]:
+        if not isinstance(header, Push):
+            return []
+        return [self._model.part(*self._exchange.part(header), self._slices.bank_of(header.slice))]
+
+    def _vote(self, view: View, vote: Vote) -> None:
+        """In a control thread: what this worker says to a proposal, and at which step it says so."""
+        entered = self._exchange.generation == view.generation
+        step = self.global_step if entered else view.start_step
+        answer = {"accepted": vote.accepted} if vote.accepted else {"refused": vote.refused}
+        self._member.link.report(step=step, generation=view.generation, finished=entered and self.finished, **answer)
+
+    def _refresh(self, report: MemberReport) -> MemberReport:
+        """In a control thread: the step of now, for a worker that stands after some quick steps.
+
+        Nothing else would tell of the last of them.
         """
-        return self._steps.next_slice()
+        return replace(report, step=self.global_step) if report.generation == self._exchange.generation else report
 
-    def step(self, batch: Batch, loss: torch.Tensor) -> None:
-        """Backward pass of a slice, whose gradient is pushed."""
-        flat = self._model.flat
-        flat.begin_step()
-        # The mean over the slice counts by the slice's share; the servers only add.
-        (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
-        flat.finish_backward()
-        self._steps.computed(batch, loss)
-
-    def fail(self, error: BaseException) -> None:
-        """Tell the coordinator that the script raised."""
-        self._member.fail(error)
-
-    def close(self) -> None:
-        """Leave the job."""
-        self._batches.close()
-        self._member.close()
-        self._model.flat.release()
+    def _report(self, **progress: bool) -> None:
+        workers = len(self._gate.timeline.at(max(self.global_step - 1, self._gate.timeline.start_step)).workers)
+        self._meter.report(
+            generation=self._exchange.generation,
+            step=self.global_step,
+            samples_per_second=self._meter.per_second(self._training.global_batch) / max(workers, 1),
+            stall_seconds=self.stall_seconds,
+            **progress,
+        )

@@ -38,8 +38,8 @@ def test_a_server_and_a_worker_go_and_the_job_goes_on_as_if_nothing_were(forks: 
         told(job, "ps-0")
         told(job, "worker-0")
         training(job, "ps-1", "ps-2", "worker-1", "worker-2")
-        job.until(lambda: job.allow_changes(moves=True) or {"ps-0", "worker-0"} <= set(job.codes), "their ends")
         assert all(path.exists() for path in ready.values())
+        job.until(lambda: job.allow_changes(moves=True) or {"ps-0", "worker-0"} <= set(job.codes), "their ends")
         job.finish()
         assert {view.generation for view in job.views if view.generation} == {1}
         assert {code for task, codes in job.codes.items() if task != "coordinator" for code in codes} == {0}
