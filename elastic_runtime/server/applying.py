@@ -48,6 +48,8 @@ class Applying(ServerPart):
         resend_seconds: after how long an unconfirmed block is sent again.
     """
 
+    _handover: LiveHandover
+
     def __init__(
         self,
         name: str,
@@ -62,16 +64,6 @@ class Applying(ServerPart):
         self._handover = LiveHandover(name, layout, store, self._updates, clock, resend_seconds)
         self._timeline: Timeline | None = None
         self._checkpointed = 0
-
-    @property
-    def moved_bytes(self) -> int:
-        """Parameters of blocks that came from other servers."""
-        return self._handover.moved_bytes
-
-    @property
-    def stall_seconds(self) -> float:
-        """How long workers waited for blocks that had not arrived; of those that waited at once the longest wait."""
-        return self._handover.stall_seconds
 
     @property
     def staleness(self) -> Staleness:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from elastic_runtime.asynchronous_messages import Current, Handover
 from elastic_runtime.layout import Kind, Layout
@@ -22,6 +23,13 @@ from elastic_runtime.server.held_messages import HeldMessages
 from elastic_runtime.server.migration import Migration
 from elastic_runtime.server.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
+
+
+class Moves(Protocol):
+    """What is counted of blocks that change their owner."""
+
+    moved_bytes: int
+    stall_seconds: float
 
 
 class ServerPart(ABC):
@@ -38,6 +46,8 @@ class ServerPart(ABC):
         generation: the newest that was begun.
         dropped: messages, by reason.
     """
+
+    _handover: Moves
 
     def __init__(
         self, name: str, layout: Layout, store: BlockStore, snapshots: Snapshots, clock: Callable[[], float]
@@ -126,14 +136,14 @@ class ServerPart(ABC):
         return self._migration.complete_up_to() if self._loaded else 0
 
     @property
-    @abstractmethod
     def moved_bytes(self) -> int:
         """Parameters of blocks that came from other servers."""
+        return self._handover.moved_bytes
 
     @property
-    @abstractmethod
     def stall_seconds(self) -> float:
         """How long workers waited for blocks that had not arrived; of those that waited at once the longest wait."""
+        return self._handover.stall_seconds
 
     @property
     def staleness_versions(self) -> int:

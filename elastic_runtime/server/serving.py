@@ -42,6 +42,8 @@ class Serving(ServerPart):
         clock: seconds, monotonic.
     """
 
+    _handover: Handover
+
     def __init__(
         self,
         name: str,
@@ -62,16 +64,6 @@ class Serving(ServerPart):
         """Act on a message, see `ServerPart`; and note that its sender lives."""
         self._overdue.heard(peer, self._clock())
         return super().handle(peer, header, payload)
-
-    @property
-    def moved_bytes(self) -> int:
-        """Parameters of blocks that came from other servers."""
-        return self._handover.moved_bytes
-
-    @property
-    def stall_seconds(self) -> float:
-        """How long workers waited for blocks that had not arrived; of each step the longest wait."""
-        return self._handover.stall_seconds
 
     @property
     def suspects(self) -> tuple[str, ...]:
