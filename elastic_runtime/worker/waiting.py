@@ -87,6 +87,7 @@ class Waiting:
     def _wait(self, goes_on: Callable[[View], bool]) -> bool:
         ask_seconds = _ASK_FIRST_SECONDS
         began = asked = self._clock()
+        lost = self._member.view().lost_servers
         while not self._expected.complete:
             kept = self._outbox.flush()
             event = self._member.endpoint.receive(_RETRY_SECONDS if kept else _RECEIVE_SECONDS)
@@ -94,11 +95,15 @@ class Waiting:
                 self._take(event)
                 asked, ask_seconds = self._clock(), _ASK_FIRST_SECONDS
                 continue
-            if not goes_on(self._member.view()):
+            view = self._member.view()
+            if not goes_on(view):
                 return False
             now = self._clock()
             waited = now - began
+            if view.lost_servers != lost:  # what one owed others owe now, who do not know what was delivered
+                lost, ask_seconds = view.lost_servers, 0.0
             if now - asked >= ask_seconds:
+                ask_seconds = max(ask_seconds, _ASK_FIRST_SECONDS / 2)
                 self._outbox.send(self._expected.ask())
                 asked, ask_seconds = now, min(ask_seconds * 2, _ASK_MOST_SECONDS)
             if waited >= _SUSPECT_SECONDS:

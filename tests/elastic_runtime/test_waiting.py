@@ -1,6 +1,7 @@
 """A worker that waits asks more and more rarely, names who owes it values, and does not wait for ever."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from elastic_runtime.worker.membership import Membership
 from elastic_runtime.worker.waiting import Waiting
 
 VIEW = View(1, 1, Phase.RUNNING, 0, "step-0", Plan(("worker-0",), ("ps-0",)))
+WITHOUT_ONE = replace(VIEW, number=2, lost_servers=("ps-0",))
 QUESTION = Pull(1, 1, ((0, 1),))
 
 
@@ -32,6 +34,7 @@ class World:
         self.suspects: list[tuple[float, tuple[str, ...]]] = []
         self.complete = False
         self.refuses = False
+        self.lost_at = 1e9
         self.waiting = Waiting(cast(Membership, self), cast(Outbox, self), self, self.handle)
 
     # ---- the member
@@ -55,7 +58,7 @@ class World:
         return None
 
     def view(self) -> View:
-        return VIEW
+        return VIEW if self.now < self.lost_at else WITHOUT_ONE
 
     def report(self, **changes: Any) -> None:
         self.suspects.append((self.now, changes["suspects"]))
@@ -89,7 +92,7 @@ class World:
 
 
 def on(answer: bool) -> Callable[[View], bool]:
-    return lambda view: answer and view is VIEW
+    return lambda view: answer and view in (VIEW, WITHOUT_ONE)
 
 
 def test_questions_come_half_as_often_each_time_up_to_a_limit() -> None:
@@ -102,6 +105,13 @@ def test_a_message_makes_the_next_question_early_again() -> None:
     world = World(messages_at=[4.0, 6.0], last_at=6.0)
     assert world.waiting.until_complete(on(True))
     assert world.asked_at == pytest.approx([0.25, 0.75, 1.75, 3.75, 4.25, 4.75, 5.75], abs=0.3)
+
+
+def test_once_a_server_is_lost_the_others_are_asked_at_once() -> None:
+    world = World(messages_at=[30.0], last_at=30.0)
+    world.lost_at = 10.0
+    assert world.waiting.until_complete(on(True))
+    assert [at for at in world.asked_at if 8.0 < at < 12.0] == pytest.approx([10.0, 10.25, 10.75, 11.75], abs=0.2)
 
 
 def test_owners_are_named_after_a_while_and_cleared_by_what_ends_the_wait() -> None:
