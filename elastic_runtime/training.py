@@ -54,7 +54,9 @@ class Training:
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, Optimizer):
-            raise BadInput(f"optimizer is {_short(self.optimizer)}; give elastic_runtime's SGD, Adam or AdamW")
+            kind = type(self.optimizer)  # torch's own are shown on many lines
+            what = repr(self.optimizer) if kind is str else f"a {kind.__module__}.{kind.__qualname__}"
+            raise BadInput(f"optimizer is {what[:80]}; give elastic_runtime's SGD, Adam or AdamW")
         for name in ("samples", "global_batch", "epochs", "min_worker_batch", "buffer_merge_steps"):
             require_whole(name, getattr(self, name), 1)
         require_whole("seed", self.seed, 0)

@@ -18,6 +18,8 @@ def submit(job: Job, request: RequestState) -> RequestState:
     Raises:
         BadInput: it cannot be, whatever the job does; nothing is remembered of it.
     """
+    if request.kind == "resize" and request.target == Size(0, 0):
+        request = replace(request, kind="suspend")
     known = find(job, request.request_id)
     if known is not None:
         if (known.kind, known.target, known.mode) != (request.kind, request.target, request.mode):
@@ -116,8 +118,6 @@ def _checked(job: Job, request: RequestState) -> RequestState:
     check_request_id(request.request_id)
     if course.phase in ENDED:
         raise BadInput(f"job {settings.job} has {course.phase.value}; nothing can be changed any more")
-    if request.kind == "resize" and target == Size(0, 0):
-        request = replace(request, kind="suspend")
     if request.kind == "suspend":
         return request
     if not (target.servers and target.workers):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TextIO
 
 from elastic_runtime.launcher.task_output import Stream
@@ -31,17 +31,23 @@ class Display:
         self._lines: queue.Queue[tuple[Stream, str] | None] = queue.Queue(most_lines)
         self._left_out = 0
         self._lock = threading.Lock()
-        self._first = ""
+        self._shown: frozenset[str] = frozenset()
         self._thread = threading.Thread(target=self._print_all, name="display", daemon=True)
         self._thread.start()
 
-    def running(self, tasks: Iterable[str]) -> None:
-        """Which workers run now; the one with the lowest number is shown."""
-        self._first = min(tasks, key=number_of, default=self._first)
+    def running(self, workers: Iterable[str], staying: Container[str]) -> None:
+        """Which workers of the job run now, and who of them stays in it.
+
+        The one with the lowest number is shown. If it leaves, so is the next one, which may be the job's first by now.
+        """
+        by_number = sorted(workers, key=number_of)
+        shown = by_number[:1] + [worker for worker in by_number if worker in staying][:1]
+        if shown:
+            self._shown = frozenset(shown)
 
     def show(self, task: str, stream: Stream, line: bytes) -> None:
         """A task wrote a line; never blocks."""
-        if task == self._first:
+        if task in self._shown:
             self._put(stream, f"{task} | {line.decode('utf-8', 'replace')}")
 
     def tell(self, message: str) -> None:

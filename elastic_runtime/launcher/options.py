@@ -20,6 +20,8 @@ from elastic_runtime.launcher.job_credentials import credentials_of
 from elastic_runtime.launcher.job_folder import JobFolder, jobs_folder, read_json
 from elastic_runtime.launcher.job_lock import holder_of
 from elastic_runtime.launcher.job_spec import spec_of
+from elastic_runtime.launcher.job_state import read_state
+from elastic_runtime.plan import Phase
 
 PROGRAM = "elastic-run"
 _FILE_WIDTH = 160
@@ -63,6 +65,9 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
         CoordinatorUnreachable: its launcher lives, its coordinator does not listen yet, or again.
     """
     if holder_of(folder.path) is None:
+        phase = read_state(folder).get("phase")
+        if phase in (Phase.FINISHED.value, Phase.FAILED.value):
+            raise BadInput(f"{folder.name} has {phase}; nothing of it runs that could be asked")
         raise BadInput(f"{folder.name} is not running; `elastic-run resume {folder.name}` goes on with it")
     found = read_json(folder.address_file) or {}
     try:

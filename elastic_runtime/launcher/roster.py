@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from elastic_runtime.launcher.programs import is_worker
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.plan import Phase, View
 
@@ -54,6 +55,10 @@ class Roster:
         """A task was asked to end, for whatever reason."""
         self._terminated_at.setdefault(task, now_seconds)
 
+    def needless(self, task: str, view: View) -> bool:
+        """Whether a task never came to be a member, and is not wanted any more."""
+        return task not in self._registered and (view.phase in OVER or task not in view.wanted)
+
     def decide(self, view: View, running: Collection[str], now_seconds: float) -> Actions:
         """What to do about one view.
 
@@ -72,6 +77,8 @@ class Roster:
                 if now_seconds >= self._terminated_at[task] + self.settings.grace_seconds:
                     kill.append(task)
                 continue
+            if view.phase is Phase.FINISHED and task in self._registered and is_worker(task):
+                continue  # what its script does with the model takes as long as it takes
             leaving = over or task in view.leaving
             if not leaving and task in known:
                 self._unneeded_since.pop(task, None)

@@ -20,6 +20,7 @@ from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.errors import JobFailed
 from elastic_runtime.launcher.job_state import JobStateFile
+from elastic_runtime.launcher.late_failures import LateFailures
 from elastic_runtime.launcher.outbox import Outbox
 from elastic_runtime.launcher.programs import Programs, is_worker
 from elastic_runtime.launcher.roster import OVER, Roster
@@ -70,6 +71,7 @@ class Supervisor:
         self._at_once = False
         self._known_ends: set[tuple[str, int]] = set()
         self._stop_refused: ElasticError | None = None
+        self._late = LateFailures()
 
     def run(self, wish: Wish | None = None) -> Phase:
         """Until the job is finished, or suspended because of a signal.
@@ -95,6 +97,11 @@ class Supervisor:
             failure = self._view.failure if self._view else ""
             raise JobFailed(
                 f"{self._name} failed: {failure or 'no reason was given'}; see {self._programs.folder.log_folder}"
+            )
+        if self._phase is Phase.FINISHED and self._late.first is not None:
+            raise JobFailed(
+                f"{self._name} is trained, but {self._late.first.task} {_how(self._late.first)} after that; its "
+                f"checkpoints are in {self._programs.checkpoints}, its output is in {self._programs.folder.log_folder}"
             )
         return self._phase
 
@@ -126,12 +133,14 @@ class Supervisor:
         if view.phase is not self._phase:
             self._phase = view.phase
             self._announce(view)
+        self._late.look(view)
         actions = self._roster.decide(view, self._tasks.running, self._clock())
         for task in (*actions.terminate, *actions.kill):
             self._roster.terminated(task, self._clock())
         for end in self._tasks.carry_out(actions, self._keeper.address or ""):
             self._ended(end)
-        self._display.running(self._tasks.workers)
+        workers = [task for task in self._tasks.workers if not self._roster.needless(task, view)]
+        self._display.running(workers, {*workers}.difference(view.leaving))
         self._report_strangers(view)
         if self._client is not None and self._outbox.empty and self._state.due():
             self._note_state(self._client)
@@ -149,13 +158,17 @@ class Supervisor:
         if member is not None:
             self._known_ends.add((member.task, member.incarnation))
         self._report(end)
-        # That the job failed is said once.
-        echo = view is not None and view.phase is Phase.FAILED and not is_worker(end.task)
+        if view is not None:
+            if end.exit_code != 0 and is_worker(end.task) and not self._roster.needless(end.task, view):
+                self._late.note(end, view)
+            # That the job failed is said once; who came too late, or was not wanted any more, has nothing to say.
+            echo = view.phase is Phase.FAILED and not is_worker(end.task)
+            echo = echo or (view.phase is not Phase.FAILED and self._roster.needless(end.task, view))
+        else:
+            echo = False
         if end.exit_code != 0 and not end.asked and not echo:
-            # Whoever is killed says nothing about it.
-            said = f": {end.last_words}" if end.last_words and end.exit_code > 0 else ""
             log = self._programs.folder.log_folder / f"{end.task}.log"
-            self._display.tell(f"{end.task} {describe_end(end.exit_code)}{said} (see {log})")
+            self._display.tell(f"{end.task} {_how(end)} (see {log})")
         elif end.exit_code == 0 and view is not None and not _may_end(view, end.task):
             self._display.tell(f"{end.task} ended before the job did; does its script train with elastic_runtime.join?")
 
@@ -175,8 +188,16 @@ class Supervisor:
             )
 
     def _obey(self, signals: StopSignals) -> None:
-        if signals.count == 0 or self._phase in (Phase.FINISHED, Phase.FAILED):
+        if signals.count == 0 or self._phase is Phase.FAILED:
             return
+        if self._phase is Phase.FINISHED:
+            # A signal that came before the end had asked for no more than a checkpoint.
+            if not self._tasks.workers or signals.count == self._stopping:
+                return
+            raise JobFailed(
+                f"{self._name} is trained, but was stopped before its script had ended; its checkpoints are in "
+                f"{self._programs.checkpoints}"
+            )
         if signals.count > 1:
             self._at_once = True
             raise JobFailed(f"{self._name} was stopped at once; what was trained since its last checkpoint is lost")
@@ -252,6 +273,12 @@ class Supervisor:
 def _may_end(view: View, task: str) -> bool:
     ending = view.phase in OVER or view.phase is Phase.SUSPENDING or task in view.leaving
     return ending or (view.member(task) is None and task not in view.wanted)
+
+
+def _how(end: TaskEnd) -> str:
+    """How it ended, in words; whoever is killed says nothing about it."""
+    said = f": {end.last_words}" if end.last_words and end.exit_code > 0 else ""
+    return f"{describe_end(end.exit_code)}{said}"
 
 
 def _size(view: View) -> str:

@@ -132,13 +132,16 @@ def test_running_statistics_and_modes_may_change() -> None:
         ({"global_batch": None}, "give global_batch, or worker_batch"),
         ({"worker_batch": 2}, "give global_batch, or worker_batch for asynchronous training: one of the two"),
         ({"global_batch": None, "worker_batch": 2, "environment": {"WORLD_SIZE": "2"}}, "needs parameter servers"),
-        ({"optimizer": torch.optim.SGD([nn.Parameter(DATA)], lr=0.1)}, "optimizer is SGD .* give elastic_runtime's"),
+        (
+            {"optimizer": torch.optim.SGD([nn.Parameter(DATA)], lr=0.1)},
+            r"^optimizer is a torch\.optim\.sgd\.SGD; give elastic_runtime's SGD, Adam or AdamW$",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
     usual = {"model": nn.Linear(2, 1), "optimizer": elastic.SGD(lr=0.1), "global_batch": 4, "environment": {}}
     arguments = {**usual, **changes}
-    with pytest.raises(BadInput, match=message.replace("SGD .*", r"SGD \((.|\n)*")):
+    with pytest.raises(BadInput, match=message):
         elastic.join(**arguments, data=DATA, epochs=1)
 
 

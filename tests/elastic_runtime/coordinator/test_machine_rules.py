@@ -260,6 +260,8 @@ def test_suspend_checkpoints_releases_everything_and_resume_goes_on() -> None:
     world = World().training()
     world.resize("s", 0, 0)
     world.until(Phase.SUSPENDED)
+    world.resize("s", 0, 0)  # sent again, as by who waits for it
+    assert [row.kind for row in world.status().requests] == ["suspend"]
     step = world.status().durable_step
     assert step > 0
     assert world.status().requests[0].state is RequestOutcome.DONE

@@ -124,6 +124,8 @@ def test_what_rests_is_shown_from_its_folder(typed: Typed, tmp_path: Path) -> No
     code, _, err = typed("resume", job.name)
     assert code == 2
     assert "has finished" in err
+    for words in (["resize", job.name, "--ps", "1"], ["suspend", job.name]):
+        assert typed(*words) == (2, "", "elastic-run: train-1 has finished; nothing of it runs that could be asked\n")
 
 
 def test_a_job_whose_coordinator_does_not_answer_is_exit_code_3(typed: Typed, tmp_path: Path) -> None:

@@ -182,6 +182,25 @@ def test_a_script_that_never_joins_fails_its_job(job: RealJob, tmp_path: Path) -
     assert "worker-0: its script ended before the job did; let its loop over the job's batches come to its end" in line
 
 
+def test_a_script_that_fails_when_its_job_is_done_is_not_taken_for_done(job: RealJob, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "import elastic_runtime as elastic\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "job = elastic.join(model, elastic.SGD(lr=0.1), torch.zeros(8, 2), global_batch=4, epochs=2)\n"
+        "for batch in job:\n"
+        "    job.step(model(batch.data).square().mean())\n"
+        "torch.save(model.state_dict(), 'no/such/folder/model.pt')\n"
+    )
+    job.launch("--name", job.name, str(script))
+    code, line = ended(job)
+    assert code == 1
+    assert "first is trained, but worker-0 ended with exit code 1: RuntimeError: Parent directory" in line
+    assert f"its checkpoints are in {job.folder}/checkpoints" in line
+    assert ask(job, "status")["phase"] == "finished"
+
+
 def test_a_damaged_journal_is_said_at_once_and_left_as_it_is(tmp_path: Path) -> None:
     folder = make_job(tmp_path, "pass")
     journal = folder.journal_folder / "journal"

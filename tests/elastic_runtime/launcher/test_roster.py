@@ -65,6 +65,26 @@ def test_who_still_starts_when_the_job_ends_badly_is_not_waited_for() -> None:
     assert roster.decide(over, ["ps-0", "worker-0"], 1.0) == Actions(terminate=("ps-0",))
 
 
+def test_a_script_whose_job_is_done_takes_as_long_as_it_takes() -> None:
+    roster = Roster(SETTINGS)
+    members = (member("worker-0"), member("ps-0"))
+    roster.decide(replace(VIEW, wanted=("ps-0", "worker-0", "worker-1"), members=members), ["ps-0", "worker-0"], 0.0)
+    over = replace(VIEW, phase=Phase.FINISHED, leaving=("worker-0",))
+    running = ["ps-0", "worker-0", "worker-1"]
+    assert roster.decide(over, running, 1.0) == Actions(terminate=("worker-1",))  # it had not joined yet
+    assert roster.decide(over, ["ps-0", "worker-0"], 1e6) == Actions(terminate=("ps-0",))
+
+
+def test_a_task_is_needless_that_never_joined_and_is_not_wanted() -> None:
+    roster = Roster(SETTINGS)
+    wanted = replace(VIEW, wanted=("worker-0", "worker-1"), members=(member("worker-0"),))
+    roster.decide(wanted, ["worker-0", "worker-1"], 0.0)
+    assert not roster.needless("worker-1", wanted)
+    assert roster.needless("worker-1", VIEW)
+    assert roster.needless("worker-1", replace(wanted, phase=Phase.FINISHED))
+    assert not roster.needless("worker-0", VIEW)
+
+
 def test_a_task_that_the_coordinator_does_not_know_is_given_time_to_become_known() -> None:
     roster = Roster(SETTINGS)
     assert roster.decide(VIEW, ["worker-0"], 0.0) == Actions()

@@ -1,0 +1,35 @@
+"""Which failures of scripts a launcher takes for failures after training."""
+
+from dataclasses import replace
+
+from elastic_runtime.launcher.late_failures import LateFailures
+from elastic_runtime.launcher.task_table import TaskEnd
+from elastic_runtime.plan import Phase, Plan, View
+
+RUNNING = View(7, 1, Phase.RUNNING, 0, "", Plan((), ()))
+FINISHED = replace(RUNNING, number=8, phase=Phase.FINISHED)
+END = TaskEnd("worker-0", 1, "OSError: no room")
+
+
+def test_a_failure_counts_when_the_job_is_done_or_is_seen_to_be_next() -> None:
+    for seen in (RUNNING, FINISHED):
+        late = LateFailures()
+        late.note(END, seen)
+        late.note(TaskEnd("worker-1", 1, ""), seen)
+        late.look(seen)
+        late.look(FINISHED)
+        assert late.first is END
+
+
+def test_a_failure_that_the_job_has_made_good_does_not_count() -> None:
+    late = LateFailures()
+    late.note(END, RUNNING)
+    late.look(replace(RUNNING, number=8))
+    late.look(replace(FINISHED, number=9))
+    assert late.first is None
+
+
+def test_of_a_job_that_failed_nothing_is_late() -> None:
+    late = LateFailures()
+    late.note(END, replace(RUNNING, phase=Phase.FAILED))
+    assert late.first is None
