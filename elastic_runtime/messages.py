@@ -140,6 +140,8 @@ class Confirmed:
 
 
 Header = Push | Values | State | Adopted | Pull | Missing | Norms | Confirmed | AsynchronousHeader
+Outgoing = tuple[str, Header]
+"""To whom, and what; the blocks that go with it lie in the sender's memory."""
 
 _NORM = struct.Struct("<Id")
 _FIXED: dict[int, type[Push] | type[Values] | type[State] | type[Adopted]] = {

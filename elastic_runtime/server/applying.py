@@ -23,11 +23,10 @@ from elastic_runtime.asynchronous_messages import Current, Fetch, Handover, Move
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.layout import Layout
 from elastic_runtime.message_memory import Payload, flat_view, run_of
-from elastic_runtime.messages import Adopted, Header
+from elastic_runtime.messages import Adopted, Header, Outgoing
 from elastic_runtime.plan import Timeline, View
 from elastic_runtime.server.applied_updates import AppliedUpdates
 from elastic_runtime.server.block_runs import block_runs
-from elastic_runtime.server.book import Outgoing
 from elastic_runtime.server.live_handover import LiveHandover
 from elastic_runtime.server.migration import Migration
 from elastic_runtime.server.part import ServerPart

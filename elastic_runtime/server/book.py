@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from elastic_runtime.data_shards import slice_bounds
 from elastic_runtime.layout import Kind, Layout
 from elastic_runtime.merging import MergeRule
-from elastic_runtime.messages import RUN_BYTES, Confirmed, Header, Values, runs_of
+from elastic_runtime.messages import Confirmed, Outgoing, Values, runs_of
 from elastic_runtime.plan import Plan, Timeline, View
+from elastic_runtime.server.block_runs import block_runs
 from elastic_runtime.server.migration import Migration
 from elastic_runtime.server.store import BlockStore
-
-Outgoing = tuple[str, Header]
-"""To whom, and what; the blocks that go with it are the store's, see `Serving.parts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +120,8 @@ class BlockBook:
 
     def runs(self, blocks: Iterable[int]) -> list[tuple[int, int]]:
         """Blocks as (first, count) of one segment and version, none larger than a message should be."""
-        found: list[tuple[int, int]] = []
-        last: tuple[object, ...] = ()
-        run_bytes = 0
-        for index in blocks:
-            block = self.layout.blocks[index]
-            key = (block.segment, self.store.version(index))
-            run_bytes += block.size_bytes
-            if found and key == last and index == found[-1][0] + found[-1][1] and run_bytes <= RUN_BYTES:
-                found[-1] = (found[-1][0], found[-1][1] + 1)
-            else:
-                found.append((index, 1))
-                run_bytes = block.size_bytes
-            last = key
-        return found
+        version = self.store.version
+        return block_runs(self.layout.blocks, blocks, lambda block: (block.segment, version(block.index)))
 
     def values(self, peer: str, blocks: Iterable[int]) -> list[Outgoing]:
         """Messages with blocks as they are."""

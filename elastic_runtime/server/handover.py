@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.message_memory import Payload, flat_view, run_of
-from elastic_runtime.messages import Adopted, State
-from elastic_runtime.server.book import BlockBook, Outgoing
+from elastic_runtime.messages import Adopted, Outgoing, State
+from elastic_runtime.server.book import BlockBook
 from elastic_runtime.server.migration import Departure
 
 

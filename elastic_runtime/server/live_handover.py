@@ -15,10 +15,9 @@ from elastic_runtime.asynchronous_messages import Fetch, Handover, Update
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.layout import Block, Layout
 from elastic_runtime.message_memory import Payload, flat_view, run_of
-from elastic_runtime.messages import RUN_BYTES, Adopted
+from elastic_runtime.messages import RUN_BYTES, Adopted, Outgoing
 from elastic_runtime.server.applied_updates import AppliedUpdates
 from elastic_runtime.server.block_runs import block_runs
-from elastic_runtime.server.book import Outgoing
 from elastic_runtime.server.migration import Migration
 from elastic_runtime.server.store import BlockStore
 

@@ -16,9 +16,8 @@ from typing import Protocol
 from elastic_runtime.asynchronous_messages import Current, Handover
 from elastic_runtime.layout import Kind, Layout
 from elastic_runtime.message_memory import Payload, run_of
-from elastic_runtime.messages import Header, State, Values
+from elastic_runtime.messages import Header, Outgoing, State, Values
 from elastic_runtime.plan import View
-from elastic_runtime.server.book import Outgoing
 from elastic_runtime.server.held_messages import HeldMessages
 from elastic_runtime.server.migration import Migration
 from elastic_runtime.server.snapshots import Snapshots

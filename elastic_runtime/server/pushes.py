@@ -10,8 +10,8 @@ import torch
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.message_memory import Payload, flat_view, run_of
-from elastic_runtime.messages import Norms, Push
-from elastic_runtime.server.book import BlockBook, Outgoing
+from elastic_runtime.messages import Norms, Outgoing, Push
+from elastic_runtime.server.book import BlockBook
 from elastic_runtime.server.clipping import NormExchange
 from elastic_runtime.server.handover import Handover
 from elastic_runtime.server.snapshots import Snapshots

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.layout import Layout
 from elastic_runtime.message_memory import Payload, run_of
-from elastic_runtime.messages import Adopted, Header, Missing, Norms, Pull, Push, State, runs_of
+from elastic_runtime.messages import Adopted, Header, Missing, Norms, Outgoing, Pull, Push, State, runs_of
 from elastic_runtime.plan import View
-from elastic_runtime.server.book import BlockBook, Outgoing, Rules
+from elastic_runtime.server.book import BlockBook, Rules
 from elastic_runtime.server.handover import Handover
 from elastic_runtime.server.migration import Migration
 from elastic_runtime.server.overdue import Overdue
@@ -27,7 +27,7 @@ from elastic_runtime.server.pushes import Pushes
 from elastic_runtime.server.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
 
-__all__ = ["Outgoing", "Rules", "Serving"]
+__all__ = ["Rules", "Serving"]
 
 
 class Serving(ServerPart):

@@ -13,30 +13,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
-
-import torch
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.layout import Block, Kind, Layout, runs
 from elastic_runtime.merging import MergeRule
 from elastic_runtime.message_memory import Payload, flat_view, run_of
-from elastic_runtime.messages import RUN_BYTES, Confirmed, Header, Missing, Pull, Push, Runs, Values, runs_of
+from elastic_runtime.messages import RUN_BYTES, Confirmed, Header, Missing, Outgoing, Pull, Push, Runs, Values, runs_of
 from elastic_runtime.plan import Timeline
-
-Outgoing = tuple[str, Header]
-
-
-class Banks(Protocol):
-    """A worker's flat memory, as `FlatModel` has it."""
-
-    def staging(self, segment: int) -> torch.Tensor:
-        """The flat values of a segment of parameters after the step in hand."""
-        ...
-
-    def buffers(self, segment: int) -> torch.Tensor:
-        """The flat values of a segment of buffers."""
-        ...
+from elastic_runtime.worker.banks import Banks, put_values
 
 
 class Exchange:
@@ -220,11 +204,5 @@ class Exchange:
         if header.version < wanted or not fresh:
             self.dropped["old values"] += 1
             return
-        target = self._banks.buffers if segment.kind is Kind.BUFFER else self._banks.staging
-        if len(fresh) == len(blocks):
-            target(segment.index)[blocks[0].start : blocks[-1].stop].copy_(values)
-        else:
-            for block in fresh:
-                piece = values[block.start - blocks[0].start : block.stop - blocks[0].start]
-                target(segment.index)[block.start : block.stop].copy_(piece)
+        put_values(self._banks, segment, blocks, fresh, values)
         self._outstanding.difference_update(block.index for block in fresh)

@@ -15,11 +15,10 @@ from elastic_runtime.asynchronous_messages import Current, Fetch, Moved, Update
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.layout import Block, Kind, Layout, runs
 from elastic_runtime.message_memory import Payload, flat_view, run_of
-from elastic_runtime.messages import RUN_BYTES, Header
+from elastic_runtime.messages import RUN_BYTES, Header, Outgoing
 from elastic_runtime.plan import Timeline
-from elastic_runtime.worker.exchange import Banks
+from elastic_runtime.worker.banks import Banks, put_values
 
-Outgoing = tuple[str, Header]
 LAST = 2**62
 """A step that no change lies behind: in asynchronous training what was decided last holds at once."""
 
@@ -207,15 +206,7 @@ class Updates:
         if header.sequence != self.sequence or not fresh:
             self.dropped["old values"] += 1
             return
-        target = self._banks.buffers if segment.kind is Kind.BUFFER else self._banks.staging
-        flat = target(segment.index)
-        if len(fresh) == len(blocks):
-            flat[blocks[0].start : blocks[-1].stop].copy_(values)
-        else:
-            for block in fresh:
-                flat[block.start : block.stop].copy_(
-                    values[block.start - blocks[0].start : block.stop - blocks[0].start]
-                )
+        put_values(self._banks, segment, blocks, fresh, values)
         for block in fresh:
             self._outstanding.discard(block.index)
             self._versions[block.index] = header.version

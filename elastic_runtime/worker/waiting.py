@@ -9,11 +9,10 @@ import structlog
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.message_memory import Payload
-from elastic_runtime.messages import Header, unpack
+from elastic_runtime.messages import Header, Outgoing, unpack
 from elastic_runtime.outbox import Outbox
 from elastic_runtime.plan import View
 from elastic_runtime.transport import Message
-from elastic_runtime.worker.exchange import Outgoing
 from elastic_runtime.worker.membership import Membership
 
 _log = structlog.get_logger()

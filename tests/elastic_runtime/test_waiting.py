@@ -8,11 +8,10 @@ import pytest
 
 from elastic_runtime.errors import ElasticError, ProtocolError
 from elastic_runtime.message_memory import Payload
-from elastic_runtime.messages import Header, Pull, pack
+from elastic_runtime.messages import Header, Outgoing, Pull, pack
 from elastic_runtime.outbox import Outbox
 from elastic_runtime.plan import Phase, Plan, View
 from elastic_runtime.transport import Message
-from elastic_runtime.worker.exchange import Outgoing
 from elastic_runtime.worker.membership import Membership
 from elastic_runtime.worker.waiting import Waiting
 
