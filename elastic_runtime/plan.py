@@ -155,7 +155,7 @@ class View:
 
 
 class Timeline:
-    """The plans of one generation, step by step.
+    """The plans of one generation, step by step; `replicated`: blocks have, or had, a second holder.
 
     Args:
         view: any view of the generation.
@@ -169,6 +169,7 @@ class Timeline:
         self.start_step = view.start_step
         self.changes = view.changes
         self.lost = frozenset(view.lost_servers)
+        self.replicated = bool(view.start_plan.replicas) or any(s.replicas for c in view.changes for s in c.stages)
         self._substitutes = dict(view.substitutes)
         self._before: dict[int, Plan] = {}
         self._steps = [view.start_step]

@@ -45,12 +45,13 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one parameter server wrote of the checkpoint at `step`; `name` is the file's."""
+    """What one parameter server wrote of the checkpoint at `step` that a `change` asked for; `name` is the file's."""
 
     name: str
     step: int
     size_bytes: int
     sha256: str
+    change: int = 0
 
 
 @dataclass(frozen=True, slots=True)

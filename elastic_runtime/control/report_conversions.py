@@ -65,7 +65,13 @@ def report_to_message(report: MemberReport) -> pb.ReportRequest:
         **{name: getattr(report, name) for name in (*_SAME_IN_REPORT, *_FIGURES)},
         suspects=report.suspects,
         shards=[
-            pb.Shard(name=shard.name, step=shard.step, size_bytes=shard.size_bytes, sha256=shard.sha256)
+            pb.Shard(
+                name=shard.name,
+                step=shard.step,
+                size_bytes=shard.size_bytes,
+                sha256=shard.sha256,
+                change=shard.change,
+            )
             for shard in report.shards
         ],
         has_loss=report.loss is not None,
@@ -209,4 +215,5 @@ def _shard(message: pb.Shard) -> Shard:
         check_amount(message.step, "a shard's step"),
         check_amount(message.size_bytes, "a shard's size in bytes"),
         message.sha256,
+        check_amount(message.change, "a shard's change"),
     )

@@ -93,6 +93,17 @@ def close(job: Job, now: float) -> None:
     _confirm(job, Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True), now)
 
 
+def write_again(job: Job, halt: Change, now: float) -> bool:
+    """A server was lost before the checkpoint of a halt was written: those who own its blocks now write it.
+
+    Nobody is asked, as the workers stand at the halt already. False if no server was lost since the last time.
+    """
+    if set(job.state.generation.lost) <= job.written_without:
+        return False
+    _confirm(job, Change(_next_number(job), halt.clock, checkpoint=True, halt=True), now)
+    return True
+
+
 def _next_number(job: Job) -> int:
     number = job.state.numbers.change + 1
     job.state.numbers = replace(job.state.numbers, change=number)
@@ -182,6 +193,7 @@ def _confirm(job: Job, change: Change, now: float) -> None:
     job.timers.clear("vote", "arrival")
     requests.note_begin(job, change, now)
     if change.checkpoint:
+        job.written_without = set(generation.lost)
         begin_checkpoint(job, change, now)
 
 

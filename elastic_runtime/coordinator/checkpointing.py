@@ -35,7 +35,7 @@ def begin_checkpoint(job: Job, change: Change, now: float) -> None:
     servers = tuple(dict.fromkeys(job.plan().owners))
     number = job.state.generation.number
     pending = PendingCheckpoint(
-        checkpoint_name(change.clock), number, change.clock, servers, (), job.state.leases.book_json
+        checkpoint_name(change.clock), number, change.clock, servers, (), job.state.leases.book_json, change.number
     )
     job.state.checkpoints = replace(job.state.checkpoints, pending=pending)
     job.checkpointed_seconds = now
@@ -50,7 +50,7 @@ def watch_checkpoint(job: Job, now: float) -> None:
         return
     shards = []
     for server in pending.servers:
-        found = [shard for shard in job.report(server).shards if shard.step == pending.step]
+        found = [shard for shard in job.report(server).shards if shard.change == pending.change]
         if not found:
             break
         shards += found

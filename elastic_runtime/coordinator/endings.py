@@ -8,7 +8,7 @@ from __future__ import annotations
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.coordinator import requests
 from elastic_runtime.coordinator.assembly import fail, sleep
-from elastic_runtime.coordinator.changes import close
+from elastic_runtime.coordinator.changes import close, write_again
 from elastic_runtime.coordinator.checkpointing import durable_step
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Purpose, TaskState
@@ -27,14 +27,15 @@ def end(job: Job, now: float) -> None:
     if job.state.checkpoints.pending is not None:
         return
     if durable_step(job) < halt.clock:
-        _retry(job, halt)
+        if not write_again(job, halt, now):
+            _retry(job, halt)
     elif all(job.report(name).finished for name in job.working()) or job.timers.passed(
         "ending", now, job.settings.leave_seconds
     ):
         finish(job)
 
 
-def end_halt(job: Job) -> bool:
+def end_halt(job: Job, now: float) -> bool:
     """If the job was halted: go on to what it was halted for, once its checkpoint is durable."""
     halt = job.halt()
     if halt is None:
@@ -42,7 +43,8 @@ def end_halt(job: Job) -> bool:
     if job.state.checkpoints.pending is not None:
         return True
     if durable_step(job) < halt.clock:
-        _retry(job, halt)
+        if not write_again(job, halt, now):
+            _retry(job, halt)
         return True
     job.halt_tries = 0
     if job.state.generation.purpose is Purpose.RESTART:

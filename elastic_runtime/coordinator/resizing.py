@@ -23,7 +23,7 @@ def decide(job: Job, now: float) -> None:
     if job.state.generation.ended:
         end(job, now)
         return
-    if end_halt(job) or not _all_under_way(job) or not _somebody_works(job, now):
+    if end_halt(job, now) or not _all_under_way(job) or not _somebody_works(job, now):
         return
     release_spares(job, (*job.plan().workers, *job.plan().servers))
     running = requests.running(job)

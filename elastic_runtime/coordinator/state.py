@@ -136,7 +136,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class PendingCheckpoint:
-    """A checkpoint that servers are writing."""
+    """A checkpoint that servers are writing, for a change."""
 
     name: str
     generation: int
@@ -144,6 +144,7 @@ class PendingCheckpoint:
     servers: tuple[str, ...]
     shards: tuple[Shard, ...] = ()
     book_json: str = ""
+    change: int = 0
 
 
 @dataclass(frozen=True)

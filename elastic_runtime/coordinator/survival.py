@@ -15,12 +15,7 @@ from elastic_runtime.plan import Plan
 
 
 def survives(job: Job, lost: Collection[str]) -> bool:
-    """Whether all blocks have a live holder that goes on with them, and one to have them from, without these servers.
-
-    Not once the job has been told to halt: its checkpoint needs those that were there then.
-    """
-    if job.halt() is not None:
-        return False
+    """Whether all blocks have a live holder to go on with them, and one to have them from, without these servers."""
     after, before, arrived = _plans(job)
     return all(_goes_on(after, before, arrived, block, lost) for block in range(len(after.owners)))
 

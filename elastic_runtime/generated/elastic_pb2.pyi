@@ -357,16 +357,18 @@ class View(_message.Message):
     def __init__(self, number: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., start_step: _Optional[int] = ..., start_checkpoint: _Optional[str] = ..., start_plan: _Optional[_Union[Plan, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., proposal: _Optional[_Union[Change, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., committed: _Optional[int] = ..., substitutes: _Optional[_Iterable[_Union[Substitute, _Mapping]]] = ..., initialiser: _Optional[str] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., lost_servers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Shard(_message.Message):
-    __slots__ = ("name", "step", "size_bytes", "sha256")
+    __slots__ = ("name", "step", "size_bytes", "sha256", "change")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
     name: str
     step: int
     size_bytes: int
     sha256: str
-    def __init__(self, name: _Optional[str] = ..., step: _Optional[int] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+    change: int
+    def __init__(self, name: _Optional[str] = ..., step: _Optional[int] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., change: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("task", "incarnation", "view", "generation", "step", "accepted", "refused", "ready", "arrived", "shards", "initialised", "finished", "failure", "loss", "has_loss", "samples", "samples_per_second", "step_seconds", "stall_seconds", "bytes_sent", "bytes_received", "owned_bytes", "moved_bytes", "suspects", "staleness", "left", "draining")

@@ -100,7 +100,9 @@ class Applying(ServerPart):
             if change.checkpoint and change.number > self._checkpointed:
                 self._checkpointed = change.number
                 blocks = timeline.at(change.clock).blocks_of(self.name)
-                self._snapshots.request(change.clock, {block: self._store.version(block) for block in blocks})
+                self._snapshots.request(
+                    change.number, change.clock, {block: self._store.version(block) for block in blocks}
+                )
         return self._handover.depart()
 
     def _remind(self) -> list[Outgoing]:

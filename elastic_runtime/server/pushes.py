@@ -91,7 +91,7 @@ class Pushes:
                 if version > due:
                     old.append(block.index)
                     continue
-                if version < due and plan.replica(block.index):
+                if version < due and book.plans.replicated:
                     continue  # from one that has just joined, with values of the other holder, who is a step ahead
                 if version < due:
                     raise ProtocolError(f"{peer} pushed step {step} of block {block.index}, at {version} here")

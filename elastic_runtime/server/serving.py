@@ -91,7 +91,9 @@ class Serving(ServerPart):
         for change in view.changes:
             if change.checkpoint:
                 blocks = book.plans.at(change.clock).blocks_of(book.name)
-                self._snapshots.request(change.clock, {block: book.due(block, change.clock) for block in blocks})
+                self._snapshots.request(
+                    change.number, change.clock, {block: book.due(block, change.clock) for block in blocks}
+                )
         out = self._handover.depart(leaving)
         return [*out, *self._pushes.go_on(self._store.owned)]  # nobody reads what a lost server was to get
 

@@ -22,8 +22,9 @@ _KEPT = 4
 class ShardInWork:
     """One checkpoint's shard; one that fails is given up, and the coordinator gives up the checkpoint."""
 
-    def __init__(self, writer: ShardWriter | None, step: int) -> None:
+    def __init__(self, writer: ShardWriter | None, change: int, step: int) -> None:
         self._writer = writer
+        self.change = change
         self.step = step
 
     def add(self, state: BlockState) -> None:
@@ -49,7 +50,7 @@ class ShardInWork:
         except CheckpointError as error:
             self._give_up(error)
             return None
-        return Shard(record.name, self.step, record.size_bytes, record.sha256)
+        return Shard(record.name, self.step, record.size_bytes, record.sha256, self.change)
 
     @property
     def failed(self) -> bool:
@@ -81,22 +82,22 @@ class Shards:
         self._working: list[ShardInWork] = []
         self._done: list[Shard] = []
 
-    def open(self, step: int, blocks: Iterable[int]) -> ShardInWork:
-        """Begin the shard of the checkpoint at a step."""
+    def open(self, change: int, step: int, blocks: Iterable[int]) -> ShardInWork:
+        """Begin the shard of a change's checkpoint, at a step."""
         try:
             folder = folder_of(self._folder, step)
             writer = ShardWriter(folder, self._server, self._layout, self._optimizer, blocks)
         except CheckpointError as error:
             _log.error("checkpoint_shard_failed", step=step, error=str(error))
-            return ShardInWork(None, step)
-        shard = ShardInWork(writer, step)
+            return ShardInWork(None, change, step)
+        shard = ShardInWork(writer, change, step)
         self._working.append(shard)
         return shard
 
     def finished(self) -> tuple[Shard, ...] | None:
         """The newest shards, if there is a new one since the last call."""
         new = [shard for work in self._working if (shard := work.result()) is not None]
-        self._working = [w for w in self._working if not w.failed and w.step not in {shard.step for shard in new}]
+        self._working = [w for w in self._working if not w.failed and w.change not in {shard.change for shard in new}]
         self._done = [*self._done, *new][-_KEPT:]
         return tuple(self._done) if new else None
 

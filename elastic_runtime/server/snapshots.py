@@ -32,10 +32,10 @@ class Snapshots:
     """The checkpoints that one PS has to write parts of.
 
     Args:
-        open_sink: makes the sink for some blocks of the checkpoint of a step.
+        open_sink: makes the sink for the checkpoint of a change, at a step, with some blocks.
     """
 
-    def __init__(self, open_sink: Callable[[int, Iterable[int]], ShardSink]) -> None:
+    def __init__(self, open_sink: Callable[[int, int, Iterable[int]], ShardSink]) -> None:
         self._open_sink = open_sink
         self._due: dict[int, dict[int, int]] = {}
         self._sinks: dict[int, ShardSink] = {}
@@ -47,14 +47,17 @@ class Snapshots:
         self._sinks.clear()
         self._newest = -1
 
-    def request(self, step: int, due: Mapping[int, int]) -> None:
-        """Copy these blocks (block → version) for the checkpoint of a step; asked again, nothing happens."""
-        if step <= self._newest:
+    def request(self, change: int, step: int, due: Mapping[int, int]) -> None:
+        """Copy these blocks (block → version) for the checkpoint of a change, at a step; asked again, nothing happens.
+
+        Another change may ask for a checkpoint of the same step, once other servers own blocks.
+        """
+        if change <= self._newest:
             return
-        self._newest = step
-        self._sinks[step] = self._open_sink(step, tuple(due))
-        self._due[step] = dict(due)
-        self._close_if_done(step)
+        self._newest = change
+        self._sinks[change] = self._open_sink(change, step, tuple(due))
+        self._due[change] = dict(due)
+        self._close_if_done(change)
 
     @property
     def pending(self) -> bool:
@@ -64,28 +67,28 @@ class Snapshots:
     def before_apply(self, store: BlockStore, blocks: Iterable[int]) -> None:
         """These blocks are about to change."""
         if self._due:
-            for step in tuple(self._due):
-                self._take(store, step, [block for block in blocks if block in self._due[step]])
+            for change in tuple(self._due):
+                self._take(store, change, [block for block in blocks if block in self._due[change]])
 
     def idle(self, store: BlockStore) -> None:
         """Nothing else is to be done: copy a few blocks."""
-        for step, due in tuple(self._due.items()):
+        for change, due in tuple(self._due.items()):
             here = [block for block, version in due.items() if block in store.owned and store.version(block) >= version]
-            self._take(store, step, here[:_IDLE_BLOCKS])
+            self._take(store, change, here[:_IDLE_BLOCKS])
 
-    def _take(self, store: BlockStore, step: int, blocks: Iterable[int]) -> None:
-        due = self._due[step]
+    def _take(self, store: BlockStore, change: int, blocks: Iterable[int]) -> None:
+        due = self._due[change]
         for block in blocks:
             version = store.version(block)
             if version < due[block]:
                 continue
             if version > due[block]:
                 raise AssertionError(f"block {block} is at {version}, and was to be copied at {due[block]}")
-            self._sinks[step].add(store.snapshot(block))
+            self._sinks[change].add(store.snapshot(block))
             del due[block]
-        self._close_if_done(step)
+        self._close_if_done(change)
 
-    def _close_if_done(self, step: int) -> None:
-        if not self._due[step]:
-            del self._due[step]
-            self._sinks.pop(step).close()
+    def _close_if_done(self, change: int) -> None:
+        if not self._due[change]:
+            del self._due[change]
+            self._sinks.pop(change).close()

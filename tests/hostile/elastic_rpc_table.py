@@ -64,7 +64,7 @@ ROWS: dict[str, Row] = {
         | {"incarnation"}  # answered with the word that it is expelled
         | {"shards[0].name=upper"}
         | {f"{name}=zero" for name in COUNTED}
-        | {f"shards[0].{name}=zero" for name in ("step", "size_bytes")}
+        | {f"shards[0].{name}=zero" for name in ("step", "size_bytes", "change")}
         | {f"{name}={kind}" for name in FIGURES for kind in ("largest", "denormal")}
         | {f"failure={kind}" for kind in STRINGS if kind != "larger-than-a-message"},  # shown as one plain line
     ),

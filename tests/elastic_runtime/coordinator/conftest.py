@@ -127,19 +127,19 @@ class Pretender:
                 continue
             newest = view.changes[-1].number if view.changes else 0
             for change in view.changes:
-                new = change.checkpoint and all(shard.step != change.clock for shard in shards)
+                new = change.checkpoint and all(shard.change != change.number for shard in shards)
                 blocks = Timeline(view).at(change.clock).blocks_of(self.task)
                 if new and blocks:
-                    shards = (*shards, self.write(change.clock, blocks))
+                    shards = (*shards, self.write(change.number, change.clock, blocks))
             self.link.report(generation=view.generation, ready=True, arrived=newest, shards=shards[-3:])
 
-    def write(self, step: int, blocks: Sequence[int]) -> Shard:
+    def write(self, change: int, step: int, blocks: Sequence[int]) -> Shard:
         writer = ShardWriter(folder_of(self.checkpoints, step), self.task, LAYOUT, SGD(lr=0.1), blocks)
         for block in blocks:
             place = LAYOUT.blocks[block]
             writer.add(BlockState(block, step, torch.zeros(place.stop - place.start), {}))
         record = writer.finish()
-        return Shard(record.name, step, record.size_bytes, record.sha256)
+        return Shard(record.name, step, record.size_bytes, record.sha256, change)
 
 
 class Launcher:

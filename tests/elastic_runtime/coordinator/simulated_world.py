@@ -228,7 +228,7 @@ class World:
                 report = replace(report, arrived=max(report.arrived, change.number))
             blocks = timeline.at(change.clock).blocks_of(member.task)
             if change.checkpoint and version >= change.clock and blocks:
-                shard = Shard(member.task, change.clock, 1, "0" * 64)
+                shard = Shard(member.task, change.clock, 1, "0" * 64, change.number)
                 if shard not in report.shards:
                     report = replace(report, shards=(*report.shards, shard)[-4:])
         member.report = report

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from simulated_world import BATCH, BLOCKS, LAYOUT, SETTINGS, World
+from simulated_world import BATCH, BLOCKS, LAYOUT, SETTINGS, TOTAL_STEPS, World
 
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode
 from elastic_runtime.coordinator.registering import Newcomer
@@ -75,13 +77,35 @@ def test_both_holders_lost_means_back_to_the_checkpoint() -> None:
     assert twice_held(job)
 
 
-def test_a_server_lost_in_a_halt_means_back_to_the_checkpoint() -> None:
+def test_what_a_server_was_to_write_at_a_halt_is_written_by_the_other_holders() -> None:
     job = world(servers=2).training()
     job.resize("r", 2, 3, mode=ResizeMode.CHECKPOINT_RESTART)
-    job.rounds(lambda view: any(change.halt for change in view.changes))
+    view = job.rounds(lambda view: any(change.halt for change in view.changes))
+    clock = view.changes[-1].clock
     kill(job, "ps-1")
-    assert job.views[-1].phase is Phase.RECOVERING
     assert job.ended("r").state is RequestOutcome.DONE
+    assert (job.generation, job.views[-1].start_step) == (2, clock)
+
+
+def test_the_last_checkpoint_is_written_without_a_server_lost_meanwhile() -> None:
+    job = world(servers=3).training()
+    job.rounds(lambda view: any(change.halt for change in view.changes))
+    kill(job, "ps-0")
+    job.until(Phase.FINISHED)
+    assert job.generation == 1
+    assert job.status().durable_step == TOTAL_STEPS
+
+
+def test_a_draining_server_is_replaced_and_all_blocks_have_two_holders_meanwhile() -> None:
+    job = world(servers=2).training()
+    member = job.members["ps-0"]
+    member.report = replace(member.report, draining=True)
+    job.send(member)
+    while not member.over:
+        job.round()
+        assert twice_held(job)
+    assert plan(job).servers == ("ps-1", "ps-2")
+    assert job.generation == 1
 
 
 def test_a_checkpoint_that_a_lost_server_was_writing_is_begun_anew() -> None:

@@ -133,7 +133,7 @@ class World:
     def add_server(self, name: str) -> None:
         store = BlockStore(LAYOUT, SGD(1.0))
 
-        def open_sink(step: int, _: Iterable[int]) -> Copies:
+        def open_sink(_change: int, step: int, _: Iterable[int]) -> Copies:
             return self.copies.setdefault((name, step), Copies())
 
         serving = Applying(name, LAYOUT, store, Snapshots(open_sink), lambda: self.now, resend_seconds=3.0)

@@ -22,7 +22,7 @@ class NewOwner:
     def __init__(self) -> None:
         self.now = 0.0
 
-        def no_sink(step: int, blocks: Iterable[int]) -> None:
+        def no_sink(change: int, step: int, blocks: Iterable[int]) -> None:
             raise AssertionError(f"no checkpoint was asked for, and one of step {step} is begun")
 
         store = BlockStore(LAYOUT, SGD(lr=0.1))

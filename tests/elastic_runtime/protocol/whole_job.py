@@ -37,6 +37,7 @@ class Part:
 
     digest: str
     generation: int
+    step: int
     blocks: dict[int, BlockState] = field(default_factory=dict)
     closed: bool = False
 
@@ -107,7 +108,7 @@ class WholeJob(World):
         """Write a manifest: every block is there once, as it was at that step; unless a shard was written anew."""
         found: dict[int, BlockState] = {}
         for shard in order.shards:
-            part = self.parts[shard.name][order.step]
+            part = self.parts[shard.name][shard.change]
             if part.digest != shard.sha256:
                 self.take(self.machine.checkpoint_completed(order, "another digest", self.now))
                 return
@@ -137,13 +138,11 @@ class WholeJob(World):
     def tell(self, name: str) -> None:
         """A process has ended; a server all of whose blocks somebody else has is lost without a step back."""
         generation = self.machine.state.generation
-        halted = any(change.halt for change in generation.changes)
         status = self.machine.status(self.now)
         safe = (
             status.blocks > 0
             and status.blocks_with_replica == status.blocks
             and name in Timeline(self.views[-1]).at(10**9).servers
-            and not halted
         )
         self.take(self.machine.task_ended(name, -9, "", self.now))
         if safe:
@@ -173,10 +172,10 @@ class WholeJob(World):
     def add_server(self, name: str) -> None:
         parts = self.parts.setdefault(name, {})
 
-        def open_sink(step: int, blocks: Iterable[int]) -> Part:
+        def open_sink(change: int, step: int, blocks: Iterable[int]) -> Part:
             self.written += 1
-            parts[step] = Part(f"{self.written:064x}", serving.generation)
-            return parts[step]
+            parts[change] = Part(f"{self.written:064x}", serving.generation, step)
+            return parts[change]
 
         store = BlockStore(self.layout, self.optimizer)
         rules = Rules(lambda step: BATCH, 1, self.merge_steps, self.last_step, self.clip_norm, resend_seconds=3.0)
@@ -218,8 +217,8 @@ class WholeJob(World):
     def report_of_server(self, server: Server) -> None:
         if server.serving.generation and self.reports[server.name].generation == server.serving.generation:
             shards = tuple(
-                Shard(server.name, step, 1, part.digest)
-                for step, part in sorted(self.parts[server.name].items())
+                Shard(server.name, part.step, 1, part.digest, change)
+                for change, part in sorted(self.parts[server.name].items())
                 if part.closed and part.generation == server.serving.generation
             )
             self.update(server.name, arrived=server.serving.arrived, shards=shards[-4:])

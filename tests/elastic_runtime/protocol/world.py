@@ -145,7 +145,7 @@ class World:
         store = BlockStore(self.layout, self.optimizer)
         rules = Rules(lambda step: BATCH, 1, self.merge_steps, self.last_step, self.clip_norm, resend_seconds=3.0)
 
-        def open_sink(step: int, blocks: Iterable[int]) -> _Shard:
+        def open_sink(_change: int, step: int, blocks: Iterable[int]) -> _Shard:
             return self.shards.setdefault((name, step), _Shard())
 
         serving = Serving(name, self.layout, store, rules, Snapshots(open_sink), lambda: self.now)
