@@ -42,7 +42,18 @@ def run(
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         return _ended(program, error, codes, "--debug" in typed)
+    finally:
+        _give_up_closed_streams()
     return result if isinstance(result, int) else DONE
+
+
+def _give_up_closed_streams() -> None:
+    """Give up what nobody reads any more; the interpreter would fail on it as it ends, with a code of its own."""
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except (OSError, ValueError):
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123  (open to the end)
 
 
 def _ended(program: str, error: BaseException, codes: Mapping[type[BaseException], int], debug: bool) -> int:
@@ -64,6 +75,8 @@ def _ended(program: str, error: BaseException, codes: Mapping[type[BaseException
 
 def _told(error: BaseException, codes: Mapping[type[BaseException], int]) -> tuple[int, str]:
     """The exit code and the line of an error."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # the help has been shown
+        return BAD_INPUT, "nothing was asked for; name a command, or what to run"
     if isinstance(error, click.ClickException):
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
         return BAD_INPUT, error.format_message() + (f" (see `{where} --help`)" if where else "")

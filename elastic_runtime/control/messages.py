@@ -40,7 +40,8 @@ class Size:
     workers: int
 
     def __str__(self) -> str:
-        return f"{self.servers} PSs and {self.workers} workers"
+        servers, workers = "s" * (self.servers != 1), "s" * (self.workers != 1)
+        return f"{self.servers} PS{servers} and {self.workers} worker{workers}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ class JobSpec(BaseModel):
     """Holders of each block of the model."""
     checkpoints: Path | None = None
     """Where they go; None: below the job's folder."""
+    checkpoint_seconds: float = Field(60.0, gt=0)
+    """Time between two checkpoints."""
     restore: bool = False
     """Whether the job begins from the newest checkpoint that is there already."""
     bind: str = "127.0.0.1"

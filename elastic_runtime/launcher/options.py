@@ -90,4 +90,10 @@ def show(output: Output, record: Mapping[str, Any] | list[dict[str, Any]], table
 
 def console_of(terminal: bool) -> Console:
     """Prints text as it is: a script's words or a request's id may hold what rich takes for its markup."""
-    return Console(width=None if terminal else _FILE_WIDTH, markup=False, emoji=False, highlight=False)
+    return _Console(width=None if terminal else _FILE_WIDTH, markup=False, emoji=False, highlight=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the program's end; rich would end it here, with exit code 1."""
+        raise BrokenPipeError

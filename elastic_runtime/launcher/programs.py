@@ -40,6 +40,7 @@ class Programs:
             f"--job={self.folder.name}",
             f"--folder={self.folder.journal_folder}",
             f"--checkpoints={self.checkpoints}",
+            f"--checkpoint-seconds={spec.checkpoint_seconds}",
             f"--token-file={self.folder.token_file}",
             f"--address-file={self.folder.address_file}",
             f"--bind={spec.bind}",

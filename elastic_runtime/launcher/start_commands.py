@@ -68,6 +68,15 @@ def run(
     checkpoints: Annotated[
         Path | None, typer.Option(help="Where checkpoints go; below the job's folder unless given.")
     ] = None,
+    checkpoint_seconds: Annotated[
+        float,
+        typer.Option(
+            "--checkpoint-seconds",
+            min=0.1,
+            max=86400.0,
+            help="Time between two checkpoints: what the loss of a parameter server costs.",
+        ),
+    ] = 60.0,
     restore: Annotated[
         bool, typer.Option("--restore", help="Begin from the newest checkpoint in --checkpoints, of an earlier job.")
     ] = False,
@@ -143,6 +152,7 @@ def run(
         minimum_workers=minimum_workers,
         replicas=replicas,
         checkpoints=_absolute(checkpoints),
+        checkpoint_seconds=checkpoint_seconds,
         restore=restore,
         bind=bind,
         port=port,

@@ -9,8 +9,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 
+from elastic_runtime.control.messages import ResizeMode
+from elastic_runtime.plan import Phase
+
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _SHOWN_REQUESTS = 5
+_OVER = frozenset({Phase.FINISHED.value, Phase.FAILED.value})
 
 
 def job_table(facts: dict[str, Any]) -> RenderableType:
@@ -45,7 +49,8 @@ def jobs_table(rows: Sequence[dict[str, Any]]) -> Table:
 def _heading(facts: dict[str, Any]) -> Table:
     table = Table(Column(style="bold"), "value", box=None, show_header=False)
     size, target = facts["size"], facts.get("target", facts["size"])
-    wanted = "" if size == target else f" (wanted: {_size(target)})"
+    over = facts["phase"] in _OVER
+    wanted = "" if size == target or over else f" (wanted: {_size(target)})"
     table.add_row("job", facts["job"])
     table.add_row("phase", facts["phase"])
     table.add_row("size", _size(size) + wanted)
@@ -82,7 +87,7 @@ def _tasks(tasks: Sequence[dict[str, Any]]) -> Table:
 
 
 def _requests(requests: Sequence[dict[str, Any]]) -> Table:
-    table = Table("request", "kind", "state", "to", "at step", "moved", "stall", "detail", box=SIMPLE_HEAD)
+    table = Table("request", "kind", "state", "to", "at step", "moved", "took", "stall", "detail", box=SIMPLE_HEAD)
     for request in requests:
         table.add_row(
             request["request_id"][:12],
@@ -91,10 +96,23 @@ def _requests(requests: Sequence[dict[str, Any]]) -> Table:
             _size(request["target"]),
             str(request["clock"] or ""),
             _bytes(request["moved_bytes"]),
-            f"{1000 * request['stall_seconds']:.2f} ms",
+            _took(request),
+            _stall(request),
             request["detail"],
         )
     return table
+
+
+def _took(request: dict[str, Any]) -> str:
+    began, ended = request["began_unix_seconds"], request["ended_unix_seconds"]
+    return f"{max(0.0, ended - began):.1f} s" if began and ended else ""
+
+
+def _stall(request: dict[str, Any]) -> str:
+    """Of a resize whose workers live on; others hold training for about as long as they take."""
+    if request["kind"] != "resize" or request["mode"] == ResizeMode.CHECKPOINT_RESTART.value:
+        return ""
+    return f"{1000 * request['stall_seconds']:.2f} ms"
 
 
 def _replicas(facts: dict[str, Any]) -> str:
@@ -111,7 +129,7 @@ def _steps(facts: dict[str, Any]) -> str:
 
 
 def _size(size: dict[str, int]) -> str:
-    return f"{size['ps']} PS, {size['workers']} workers"
+    return f"{size['ps']} PS, {size['workers']} worker{'s' * (size['workers'] != 1)}"
 
 
 def _bytes(count: int) -> str:

@@ -1,4 +1,7 @@
-"""SIGINT and SIGTERM for a launcher: the first asks for a checkpoint and an end, the second for an end at once."""
+"""Signals that end a launcher: the first asks for a checkpoint and an end, the second for an end at once.
+
+SIGHUP, of a terminal or a line to this machine that was closed, is one of them, unless it is ignored (`nohup`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignals:
@@ -24,6 +27,8 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         for number in SIGNALS:
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             self._before[number] = signal.signal(number, self._take)
         return self
 

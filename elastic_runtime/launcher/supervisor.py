@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
+from elastic_runtime.control.messages import Size
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper
 from elastic_runtime.launcher.display import Display
@@ -131,8 +132,11 @@ class Supervisor:
         if view is None:
             return
         if view.phase is not self._phase:
+            # What a job that goes on again was when it was left is no news; it is about to change.
+            old = self._phase is None and wish is not None and view.phase is not Phase.FAILED
             self._phase = view.phase
-            self._announce(view)
+            if not old:
+                self._announce(view)
         self._late.look(view)
         actions = self._roster.decide(view, self._tasks.running, self._clock())
         for task in (*actions.terminate, *actions.kill):
@@ -284,5 +288,4 @@ def _how(end: TaskEnd) -> str:
 def _size(view: View) -> str:
     staying = [member for member in view.members if member.task not in view.leaving]
     servers = sum(member.role is Role.SERVER for member in staying)
-    workers = len(staying) - servers
-    return f"{servers} PS{'s' * (servers != 1)} and {workers} worker{'s' * (workers != 1)}"
+    return str(Size(servers, len(staying) - servers))

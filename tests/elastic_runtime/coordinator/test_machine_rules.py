@@ -134,7 +134,7 @@ def test_a_resize_to_what_is_there_is_done_at_once() -> None:
         (2, 0, "a job needs both; 0 and 0 suspends it"),
         (1, BATCH + 1, f"cannot share a global batch of {BATCH}"),
         (BLOCKS + 1, 2, f"ask for at most {BLOCKS}"),
-        (2, 1, "below job simulated's minimum of 1 PSs and 2 workers"),
+        (2, 1, "below job simulated's minimum of 1 PS and 2 workers"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused_and_not_remembered(servers: int, workers: int, line: str) -> None:
@@ -284,7 +284,7 @@ def test_a_resume_for_which_nobody_comes_leaves_the_job_suspended() -> None:
     world.pass_time(6.0)
     assert world.views[-1].phase is Phase.SUSPENDED
     assert world.status().requests[-1].state is RequestOutcome.ABORTED
-    assert "only 0 PSs and 0 workers of 1 PSs and 1 workers came" in world.status().requests[-1].detail
+    assert "only 0 PSs and 0 workers of 1 PS and 1 worker came" in world.status().requests[-1].detail
 
 
 def test_tasks_that_do_not_come_at_the_start_fail_the_job_with_a_line() -> None:
@@ -293,7 +293,7 @@ def test_tasks_that_do_not_come_at_the_start_fail_the_job_with_a_line() -> None:
     world.pass_time(1.0)
     world.pass_time(6.0)
     assert world.views[-1].phase is Phase.FAILED
-    assert world.views[-1].failure.startswith("only 0 PSs and 1 workers of 2 PSs and 2 workers came within 5 s")
+    assert world.views[-1].failure.startswith("only 0 PSs and 1 worker of 2 PSs and 2 workers came within 5 s")
 
 
 def test_a_script_that_raises_is_restarted_a_few_times_and_then_fails_the_job() -> None:

@@ -148,6 +148,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     for name in ("port", "servers", "workers", "minimum-servers", "minimum-workers", "restarts", "replicas"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--checkpoint-seconds", type=float, required=True)
     options = parser.parse_args()
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from elastic_runtime.cli_errors import run
 from elastic_runtime.errors import EXIT_CODES
 from elastic_runtime.launcher.job_folder import write_json
 from elastic_runtime.launcher.job_lock import JobLock
+from elastic_runtime.launcher.job_spec import spec_of
+from elastic_runtime.launcher.programs import Programs
 
 
 class Typed:
@@ -46,7 +49,10 @@ def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 @pytest.mark.parametrize("words", [["--help"], []])
 def test_the_help_names_both_forms_and_all_commands(typed: Typed, words: list[str]) -> None:
-    _, out, err = typed(*words)
+    code, out, err = typed(*words)
+    assert (code, err) == (
+        (0, "") if words else (2, "elastic-run: nothing was asked for; name a command, or what to run\n")
+    )
     assert "SCRIPT" in out + err
     for name in ("run", "resize", "status", "suspend", "resume", "stop", "list"):
         assert f" {name} " in out + err
@@ -89,6 +95,23 @@ def test_wrong_usage_is_one_line_and_exit_code_2(typed: Typed, tmp_path: Path, w
     assert err.count("\n") == 1
     assert says in err
     assert not list(tmp_path.glob("jobs/*"))
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        reader, writer = os.pipe()
+        os.close(reader)
+        monkeypatch.setattr(sys, name, open(writer, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
+    sys.stderr.write("unread ")
+    assert run(app, "elastic-run", EXIT_CODES, ["list"]) == 0
+    sys.stdout.flush()  # as the interpreter does when it ends
+    sys.stderr.flush()
+
+
+def test_the_time_between_checkpoints_reaches_the_coordinator(tmp_path: Path) -> None:
+    job = make_job(tmp_path, "pass")
+    spec = spec_of({**job.record(), "checkpoint_seconds": 7.5}, job.record_file)
+    assert "--checkpoint-seconds=7.5" in Programs(spec, job, {}).coordinator(0)
 
 
 def test_a_port_that_is_taken_is_named(typed: Typed, tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def refuses_what_cannot_be(job: RealJob) -> None:
     """Requests that are refused, and change nothing."""
     for words, says in (
         (("--ps", "0"), "0 PSs and 2 workers: a job needs both; 0 and 0 suspends it"),
-        (("--workers", "0"), "1 PSs and 0 workers: a job needs both"),
-        (("--workers", "1"), "1 PSs and 1 workers is below job first's minimum of 1 PSs and 2 workers"),
+        (("--workers", "0"), "1 PS and 0 workers: a job needs both"),
+        (("--workers", "1"), "1 PS and 1 worker is below job first's minimum of 1 PS and 2 workers"),
         (("--ps", "200"), "200 PSs for a model of"),
         (("--workers", "25"), "25 workers cannot share a global batch of 24"),
         (("--workers", "3", "--victim", "worker-9"), "worker-9 is no task of job first"),

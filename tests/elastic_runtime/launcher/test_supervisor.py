@@ -1,6 +1,7 @@
 """A launcher with real processes: it does what the coordinator wants, and leaves nothing behind however it ends."""
 
 import os
+import queue
 import re
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ from job_makers import WAITS, Launcher, gone, make_job, wait_for
 
 from elastic_runtime.launcher.job_lock import holder_of
 from elastic_runtime.launcher.job_state import read_state
+from elastic_runtime.launcher.stop_signals import StopSignals
 
 pytestmark = pytest.mark.heavy
 
@@ -90,6 +92,24 @@ def test_the_first_signal_suspends_and_ends_in_good_order(tmp_path: Path) -> Non
         assert launcher.state()["calls"] == ["suspend"]
     assert all(gone(pid) for pid in pids.values())
     assert read_state(job)["phase"] == "suspended"
+
+
+def test_a_terminal_that_is_closed_suspends_too_unless_nobody_minds(tmp_path: Path) -> None:
+    job = make_job(tmp_path, WAITS)
+    with Launcher(job) as launcher:
+        wait_for(lambda: "worker-0 | at work" in launcher.output(), "worker")
+        assert launcher.end(signal.SIGHUP) == 0
+        assert "over: suspended" in launcher.output()
+    news: queue.SimpleQueue[None] = queue.SimpleQueue()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals(news) as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+            news.get(timeout=20)
+        assert signals.count == 1
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:

@@ -105,8 +105,8 @@ def test_requests_that_cannot_be_are_refused_and_change_nothing(forks: Forks, tm
         job.train_until_durable()
         for servers, workers, says in (
             (0, 2, "0 PSs and 2 workers: a job needs both; 0 and 0 suspends it"),
-            (1, 0, "1 PSs and 0 workers: a job needs both"),
-            (1, 1, "below job tiny's minimum of 1 PSs and 2 workers"),
+            (1, 0, "1 PS and 0 workers: a job needs both"),
+            (1, 1, "below job tiny's minimum of 1 PS and 2 workers"),
             (7, 2, "7 PSs for a model of 6 blocks"),
             (1, 7, "7 workers cannot share a global batch of 6"),
         ):

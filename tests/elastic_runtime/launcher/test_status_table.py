@@ -1,0 +1,48 @@
+"""What people read about a job."""
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size
+from elastic_runtime.launcher.options import console_of
+from elastic_runtime.launcher.status_record import status_record
+from elastic_runtime.launcher.status_table import job_table
+from elastic_runtime.plan import Phase
+
+ROLLING = RequestState(
+    "r1",
+    "resize",
+    RequestOutcome.DONE,
+    target=Size(2, 1),
+    began_unix_seconds=100.0,
+    ended_unix_seconds=111.5,
+    stall_seconds=0.00031,
+)
+RESTART = replace(ROLLING, mode=ResizeMode.CHECKPOINT_RESTART)
+SUSPENSION = replace(ROLLING, kind="suspend", target=Size(0, 0))
+
+
+def shown(phase: Phase, **values: Any) -> str:
+    status = JobStatus("net-1", phase, **values)
+    console = console_of(terminal=False)
+    console.file = io.StringIO()
+    console.print(job_table({**status_record(status), "launcher": None, "script": None, "folder": "jobs/net-1"}))
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(("asked", "stall"), [(ROLLING, True), (RESTART, False), (SUSPENSION, False)])
+def test_a_request_says_how_long_it_took_and_its_stall_only_where_workers_live_on(
+    asked: RequestState, stall: bool
+) -> None:
+    (line,) = [line for line in shown(Phase.RUNNING, requests=(asked,)).splitlines() if " r1 " in line]
+    assert "11.5 s" in line
+    assert ("0.31 ms" in line) is stall
+    assert line.count(" ms") == stall
+
+
+def test_what_was_wanted_is_said_of_a_job_that_may_go_on() -> None:
+    assert "0 PS, 0 workers (wanted: 2 PS, 1 worker)" in shown(Phase.STARTING, target=Size(2, 1))
+    assert "wanted" not in shown(Phase.FINISHED, target=Size(2, 1))
