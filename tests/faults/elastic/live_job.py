@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -276,10 +277,14 @@ class LiveJob:
     def workers_of_steps(self) -> list[int]:
         """How many workers shared each step that counted in the end."""
         counts = [0] * self.steps
-        newest: dict[int, View] = {view.generation: view for view in self.views if view.generation}
-        for _, view in sorted(newest.items()):
-            timeline = Timeline(view)
-            for step in range(view.start_step, self.steps):
+        for generation in range(1, self.view.generation + 1):
+            views = [view for view in self.views if view.generation == generation]
+            if not views:
+                continue  # it was gone before anybody looked
+            # The newest view has forgotten changes that are long over.
+            changes = {change.number: change for view in views for change in view.changes}
+            timeline = Timeline(replace(views[0], changes=tuple(changes[number] for number in sorted(changes))))
+            for step in range(views[0].start_step, self.steps):
                 counts[step] = len(timeline.at(step).workers)
         return counts
 
