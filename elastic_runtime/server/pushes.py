@@ -175,7 +175,7 @@ class Pushes:
         return self._clip(header.step)
 
     def _answer(self, peer: str, step: int) -> list[Outgoing]:
-        """Applied here: the sender still waits, so it may lack ours; or it answers us, which is not to go on for ever."""
+        """Applied here: the sender still waits, so may lack ours; or it answers us, which is not to go on for ever."""
         now = self._clock()
         if now - self._answered_seconds.get((peer, step), float("-inf")) < self._book.rules.resend_seconds:
             return []
