@@ -95,7 +95,7 @@ class Outbox:
 
 
 def traffic_bytes(endpoint: Endpoint) -> tuple[int, int]:
-    """Bytes of blocks sent to and received from all peers, through sockets and shared memory."""
-    counters = [endpoint.traffic(peer) for peer in endpoint.peers]
+    """Bytes of blocks sent to and received from all peers, past ones too, through sockets and shared memory."""
+    counters = list(endpoint.counters.peers.values())
     sent = sum(c.out.frame_bytes + c.out.shared_bytes for c in counters)
     return sent, sum(c.into.frame_bytes + c.into.shared_bytes for c in counters)

@@ -124,8 +124,10 @@ def _replicas(facts: dict[str, Any]) -> str:
 
 
 def _steps(facts: dict[str, Any]) -> str:
-    total = facts.get("total_steps", 0)
-    return f"{facts.get('step', 0)}" + (f" of {total}" if total else "")
+    step, total = facts.get("step", 0), facts.get("total_steps", 0)
+    if total and step > total:  # asynchronous, where a worker died between a push and the word that it was done
+        return f"{step} of {total}, {step - total} of them again"
+    return f"{step}" + (f" of {total}" if total else "")
 
 
 def _size(size: dict[str, int]) -> str:

@@ -43,6 +43,11 @@ def test_a_request_says_how_long_it_took_and_its_stall_only_where_workers_live_o
     assert line.count(" ms") == stall
 
 
+def test_updates_that_were_computed_again_are_said_to_be_so() -> None:
+    assert "568 of 564, 4 of them again, durable 9" in shown(Phase.RUNNING, step=568, total_steps=564, durable_step=9)
+    assert "564 of 564, durable 9" in shown(Phase.RUNNING, step=564, total_steps=564, durable_step=9)
+
+
 def test_what_was_wanted_is_said_of_a_job_that_may_go_on() -> None:
     assert "0 PS, 0 workers (wanted: 2 PS, 1 worker)" in shown(Phase.STARTING, target=Size(2, 1))
     assert "wanted" not in shown(Phase.FINISHED, target=Size(2, 1))
