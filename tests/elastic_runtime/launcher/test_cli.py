@@ -143,6 +143,10 @@ def test_what_rests_is_shown_from_its_folder(typed: Typed, tmp_path: Path) -> No
         code, _, err = typed(*words)
         assert code == 2
         assert "is not running; `elastic-run resume train-1`" in err
+    script = tmp_path / "train.py"
+    script.unlink()
+    code, _, err = typed("resume", job.name)
+    assert (code, err.partition(";")[0]) == (2, f"elastic-run: {script}: there is no such file")
     write_json(job.state_file, {"phase": "finished", "step": 9})
     code, _, err = typed("resume", job.name)
     assert code == 2
