@@ -176,5 +176,5 @@ def check_workers(workers: int, global_batch: int, smallest_slice: int) -> None:
     if not 1 <= workers <= most:
         raise BadInput(
             f"{workers} workers cannot share a global batch of {global_batch} at {smallest_slice} or more samples "
-            f"each: ask for 1 to {most}"
+            f"each: ask for {'1' if most == 1 else f'1 to {most}'}"
         )

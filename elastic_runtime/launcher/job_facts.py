@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elastic_runtime.errors import BadInput
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_lock import holder_of
 from elastic_runtime.launcher.job_spec import spec_of
@@ -36,7 +36,17 @@ def job_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
     Raises:
         CoordinatorUnreachable: it runs, but does not answer.
     """
-    return live_facts(folder, timeout_seconds) if holder_of(folder.path) is not None else resting_facts(folder)
+    launcher = holder_of(folder.path)
+    if launcher is None:
+        return resting_facts(folder)
+    try:
+        return live_facts(folder, timeout_seconds)
+    except CoordinatorUnreachable:
+        # The coordinator of a job that is over ends before its launcher.
+        facts = resting_facts(folder)
+        if facts["phase"] not in (Phase.FINISHED.value, Phase.FAILED.value):
+            raise
+        return {**facts, "launcher": launcher}
 
 
 def resting_facts(folder: JobFolder) -> dict[str, Any]:

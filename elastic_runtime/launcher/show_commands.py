@@ -55,14 +55,14 @@ def status(
 def list_jobs(folder: Folder = None, output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
     """All jobs of the folder, the oldest first."""
     del debug
-    rows = [_brief(job) for job in all_jobs(jobs_of(folder))]
+    rows = [_brief(job, _LIST_SECONDS) for job in all_jobs(jobs_of(folder))]
     show(output, rows, jobs_table(rows) if rows else f"there is no job in {jobs_of(folder)}")
 
 
-def _brief(job: JobFolder) -> dict[str, Any]:
-    """One job that cannot be asked does not hide the others."""
+def _brief(job: JobFolder, timeout_seconds: float) -> dict[str, Any]:
+    """One job that cannot be asked does not hide the others, and one that cannot be asked now may answer later."""
     try:
-        return job_facts(job, _LIST_SECONDS)
+        return job_facts(job, timeout_seconds)
     except ElasticError:
         facts = {**resting_facts(job), "phase": "unreachable"}
         with contextlib.suppress(BadInput):
@@ -76,13 +76,13 @@ def _watch(job: JobFolder, every_seconds: float, output: Output, timeout_seconds
         _emit(facts, output)
         while facts["launcher"] is not None:
             time.sleep(every_seconds)
-            facts = job_facts(job, timeout_seconds)
+            facts = _brief(job, timeout_seconds)
             _emit(facts, output)
         return
     with Live(job_table(facts), console=console_of(terminal=True), auto_refresh=False) as live:
         while facts["launcher"] is not None:
             time.sleep(every_seconds)
-            facts = job_facts(job, timeout_seconds)
+            facts = _brief(job, timeout_seconds)
             live.update(job_table(facts), refresh=True)
 
 

@@ -12,8 +12,10 @@ from job_makers import WAITS, Launcher, make_job, wait_for
 
 from elastic_runtime.cli import app
 from elastic_runtime.cli_errors import run
-from elastic_runtime.errors import EXIT_CODES
-from elastic_runtime.launcher.job_folder import write_json
+from elastic_runtime.errors import EXIT_CODES, CoordinatorUnreachable
+from elastic_runtime.launcher import show_commands
+from elastic_runtime.launcher.job_facts import resting_facts
+from elastic_runtime.launcher.job_folder import JobFolder, write_json
 from elastic_runtime.launcher.job_lock import JobLock
 from elastic_runtime.launcher.job_spec import spec_of
 from elastic_runtime.launcher.programs import Programs
@@ -166,6 +168,29 @@ def test_a_job_whose_coordinator_does_not_answer_is_exit_code_3(typed: Typed, tm
         assert code == 3
         assert "127.0.0.1:1" in err
         assert typed.json("list")[0]["phase"] == "unreachable"
+        # The coordinator of a job that is over ends a moment before its launcher.
+        write_json(job.state_file, {"phase": "finished", "step": 9})
+        facts = typed.json("status", job.name)
+        assert (facts["phase"], facts["step"], facts["launcher"]) == ("finished", 9, os.getpid())
+
+
+def test_who_watches_a_job_looks_again_when_it_does_not_answer(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(tmp_path, "pass")
+    answers = iter([{"phase": "running", "launcher": 7}, CoordinatorUnreachable("not now"), {"launcher": None}])
+
+    def ask(folder: JobFolder, timeout_seconds: float) -> dict:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return {**resting_facts(folder), **answer}
+
+    monkeypatch.setattr(show_commands, "job_facts", ask)
+    monkeypatch.setattr(show_commands, "holder_of", lambda _: 7)
+    code, out, _ = typed("status", job.name, "--watch", "--every", "0.1", "-o", "json")
+    assert code == 0
+    assert [json.loads(line)["phase"] for line in out.splitlines()] == ["running", "unreachable", "stopped"]
 
 
 @pytest.fixture(scope="module")
