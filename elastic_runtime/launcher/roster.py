@@ -17,6 +17,14 @@ OVER = frozenset({Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED})
 """Phases in which a job needs none of its tasks."""
 
 
+def staying(view: View, workers: Collection[str]) -> set[str]:
+    """Those of some workers that the job does not let go: a change drops them before they are told to leave."""
+    lists = [view.start_plan.workers]
+    lists += [stage.workers for change in view.changes for stage in change.stages if stage.workers is not None]
+    dropped = {worker for names in lists for worker in names}.difference(lists[-1])
+    return {*workers}.difference(dropped, view.leaving)
+
+
 @dataclass(frozen=True, slots=True)
 class Actions:
     """What to do now; every task in one list at most."""

@@ -24,7 +24,7 @@ from elastic_runtime.launcher.job_state import JobStateFile
 from elastic_runtime.launcher.late_failures import LateFailures
 from elastic_runtime.launcher.outbox import Outbox
 from elastic_runtime.launcher.programs import Programs, is_worker
-from elastic_runtime.launcher.roster import OVER, Roster
+from elastic_runtime.launcher.roster import OVER, Roster, staying
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.stop_signals import StopSignals
 from elastic_runtime.launcher.task_process import describe_end
@@ -144,7 +144,7 @@ class Supervisor:
         for end in self._tasks.carry_out(actions, self._keeper.address or ""):
             self._ended(end)
         workers = [task for task in self._tasks.workers if not self._roster.needless(task, view)]
-        self._display.running(workers, {*workers}.difference(view.leaving))
+        self._display.running(workers, staying(view, workers))
         self._report_strangers(view)
         if self._client is not None and self._outbox.empty and self._state.due():
             self._note_state(self._client)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.launcher.roster import Actions, Roster
+from elastic_runtime.launcher.roster import Actions, Roster, staying
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.plan import Member, Phase, Plan, Role, View
+from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, View
 
 SETTINGS = LauncherSettings(
     restart_backoff_seconds=1.0,
@@ -73,6 +73,15 @@ def test_a_script_whose_job_is_done_takes_as_long_as_it_takes() -> None:
     running = ["ps-0", "worker-0", "worker-1"]
     assert roster.decide(over, running, 1.0) == Actions(terminate=("worker-1",))  # it had not joined yet
     assert roster.decide(over, ["ps-0", "worker-0"], 1e6) == Actions(terminate=("ps-0",))
+
+
+def test_who_stays_is_known_from_the_moment_of_the_agreement() -> None:
+    begun = replace(VIEW, start_plan=Plan(("worker-0", "worker-1"), ()))
+    workers = ["worker-0", "worker-1", "worker-2"]
+    assert staying(begun, workers) == {*workers}
+    change = Change(1, 40, (Stage(workers=("worker-1",)), Stage({0: "ps-1"})))
+    assert staying(replace(begun, changes=(change,)), workers) == {"worker-1", "worker-2"}
+    assert staying(replace(begun, leaving=("worker-1",)), workers) == {"worker-0", "worker-2"}
 
 
 def test_a_task_is_needless_that_never_joined_and_is_not_wanted() -> None:
