@@ -62,7 +62,7 @@ def _heading(facts: dict[str, Any]) -> Table:
     table.add_row("speed", f"{facts['samples_per_second']:.4g} samples/s")
     if facts.get("mode") == "asynchronous":
         table.add_row("staleness", f"{facts.get('staleness', 0)} updates of others (median)")
-    if facts.get("replicas", 1) > 1:
+    if facts.get("replicas", 1) > 1 and facts.get("blocks"):
         table.add_row("replicas", _replicas(facts))
     table.add_row("stall", f"{1000 * facts.get('stall_seconds', 0.0):.2f} ms in all resizes")
     table.add_row("folder", facts["folder"])
