@@ -2,6 +2,7 @@
 
 `ElasticError` is the root. `BadInput` (exit code 2) is for the user to mend: a setting, a script, a model, a file;
 `ModelMismatch` is the case in which two sides of a job, or a job and its checkpoint, speak of different models.
+`NotNeeded` (exit code 0) ends a task that came too late.
 `ResizeFailed` says that the job goes on as it was before. `CheckpointError` says that a checkpoint is damaged or could
 not be written; the job's last durable one stands. `ProtocolError` says that the other side of a socket broke the
 protocol: its message is dropped, and its connection too. `CoordinatorUnreachable` (exit code 3) is for those who ask a
@@ -36,6 +37,10 @@ class CheckpointError(ElasticError):
     """A checkpoint is damaged, or cannot be written; none that was complete is lost. Exit code 1."""
 
 
+class NotNeeded(ElasticError):
+    """A task came when its job did without it already, or was started again in vain: nothing is wrong. Exit code 0."""
+
+
 class ProtocolError(ElasticError):
     """A message breaks the protocol: too large, cut short, out of order, or from somebody who may not send it."""
 
@@ -49,6 +54,6 @@ class CoordinatorMistrusted(CoordinatorUnreachable):
 
 
 EXIT_CODES: Mapping[type[BaseException], int] = MappingProxyType(
-    {BadInput: 2, CoordinatorUnreachable: 3, ElasticError: 1}
+    {NotNeeded: 0, BadInput: 2, CoordinatorUnreachable: 3, ElasticError: 1}
 )
 """What the command lines end with, asked in this order."""

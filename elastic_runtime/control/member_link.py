@@ -22,7 +22,14 @@ from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
 from elastic_runtime.control.ready_file import ReadyFile
 from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
-from elastic_runtime.errors import BadInput, CoordinatorMistrusted, CoordinatorUnreachable, ElasticError, ProtocolError
+from elastic_runtime.errors import (
+    BadInput,
+    CoordinatorMistrusted,
+    CoordinatorUnreachable,
+    ElasticError,
+    NotNeeded,
+    ProtocolError,
+)
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.plan import Role, View
@@ -96,6 +103,7 @@ class MemberLink:
 
         Raises:
             BadInput: the coordinator refuses the task, in its words; or the token is wrong, or the certificates.
+            NotNeeded: it refuses it because the job does without it by now.
             CoordinatorUnreachable: no answer, or no layout, by the deadline.
         """
         request = pb.RegisterRequest(
@@ -119,7 +127,7 @@ class MemberLink:
             else:
                 self._heard_seconds = self._clock()
                 if reply.refusal:
-                    raise BadInput(reply.refusal)
+                    raise (NotNeeded if reply.not_needed else BadInput)(reply.refusal)
                 if reply.layout_json:
                     self._report_every_seconds = max(reply.report_every_seconds, 0.01)
                     return Registration(reply.layout_json, reply.training_json, reply.report_every_seconds)

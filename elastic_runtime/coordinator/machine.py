@@ -19,7 +19,7 @@ from elastic_runtime.coordinator import assembly, changes, checkpointing, leases
 from elastic_runtime.coordinator.job import GATHERING, Job
 from elastic_runtime.coordinator.orders import ManifestOrder, Orders
 from elastic_runtime.coordinator.progress import status
-from elastic_runtime.coordinator.registering import Newcomer, register
+from elastic_runtime.coordinator.registering import Newcomer, not_needed, register
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.coordinator.state import Checkpoints, Course, Leases, Model, State
 from elastic_runtime.coordinator.views import build_view
@@ -98,6 +98,10 @@ class Machine:
         """A task wants to join; the line is why it may not."""
         refusal = register(self._job, newcomer, now)
         return refusal, self._settle(now)
+
+    def not_needed(self, task: str) -> bool:
+        """Whether a task was refused only because the job does without it by now."""
+        return not_needed(self._job, task)
 
     def report(self, report: MemberReport, now: float) -> tuple[bool, Outcome]:
         """A member says where it is; whether it is still one."""

@@ -9,10 +9,10 @@ from elastic_runtime.coordinator import leases
 from elastic_runtime.coordinator.job import ENDED, Job
 from elastic_runtime.coordinator.job_model import JobModel, read_model
 from elastic_runtime.coordinator.state import Model, TaskState
-from elastic_runtime.coordinator.tasks import lose
+from elastic_runtime.coordinator.tasks import PREFIX, lose
 from elastic_runtime.errors import BadInput
 from elastic_runtime.layout import Layout, difference
-from elastic_runtime.plan import Role
+from elastic_runtime.plan import Phase, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,18 @@ def register(job: Job, newcomer: Newcomer, now: float) -> str:
         )
         job.reports.begin(name, newcomer.incarnation, now)
     return ""
+
+
+def not_needed(job: Job, name: str) -> bool:
+    """Whether a task that was refused had a place in the job, which does without it by now."""
+    if job.state.course.phase in ENDED:
+        return job.state.course.phase is Phase.FINISHED
+    task = job.task(name)
+    prefix, _, number = name.rpartition("-")
+    role = next((role for role, known in PREFIX.items() if known == prefix), None)
+    if task is not None and task.state is not TaskState.GONE:
+        return False
+    return role is not None and number.isdecimal() and int(number) < job.state.roster.next_number[role]
 
 
 def _address_refusal(job: Job, newcomer: Newcomer) -> str:

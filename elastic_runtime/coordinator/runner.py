@@ -142,6 +142,11 @@ class Runner:
             model = self._machine.state.model
             return (model.layout_json, model.training_json) if model.training_json else ("", "")
 
+    def not_needed(self, task: str) -> bool:
+        """See `Machine.not_needed`."""
+        with self._published:
+            return self._machine.not_needed(task)
+
     def next_view(self, after: int, timeout_seconds: float) -> View | None:
         """The newest view, once it is newer than number `after`; None if none is in time, or at the end."""
         with self._published:

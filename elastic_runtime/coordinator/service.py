@@ -163,7 +163,7 @@ class MemberService(MembershipServicer):
         )
         refusal = self._runner.register(newcomer)
         if refusal:
-            return pb.RegisterReply(refusal=refusal)
+            return pb.RegisterReply(refusal=refusal, not_needed=self._runner.not_needed(newcomer.task))
         layout, training = self._runner.models()
         return pb.RegisterReply(
             layout_json=layout.encode(),

@@ -231,16 +231,18 @@ class RegisterRequest(_message.Message):
     def __init__(self, task: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., address_json: _Optional[str] = ..., layout_json: _Optional[bytes] = ..., training_json: _Optional[bytes] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("refusal", "layout_json", "training_json", "report_every_seconds")
+    __slots__ = ("refusal", "layout_json", "training_json", "report_every_seconds", "not_needed")
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_JSON_FIELD_NUMBER: _ClassVar[int]
     TRAINING_JSON_FIELD_NUMBER: _ClassVar[int]
     REPORT_EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NOT_NEEDED_FIELD_NUMBER: _ClassVar[int]
     refusal: str
     layout_json: bytes
     training_json: bytes
     report_every_seconds: float
-    def __init__(self, refusal: _Optional[str] = ..., layout_json: _Optional[bytes] = ..., training_json: _Optional[bytes] = ..., report_every_seconds: _Optional[float] = ...) -> None: ...
+    not_needed: bool
+    def __init__(self, refusal: _Optional[str] = ..., layout_json: _Optional[bytes] = ..., training_json: _Optional[bytes] = ..., report_every_seconds: _Optional[float] = ..., not_needed: _Optional[bool] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
     __slots__ = ("task", "incarnation")

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from elastic_runtime.errors import BadInput
+from elastic_runtime.errors import BadInput, NotNeeded
 from elastic_runtime.layout import build_layout
 from elastic_runtime.model_layout import describe_model
 from elastic_runtime.optimizers import Optimizer
@@ -24,10 +24,13 @@ from elastic_runtime.worker.batches import Batches
 from elastic_runtime.worker.job import Job
 from elastic_runtime.worker.mode import Mode
 from elastic_runtime.worker.model_guard import ModelGuard
+from elastic_runtime.worker.not_needed import NotNeededMode
 from elastic_runtime.worker.samples import Collate, as_samples
 
 COORDINATOR_VARIABLE = "ELASTIC_COORDINATOR"
 WORLD_VARIABLE = "WORLD_SIZE"
+_joined: set[str] = set()
+"""Coordinators whose jobs this process has joined."""
 
 
 def join(
@@ -98,6 +101,8 @@ def join(
         buffer_merge_steps=buffer_merge_steps,
     )
     batches = Batches(samples, training.order(), prefetch)
+    if environment is None:
+        _join_once()
     mode = _mode(model, training, batches, os.environ if environment is None else environment)
     job = Job(mode, ModelGuard(model), batches.order)
     if not isinstance(mode, AloneMode):
@@ -110,13 +115,15 @@ def _mode(model: nn.Module, training: Training, batches: Batches, environment: M
     layout = build_layout(*describe_model(model))
     if environment.get(COORDINATOR_VARIABLE):
         configure_script_logging(environment.get(LEVEL_VARIABLE, "warning"))
-        if not training.synchronous:
-            from elastic_runtime.worker.asynchronous import AsynchronousMode  # noqa: PLC0415  # see above
-
-            return AsynchronousMode(model, layout, training, batches, environment)
+        from elastic_runtime.worker.asynchronous import AsynchronousMode  # noqa: PLC0415  # see above
         from elastic_runtime.worker.synchronous import SynchronousMode  # noqa: PLC0415
 
-        return SynchronousMode(model, layout, training, batches, environment)
+        kind = SynchronousMode if training.synchronous else AsynchronousMode
+        try:
+            return kind(model, layout, training, batches, environment)
+        except NotNeeded as why:
+            batches.close()
+            return NotNeededMode(str(why))
     if environment.get(WORLD_VARIABLE):
         if not training.synchronous:
             raise BadInput("worker_batch is for asynchronous training, which needs parameter servers")
@@ -130,6 +137,15 @@ def _mode(model: nn.Module, training: Training, batches: Batches, environment: M
             group.close()
             raise
     return AloneMode(model, training, batches)
+
+
+def _join_once() -> None:
+    """An elastic process has one place in one job; a second training would find that job finished."""
+    joined = os.environ.get(COORDINATOR_VARIABLE)
+    if joined and joined in _joined:
+        raise BadInput("this script has joined its elastic job already: train what else there is in a job of its own")
+    if joined:
+        _joined.add(joined)
 
 
 def _least_batch(model: nn.Module) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from simulated_world import LAYOUT, SETTINGS, TRAINING
+from simulated_world import LAYOUT, SETTINGS, TRAINING, World
 
 from elastic_runtime.coordinator.machine import Machine, begin
 from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.plan import Role
+from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.plan import Phase, Role
 
 KEY = "a" * 40
 
@@ -42,3 +43,21 @@ def test_one_task_that_encrypts_otherwise_than_the_others_is_refused(machine: Ma
     assert "set ELASTIC_CURVE alike for all tasks of job simulated" in line
     assert ("does not encrypt its data, and ps-0 does:" in line) == first
     assert not refusal(machine, "worker-0", encrypted if first else plain)
+
+
+def test_who_comes_when_the_job_does_without_it_is_told_from_who_never_had_a_place() -> None:
+    world = World().training()
+    world.machine.task_ended("worker-1", -9, "", world.now)
+    late = Newcomer("worker-1", Role.WORKER, 99, "{}", LAYOUT, TRAINING)
+    assert world.machine.register(late, world.now)[0].startswith("worker-1 is not wanted")
+    names = ("worker-1", "worker-0", "worker-77", "ps-77", "x", "x-0")
+    assert [name for name in names if world.machine.not_needed(name)] == ["worker-1"]
+
+
+@pytest.mark.parametrize(("phase", "not_needed"), [(Phase.FINISHED, True), (Phase.FAILED, False)])
+def test_a_finished_job_needs_nobody_and_a_failed_one_says_so(phase: Phase, not_needed: bool) -> None:
+    world = World(settings=CoordinatorSettings.model_validate({**SETTINGS.model_dump(), "restarts": 0})).training()
+    if phase is Phase.FAILED:
+        world.take(world.machine.task_ended("worker-0", 1, "it broke", world.now))
+    world.until(phase)
+    assert world.machine.not_needed("worker-0") is not_needed

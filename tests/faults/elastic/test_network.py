@@ -73,6 +73,9 @@ def test_a_worker_whose_pushes_reach_no_server_is_given_up_and_no_step_is_lost(f
         job.until(lambda: "worker-1" in job.codes, "its end")
         assert job.codes["worker-1"] == [1]
         assert "took worker-1 for dead" in job.last_line("worker-1")
+        job.start("worker-1")  # as containers are started again
+        job.until(lambda: len(job.codes["worker-1"]) == 2, "its second end")
+        assert job.codes["worker-1"] == [1, 0]
         job.finish()
         assert job.view.generation == 1, job.story()
 
