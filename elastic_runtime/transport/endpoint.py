@@ -87,7 +87,7 @@ class Endpoint:
         self._own = Own(name, incarnation, job_token, curve, host_identity(), shared_memory, settings, clock)
         self._context: Context = zmq.Context(io_threads=settings.io_threads)
         self._doorkeeper = Doorkeeper(
-            self._context, name, job_token, curve=curve is not None, log=RefusalLog(name, clock)
+            self._context, name, job_token, curve=curve is not None, log=RefusalLog(name, clock), clock=clock
         )
         events: deque[Event] = deque()
         self._links = Links(self._own, self._context, self.counters, events)

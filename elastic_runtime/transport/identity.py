@@ -19,11 +19,16 @@ import zmq
 from zmq.utils import z85
 
 from elastic_runtime.transport.counters import Refusal
+from elastic_runtime.transport.own import Clock
 from elastic_runtime.transport.refusal_log import RefusalLog
 
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _STOP_ADDRESS = "inproc://fedl2.identity.stop"
 DOMAIN = b"fedl2"
+_NEWS_SECONDS = 5.0
+"""A new member's key may come later than the member itself: only a key that is unknown for so long is spoken of."""
+_LOOK_MS = 1000
+_MOST_UNKNOWN = 64
 MOST_NAME_BYTES = 128
 
 
@@ -48,8 +53,16 @@ class Doorkeeper:
     """Lets connections in or refuses them, for one ZeroMQ context."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], name: str, token: str, *, curve: bool, log: RefusalLog
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        name: str,
+        token: str,
+        *,
+        curve: bool,
+        log: RefusalLog,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._name = name
         self._token = token
         self._curve = curve
@@ -58,6 +71,7 @@ class Doorkeeper:
         self._peer_by_key: dict[bytes, str] = {}
         self._forbidden: set[str] = set()
         self._refused: dict[Refusal, int] = {}
+        self._unknown: dict[bytes, tuple[float, str]] = {}
         self._questions: zmq.Socket[bytes] = context.socket(zmq.REP)
         self._questions.linger = 0
         self._questions.bind(_ZAP_ADDRESS)
@@ -110,20 +124,37 @@ class Doorkeeper:
         poller.register(self._questions, zmq.POLLIN)
         poller.register(self._stopped, zmq.POLLIN)
         while True:
-            ready = dict(poller.poll())
+            ready = dict(poller.poll(_LOOK_MS if self._unknown else None))
+            self._speak_of_unknown_keys(everything=self._stopped in ready)
             if self._stopped in ready:
                 break
+            if self._questions not in ready:
+                continue
             version, request, _domain, address, _identity, mechanism, *credentials = self._questions.recv_multipart()
             peer, refusal = self._judge(mechanism, credentials)
             if refusal is not None:
                 with self._lock:
                     self._refused[refusal] = self._refused.get(refusal, 0) + 1
-                self._log.say(refusal, address=address.decode(errors="replace"), said_name=peer[:MOST_NAME_BYTES])
+                where = address.decode(errors="replace")
+                if refusal is Refusal.BAD_KEY and len(self._unknown) < _MOST_UNKNOWN:
+                    self._unknown.setdefault(z85.encode(credentials[0]), (self._clock(), where))
+                else:
+                    self._log.say(refusal, address=where, said_name=peer[:MOST_NAME_BYTES])
             status, user = (b"400", b"") if refusal else (b"200", peer.encode())
             text = refusal.value.encode() if refusal else b"OK"
             self._questions.send_multipart([version, request, status, text, user, b""])
         self._questions.close()
         self._stopped.close()
+
+    def _speak_of_unknown_keys(self, *, everything: bool) -> None:
+        late = self._clock() - _NEWS_SECONDS
+        for key, (since_seconds, address) in list(self._unknown.items()):
+            if everything or since_seconds <= late:
+                del self._unknown[key]
+                with self._lock:
+                    known = key in self._peer_by_key
+                if not known:
+                    self._log.say(Refusal.BAD_KEY, address=address, said_name="")
 
     def _judge(self, mechanism: bytes, credentials: list[bytes]) -> tuple[str, Refusal | None]:
         if self._curve and mechanism == b"CURVE" and len(credentials) == 1:

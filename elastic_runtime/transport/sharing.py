@@ -156,6 +156,8 @@ class RegionReader:
                 if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
                     raise SharingRefused("a letter too long")
                 self._read_letter(data, descriptors, token, receiver)
+            except ConnectionError:
+                return False  # before its hello was answered: its other connection was not let in, say
             except (ValueError, KeyError, TypeError, OSError) as error:
                 raise SharingRefused(f"a letter that cannot be read: {error}") from error
             finally:

@@ -74,16 +74,22 @@ def test_a_wrong_token_is_refused_counted_and_not_logged(tcp, server, capsys):
 
 
 @pytest.mark.parametrize("wire", ["tcp+curve", "shared+curve"], indirect=True)
-def test_a_key_that_belongs_to_no_peer_is_refused(wire):
+@pytest.mark.parametrize("its_key_comes", [True, False])
+def test_a_key_that_belongs_to_no_peer_is_refused_and_spoken_of_if_it_stays_so(wire, its_key_comes, capsys):
     server = wire.endpoint("ps-0")
     stranger = wire.endpoint("worker-0")
     server.forbid("worker-0")
     stranger.connect("ps-0", server.address)
     wire.until(lambda: server.refusals[Refusal.BAD_KEY] > 0)
     assert not wire.events[server]
-    server.allow("worker-0", wire.keys["worker-0"].public)
-    wire.until(lambda: bool(wire.events[server]))
-    assert isinstance(wire.events[server][0], PeerUp)
+    if its_key_comes:
+        server.allow("worker-0", wire.keys["worker-0"].public)
+        wire.until(lambda: bool(wire.events[server]))
+        assert isinstance(wire.events[server][0], PeerUp)
+    server.close()
+    said = capsys.readouterr()
+    assert ("bad-key" in said.out + said.err) is not its_key_comes
+    assert "sharing" not in said.out + said.err
 
 
 @pytest.mark.parametrize("wire", ["tcp+curve"], indirect=True)
