@@ -96,13 +96,14 @@ def test_the_first_signal_suspends_and_ends_in_good_order(tmp_path: Path) -> Non
 
 def test_a_terminal_that_is_closed_suspends_too_unless_nobody_minds(tmp_path: Path) -> None:
     job = make_job(tmp_path, WAITS)
-    with Launcher(job) as launcher:
-        wait_for(lambda: "worker-0 | at work" in launcher.output(), "worker")
-        assert launcher.end(signal.SIGHUP) == 0
-        assert "over: suspended" in launcher.output()
     news: queue.SimpleQueue[None] = queue.SimpleQueue()
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs these tests may do so under nohup
     try:
+        with Launcher(job) as launcher:
+            wait_for(lambda: "worker-0 | at work" in launcher.output(), "worker")
+            assert launcher.end(signal.SIGHUP) == 0
+            assert "over: suspended" in launcher.output()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with StopSignals(news) as signals:
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGTERM)
