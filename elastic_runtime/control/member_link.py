@@ -217,7 +217,8 @@ class MemberLink:
                     if message.number > newest and not self._closed.is_set():
                         newest = message.number
                         on_view(view_from_message(message))
-                        self.report(view=newest)
+                        with self._changed:  # goes with the next report: nobody waits for it
+                            self._state = replace(self._state, view=newest)
             except grpc.RpcError as error:
                 if self._closed.is_set():
                     return

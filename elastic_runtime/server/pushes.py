@@ -228,7 +228,8 @@ class Pushes:
                     askers[peer].append(block)
         out = [message for peer in workers for message in book.told(peer, blocks, now)]
         out += [message for peer, owed in askers.items() for message in book.told(peer, owed, now, next_plan)]
-        return out + self._handover.depart(blocks)
+        # Blocks that leave go first: the values wake workers, which may keep this process from a core for some time.
+        return self._handover.depart(blocks) + out
 
     def _forget(self, block: int) -> None:
         """The slices of a step that is applied."""

@@ -39,7 +39,7 @@ class ServerReports:
         self._part, self._store, self._shards = part, store, shards
         self._clock = clock
         self._told_seconds = 0.0
-        self._told_arrived = self._told_moved_bytes = 0
+        self._told_arrived = 0
         self._told_suspects: tuple[str, ...] = ()
 
     def tell(self) -> None:
@@ -50,17 +50,17 @@ class ServerReports:
             self._link.report(shards=finished)
         if part.arrived != self._told_arrived:
             self._told_arrived = part.arrived
-            self._link.report(arrived=part.arrived, moved_bytes=part.moved_bytes)
+            self._link.report(arrived=part.arrived, moved_bytes=part.moved_bytes, stall_seconds=part.stall_seconds)
         if part.suspects != self._told_suspects:
             self._told_suspects = part.suspects
             self._link.report(suspects=part.suspects)
-        moved = part.moved_bytes != self._told_moved_bytes
-        if moved or now - self._told_seconds >= _REPORT_SECONDS:
+        # What moved is told with the arrival of all of it: a report for each block would take time from the steps.
+        if now - self._told_seconds >= _REPORT_SECONDS:
             self._tell_progress(now)
 
     def _tell_progress(self, now: float) -> None:
         part = self._part
-        self._told_seconds, self._told_moved_bytes = now, part.moved_bytes
+        self._told_seconds = now
         sent, received = traffic_bytes(self._endpoint)
         self._link.report(
             step=part.lowest_version,

@@ -1,12 +1,15 @@
 """The shipped example under the real commands: resized, suspended, resumed, and with each of its processes killed."""
 
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from certificates import certificate_files
 from real_jobs import DIGITS, RealJob
+
+from elastic_runtime.checkpoint import latest_durable, read_model
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
@@ -43,13 +46,14 @@ def test_a_job_trains_to_the_end_and_another_one_begins_there_encrypted(job: Rea
         assert "epoch 13 " in again.output()
 
 
-def test_a_job_is_resized_suspended_and_resumed_while_it_trains(job: RealJob) -> None:
+def test_a_job_is_resized_four_times_suspended_and_resumed_and_has_learned(job: RealJob) -> None:
     job.launch("--ps", "1", "--workers", "2", "--name", job.name, str(DIGITS), "--epochs", "100000")
     status = job.steps_on()
     assert status["size"] == status["target"] == {"ps": 1, "workers": 2}
     assert job.members(status) == {"server": ["ps-0"], "worker": ["worker-0", "worker-1"]}
     steps = [status["step"]]
-    for servers, workers in ((2, 3), (1, 2)):
+    sizes = ((2, 3), (3, 1), (2, 2), (1, 2))
+    for servers, workers in sizes:
         assert job.ask("resize", "--ps", str(servers), "--workers", str(workers))["state"] == "done"
         status = job.steps_on()
         steps.append(status["step"])
@@ -57,13 +61,19 @@ def test_a_job_is_resized_suspended_and_resumed_while_it_trains(job: RealJob) ->
         assert len(job.members(status)["worker"]) == workers
     assert steps == sorted(steps)
     assert status["generation"] == 1
-    assert [request["state"] for request in status["requests"]] == ["done", "done"]
+    assert [request["state"] for request in status["requests"]] == ["done"] * len(sizes)
     assert all(request["moved_bytes"] > 0 for request in status["requests"])
 
     assert job.ask("suspend")["state"] == "done"
     rests = job.wait_for("suspension", lambda status: status["phase"] == "suspended")
     assert rests["step"] == rests["durable_step"] >= steps[-1]
     assert rests["tasks"] == []
+    example = runpy.run_path(str(DIGITS))
+    model = example["network"]()
+    checkpoint = latest_durable(job.folder / "checkpoints")
+    assert checkpoint is not None
+    model.load_state_dict(read_model(checkpoint))
+    assert example["accuracy"](model, *example["digits"]()[1]) >= 0.97
     assert job.ask("resume", "--workers", "1")["state"] == "done"
     status = job.steps_on()
     assert status["size"] == {"ps": 1, "workers": 1}
