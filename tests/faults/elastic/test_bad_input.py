@@ -76,7 +76,8 @@ def test_a_worker_that_does_not_belong_is_refused_and_another_takes_its_place(
     (tmp_path / "other").chmod(0o600)
     if "ELASTIC_TOKEN_FILE" in environment:
         environment = {"ELASTIC_TOKEN_FILE": str(tmp_path / "other")}
-    with LiveJob(forks, tmp_path, workers=1) as job:
+    # Each checkpoint takes some of the steps, and there have to be some left when the other worker has come.
+    with LiveJob(forks, tmp_path, workers=1, checkpoint_seconds=1.0) as job:
         job.train_until_durable()
         job.own_environment["worker-1"] = environment
         job.resize(1, 2)
