@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import certificate
 
 from elastic_runtime.control.client import ControlClient, MemberLink
 from elastic_runtime.control.credentials import (
@@ -34,29 +29,6 @@ from elastic_runtime.errors import BadInput, CoordinatorMistrusted, CoordinatorU
 from elastic_runtime.plan import Phase, Role
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
-
-
-def certificate(host: str = "127.0.0.1", days: int = 1) -> tuple[bytes, bytes]:
-    """A certificate that signs itself and ends in so many days, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coordinator")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=9))
-        .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return made.public_bytes(serialization.Encoding.PEM), private
 
 
 @pytest.fixture
