@@ -13,7 +13,7 @@ import torch
 
 from elastic_runtime.data_shards import slice_bounds
 from elastic_runtime.layout import Kind, Layout, Segment
-from elastic_runtime.messages import Header, Push, pack, unpack
+from elastic_runtime.messages import Header, Push, State, Values, pack, unpack
 from elastic_runtime.optimizers import Optimizer
 from elastic_runtime.plan import Change, Phase, Plan, Stage, Timeline, View
 from elastic_runtime.server.serving import Rules, Serving
@@ -129,6 +129,8 @@ class World:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.queue: list[tuple[str, str, bytes, list[torch.Tensor]]] = []
+        self.versions_told: dict[tuple[int, str, int], int] = {}
+        """By generation, server and block: the newest version that it told anybody."""
 
     # ---- who is there
 
@@ -243,6 +245,7 @@ class World:
 
     def send(self, source: str, messages: Sequence[tuple[str, Header]]) -> None:
         for target, header in messages:
+            self._check_version(source, header)
             tensors: list[torch.Tensor] = []
             if source in self.servers:
                 for name, segment, start, stop in self.servers[source].serving.parts(header):
@@ -252,6 +255,15 @@ class World:
                 segment, start, stop = worker.exchange.part(header)
                 tensors.append(worker.banks.sent[header.step, header.slice][segment][start:stop])
             self.queue.append((source, target, pack(header), tensors))
+
+    def _check_version(self, source: str, header: Header) -> None:
+        """In a generation no server ever tells an older version of a block than it told before."""
+        if not isinstance(header, Values | State):
+            return
+        for block in range(header.first, header.first + header.count):
+            known = (header.generation, source, block)
+            assert header.version >= self.versions_told.get(known, 0), f"{source} went back with block {block}"
+            self.versions_told[known] = header.version
 
     def see(self, node: Worker | Server) -> None:
         """The newest view reaches a member."""
