@@ -63,7 +63,6 @@ class LiveJob:
         self.views: list[View] = []
         self.pids: dict[str, int] = {}
         self.codes: dict[str, list[int]] = {}
-        self.tells_of_ends = True
         self._allowed_generation = 1
         self._told: list[tuple[str, int]] = []
         self._everybody: list[int] = []
@@ -123,7 +122,7 @@ class LiveJob:
             if task not in self.pids and task not in self.codes and not {task, task.split("-")[0]} & self.held:
                 self.start(task)
         try:
-            while self._told and self.tells_of_ends:
+            while self._told:
                 self.client.task_ended(*self._told[0], self.last_line(self._told[0][0]))
                 self._told.pop(0)
         except CoordinatorUnreachable:
@@ -171,13 +170,14 @@ class LiveJob:
         aside.replace(self.folder / "limit")
 
     def kill(self, task: str) -> None:
-        """As a power failure would."""
+        """As a power failure would; what the test does next comes after the coordinator has heard of it."""
         pid = self.pids[task]
         os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + DEADLINE_SECONDS
         while self.forks.exit_code(pid) is None:
             assert time.monotonic() < deadline
             time.sleep(0.002)
+        self.until(lambda: not self._told, "the coordinator hears of a task's end")
 
     def pause(self, task: str) -> None:
         """It does nothing any more, though it lives."""
