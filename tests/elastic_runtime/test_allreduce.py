@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -88,16 +87,15 @@ except elastic.BadInput as error:
     said.append(str(error))
 with open(f"{folder}/{rank}.json", "w") as file:
     json.dump(said, file)
-threads = sorted(open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task"))
+def name_of(thread):
+    try:
+        return open(f"/proc/self/task/{thread}/comm").read().strip()
+    except OSError:  # it has just ended
+        return ""
+threads = sorted(map(name_of, os.listdir("/proc/self/task")))
 assert not [name for name in threads if "gloo" in name], threads  # they would outlive the interpreter
 """
 )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 Two = tuple[Path, list[list[Any]]]
@@ -109,7 +107,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
     folder = tmp_path_factory.mktemp("two")
     script = folder / "script.py"
     script.write_text(WORKER, encoding="utf-8")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={_free_port()}"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     with subprocess.Popen(
         [*torchrun, str(script), str(folder), json.dumps(CASES)], stderr=subprocess.PIPE, text=True
     ) as started:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from elastic_runtime.checkpoint import ShardWriter, folder_of
 from elastic_runtime.control.client import ControlClient, MemberLink
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, Shard
-from elastic_runtime.errors import CoordinatorUnreachable
+from elastic_runtime.errors import CoordinatorUnreachable, NotNeeded
 from elastic_runtime.layout import TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD
 from elastic_runtime.plan import Phase, Role, Timeline, View
@@ -28,18 +28,30 @@ TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 JOB = "digits"
 LAYOUT = build_layout([TensorSpec("weight", (64, 1024), "float32")], [])
 PATIENCE_SECONDS = 60.0
+TURN_SECONDS = 0.002
+TOTAL_STEPS = 50_000
+"""At a step a turn, longer than anything here is waited for: a test that is slow finds its job still training."""
 
 
-def training(samples: int = 32 * 400, global_batch: int = 32, epochs: int = 1) -> bytes:
-    return Training(optimizer=SGD(lr=0.1), samples=samples, global_batch=global_batch, epochs=epochs).to_json()
+def training() -> bytes:
+    return Training(optimizer=SGD(lr=0.1), samples=32 * TOTAL_STEPS, global_batch=32, epochs=1).to_json()
 
 
 class Pretender:
-    """A worker or server that does everything but compute."""
+    """A worker or server that does everything but compute.
 
-    def __init__(self, address: str, task: str, checkpoints: Path, total_steps: int, train: threading.Event) -> None:
+    Args:
+        address: of the coordinator.
+        task: its name.
+        checkpoints: folder of the job's checkpoints.
+        hurry: once set, a worker does all steps of a turn that it may.
+    """
+
+    def __init__(self, address: str, task: str, checkpoints: Path, hurry: threading.Event) -> None:
         self.role = Role.WORKER if task.startswith("worker") else Role.SERVER
-        self.task, self.checkpoints, self.total_steps, self.train = task, checkpoints, total_steps, train
+        self.task, self.checkpoints, self.hurry = task, checkpoints, hurry
+        self.stopped = threading.Event()
+        self.errors: list[Exception] = []
         self.incarnation = abs(hash((task, threading.get_ident()))) % 2**60 + 1
         self.link = MemberLink(address, JOB, task, self.role, self.incarnation, ClientCredentials(TOKEN))
         self.news = threading.Condition()
@@ -48,14 +60,35 @@ class Pretender:
         self.begun = -1
         self.thread = threading.Thread(target=self.run, daemon=True)
 
-    def start(self) -> None:
-        layout = LAYOUT.to_json() if self.role is Role.WORKER else b""
-        terms = training(32 * self.total_steps) if self.role is Role.WORKER else b""
-        self.link.register('{"tcp": "127.0.0.1:1"}', layout, terms, deadline_seconds=PATIENCE_SECONDS)
-        self.link.follow(self.on_view)
-        self.thread.start()
+    def run(self) -> None:
+        """Its whole life; what goes wrong before it is stopped is the test's failure."""
+        try:
+            layout = LAYOUT.to_json() if self.role is Role.WORKER else b""
+            terms = training() if self.role is Role.WORKER else b""
+            self.link.register('{"tcp": "127.0.0.1:1"}', layout, terms, deadline_seconds=PATIENCE_SECONDS)
+            self.link.follow(self.on_view)
+            if self.role is Role.WORKER:
+                self.work()
+            else:
+                self.serve()
+            self.leave()
+        except NotNeeded:
+            pass  # the job ended before this task came to it
+        except Exception as error:
+            self.note(error)
+        self.link.close()
+
+    def note(self, error: Exception) -> None:
+        if not self.stopped.is_set():
+            self.errors.append(error)
 
     def on_view(self, view: View) -> None:
+        try:
+            self.take(view)
+        except Exception as error:
+            self.note(error)
+
+    def take(self, view: View) -> None:
         assert self.view is None or view.number > self.view.number
         with self.news:
             proposal = view.proposal
@@ -70,24 +103,26 @@ class Pretender:
             self.view = view
             self.news.notify_all()
 
-    def run(self) -> None:
-        if self.role is Role.WORKER:
-            self.work()
-        else:
-            self.serve()
+    def leave(self) -> None:
+        """Its coordinator may be away, and come back."""
         self.link.report(left=True)
-        self.link.flush(PATIENCE_SECONDS)
-        self.link.close()
+        while not self.stopped.is_set():
+            try:
+                self.link.flush(1.0)
+            except CoordinatorUnreachable:
+                continue
+            return
 
     def ends(self) -> bool:
         view = self.view
-        return view is not None and (self.task in view.leaving or view.phase in {Phase.FINISHED, Phase.FAILED})
+        told = view is not None and (self.task in view.leaving or view.phase in {Phase.FINISHED, Phase.FAILED})
+        return told or self.stopped.is_set() or bool(self.errors)
 
     def work(self) -> None:
         generation, step = 0, 0
         while not self.ends():
             with self.news:
-                self.news.wait(0.002)
+                self.news.wait(TURN_SECONDS)
                 view = self.view
                 if view is None:
                     continue
@@ -104,24 +139,30 @@ class Pretender:
                     if not later or step >= later[0]:
                         continue
                     step = later[0]
-                halts = timeline.halts_at()
-                if step >= self.total_steps:
+                if step >= TOTAL_STEPS:
                     self.link.report(generation=generation, step=step, finished=True)
                     continue
-                self.link.report(generation=generation, step=step, ready=True, step_seconds=0.002)
-                if step >= self.held or (halts is not None and step >= halts) or not self.train.is_set():
-                    continue
-                barrier = [c for c in view.changes if c.barrier and c.number > view.committed and c.clock <= step]
-                if barrier:
-                    continue
-                self.begun = step
-                step += 1
+                self.link.report(generation=generation, step=step, ready=True, step_seconds=TURN_SECONDS)
+                if step < (bound := self.bound(view, timeline, step)):
+                    step = bound if self.hurry.is_set() else step + 1
+                    self.begun = step - 1
+
+    def bound(self, view: View, timeline: Timeline, step: int) -> int:
+        """The first step from `step` on that it may not begin in this turn."""
+        halts = timeline.halts_at()
+        stops = [TOTAL_STEPS, self.held, *([halts] if halts is not None else [])]
+        for change in view.changes:
+            if change.barrier and change.number > view.committed:
+                stops.append(change.clock)
+            # The plan may be another one from each stage on.
+            stops += [at for at in range(change.clock, change.clock + len(change.stages) + 1) if at > step]
+        return min(stops)
 
     def serve(self) -> None:
         shards: tuple[Shard, ...] = ()
         while not self.ends():
             with self.news:
-                self.news.wait(0.002)
+                self.news.wait(TURN_SECONDS)
                 view = self.view
             if view is None or not view.generation:
                 continue
@@ -145,16 +186,18 @@ class Pretender:
 class Launcher:
     """Starts a pretender for each task that is wanted."""
 
-    def __init__(self, address: str, checkpoints: Path, total_steps: int) -> None:
-        self.address, self.checkpoints, self.total_steps = address, checkpoints, total_steps
+    total_steps = TOTAL_STEPS
+
+    def __init__(self, address: str, checkpoints: Path) -> None:
+        self.address, self.checkpoints = address, checkpoints
         self.tasks: dict[str, Pretender] = {}
         self.client = ControlClient(address, JOB, ClientCredentials(TOKEN))
-        self.train = threading.Event()
-        self.train.set()
+        self.hurry = threading.Event()
 
     def until(self, done: Callable[[JobStatus], bool]) -> JobStatus:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
+            self.check()
             try:
                 status = self.client.status()
             except CoordinatorUnreachable:
@@ -163,14 +206,37 @@ class Launcher:
                 continue
             for task in status.wanted:
                 if task not in self.tasks:
-                    self.tasks[task] = Pretender(self.address, task, self.checkpoints, self.total_steps, self.train)
-                    threading.Thread(target=self.tasks[task].start, daemon=True).start()
+                    self.tasks[task] = Pretender(self.address, task, self.checkpoints, self.hurry)
+                    self.tasks[task].thread.start()
             if done(status):
                 return status
             assert time.monotonic() < deadline, status
             time.sleep(0.01)
 
+    def check(self) -> None:
+        for task in self.tasks.values():
+            assert not task.errors, (task.task, task.errors)
+
+    def close(self) -> None:
+        """End all pretenders; nothing of them is left to the next test."""
+        self.check()
+        for task in self.tasks.values():
+            task.stopped.set()
+        for task in self.tasks.values():
+            task.link.close()
+            task.thread.join(PATIENCE_SECONDS)
+            assert not task.thread.is_alive(), task.task
+        self.client.close()
+
 
 @pytest.fixture
-def make_launcher(tmp_path: Path) -> Callable[[str, int], Launcher]:
-    return lambda address, total_steps: Launcher(address, tmp_path, total_steps)
+def make_launcher(tmp_path: Path) -> Iterator[Callable[[str], Launcher]]:
+    made: list[Launcher] = []
+
+    def make(address: str) -> Launcher:
+        made.append(Launcher(address, tmp_path))
+        return made[-1]
+
+    yield make
+    for launcher in made:
+        launcher.close()

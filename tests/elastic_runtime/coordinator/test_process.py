@@ -28,19 +28,23 @@ class Process:
         self.folder = folder
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN + "\n")
-        self.process: subprocess.Popen[str] | None = None
+        self.said = folder / "stderr"
+        self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str, port: int = 0) -> str:
         """Start it; where it answers."""
         command = [sys.executable, "-m", "elastic_runtime.coordinator", "--job=digits", f"--folder={self.folder}"]
         command += [f"--checkpoints={self.folder}", f"--token-file={self.token_file}", "--servers=1", "--workers=2"]
         command += [f"--bind=127.0.0.1:{port}", "--checkpoint-seconds=0.5", *more]
+        # A machine that is busy for a while is no dead member here.
+        command += ["--lost-seconds=60", "--silent-seconds=60", "--vote-seconds=60"]
         address_file = self.folder / "coordinator.json"
         address_file.unlink(missing_ok=True)
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        with self.said.open("ab") as said:  # a pipe that nobody reads would hold it up
+            self.process = subprocess.Popen(command, stderr=said, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not address_file.exists():
-            assert self.process.poll() is None, self.process.communicate()[1]
+            assert self.process.poll() is None, self.said.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.02)
         content = json.loads(address_file.read_text())
@@ -51,8 +55,7 @@ class Process:
         """Signal it and wait for its end; the exit code."""
         assert self.process is not None
         os.kill(self.process.pid, number)
-        self.process.communicate(timeout=PATIENCE_SECONDS)
-        return self.process.returncode
+        return self.process.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -61,14 +64,14 @@ def coordinator(tmp_path: Path) -> Iterator[Process]:
     yield process
     if process.process is not None and process.process.poll() is None:
         process.process.kill()
-        process.process.communicate()
+        process.process.wait(PATIENCE_SECONDS)
 
 
 def test_killed_in_a_resize_and_started_again_it_goes_on_where_it_was(
-    coordinator: Process, make_launcher: Callable[[str, int], Any]
+    coordinator: Process, make_launcher: Callable[[str], Any]
 ) -> None:
     address = coordinator.start()
-    launcher = make_launcher(address, 1200)
+    launcher = make_launcher(address)
     launcher.until(lambda status: status.phase is Phase.RUNNING and status.step > 10)
     launcher.client.resize("grow", Size(2, 3))
     before = launcher.until(lambda status: len(status.tasks) > 3)

@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elastic_runtime.transport import Busy, Message, PeerLost, PeerUnreachable, PeerUp, Refusal, Way
@@ -23,6 +24,10 @@ MB = 1024 * 1024
 
 def _lost(wire, endpoint):
     return [event for event in wire.events[endpoint] if isinstance(event, PeerLost)]
+
+
+def _messages(wire, endpoint):
+    return [event for event in wire.events[endpoint] if isinstance(event, Message)]
 
 
 @pytest.mark.parametrize("wire", ["tcp", "ipc-frames"], indirect=True)
@@ -36,14 +41,14 @@ def test_a_slow_receiver_makes_send_busy_and_memory_stays_bounded(wire):
     assert worker.unacknowledged("ps-0") == range(1, 5)
     assert wire.message(server).sequence == 1
     wire.message(server)  # which acknowledges the first
-    assert worker.send("ps-0", b"", [region.part()], timeout_seconds=20.0) == 5
+    assert worker.send("ps-0", b"", [region.part()], timeout_seconds=60.0) == 5
 
 
 def test_a_message_larger_than_the_window_goes_when_nothing_else_is_under_way(wire):
     worker, server = wire.pair(settings={"max_in_flight_bytes": MB})
     region = worker.region("gradients", 3 * MB)
     for number in (1, 2, 3):
-        assert worker.send("ps-0", b"", [region.part()], timeout_seconds=20.0) == number
+        assert worker.send("ps-0", b"", [region.part()], timeout_seconds=60.0) == number
         assert len(wire.message(server).payload[0]) == 3 * MB
         server.receive(0.0)
 
@@ -73,7 +78,7 @@ def test_what_was_lost_with_a_connection_is_told_and_never_sent_again(wire):
     for header in (b"1", b"2", b"3"):
         worker.send("ps-0", header, [region.part()])
     assert [wire.message(server).header, wire.message(server).header] == [b"1", b"2"]
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 60.0
     while worker.unacknowledged("ps-0") != range(2, 4):  # taking the second acknowledged the first
         assert time.monotonic() < deadline
         worker.receive(0.01)
@@ -101,6 +106,10 @@ class Proxy:
         self.address = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
         self._sockets: list[socket.socket] = []
         self.stalled = False
+        self.passed_bytes = 0
+        """Towards the target."""
+        self.answers = 0
+        """Pieces that came back from it."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -121,30 +130,43 @@ class Proxy:
                 theirs = socket.create_connection(self._target)
                 self._sockets += [ours, theirs]
                 for source, sink in ((ours, theirs), (theirs, ours)):
-                    threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+                    threading.Thread(target=self._pump, args=(source, sink, sink is ours), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, back: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                if not self.stalled:
-                    sink.sendall(data)
+                if self.stalled:
+                    continue
+                sink.sendall(data)
+                self.passed_bytes += 0 if back else len(data)
+                self.answers += back
             sink.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture
-def proxied(tcp):
-    quick = {"heartbeat_seconds": 0.05, "heartbeat_timeout_seconds": 0.6, "handshake_seconds": 0.6}
-    worker, server = tcp.endpoint("worker-0", settings=quick), tcp.endpoint("ps-0", settings=quick)
-    address = json.loads(server.address)
-    proxy = Proxy(address["tcp"])
-    worker.connect("ps-0", json.dumps({**address, "tcp": proxy.address}))
-    tcp.until(lambda: worker.is_up("ps-0") and "worker-0" in server._inbound.peers())
-    yield tcp, worker, server, proxy
-    proxy.close()
+def behind_proxy(tcp):
+    """Makes a worker that reaches its server through a proxy."""
+    proxies = []
+
+    def make(worker_settings=None, server_settings=None):
+        worker, server = (
+            tcp.endpoint("worker-0", settings=worker_settings),
+            tcp.endpoint("ps-0", settings=server_settings),
+        )
+        address = json.loads(server.address)
+        proxy = Proxy(address["tcp"])
+        proxies.append(proxy)
+        worker.connect("ps-0", json.dumps({**address, "tcp": proxy.address}))
+        tcp.until(lambda: worker.is_up("ps-0") and "worker-0" in server._inbound.peers())
+        return tcp, worker, server, proxy
+
+    yield make
+    for proxy in proxies:
+        proxy.close()
 
 
-def test_a_cut_connection_is_told_on_both_sides_and_made_again(proxied):
-    wire, worker, server, proxy = proxied
+def test_a_cut_connection_is_told_on_both_sides_and_made_again(behind_proxy):
+    wire, worker, server, proxy = behind_proxy()
     worker.send("ps-0", b"before")
     assert wire.message(server).header == b"before"
     proxy.cut()
@@ -156,30 +178,54 @@ def test_a_cut_connection_is_told_on_both_sides_and_made_again(proxied):
     assert server.losses("worker-0") == (0, 0)
 
 
-def test_a_network_that_swallows_everything_is_noticed_by_its_silence(proxied):
-    wire, worker, server, proxy = proxied
-    proxy.stalled = True
-    worker.send("ps-0", b"swallowed")
-    wire.until(lambda: bool(_lost(wire, worker) and _lost(wire, server)))
-    assert _lost(wire, worker)[0].unacknowledged in {range(1, 2), range(0)}
+def _sent_until_it_comes(wire, worker, server, header):
+    """The first message of these that came: a connection may end by itself where the machine is busy for so long."""
+    while True:
+        wire.until(lambda: worker.is_up("ps-0"))
+        try:
+            worker.send("ps-0", header, timeout_seconds=0.0)
+        except PeerUnreachable:
+            continue
+        known = len(_lost(wire, worker))
+        wire.until(lambda known=known: bool(_messages(wire, server)) or len(_lost(wire, worker)) > known)
+        if _messages(wire, server):
+            return _messages(wire, server)[0]
+
+
+def test_a_network_that_swallows_everything_is_noticed_by_its_silence(behind_proxy):
+    quick = {"heartbeat_seconds": 0.05, "heartbeat_timeout_seconds": 0.6, "handshake_seconds": 0.6}
+    wire, worker, server, proxy = behind_proxy(quick, quick)
+    while True:
+        proxy.stalled = True
+        try:
+            worker.send("ps-0", b"swallowed", timeout_seconds=0.0)
+            break
+        except PeerUnreachable:  # the machine was busy for so long
+            proxy.stalled = False
+            wire.until(lambda: worker.is_up("ps-0"))
+    known = len(_lost(wire, worker))
+    wire.until(lambda: len(_lost(wire, worker)) > known and bool(_lost(wire, server)) and not worker.is_up("ps-0"))
+    assert _lost(wire, worker)[-1].unacknowledged == range(1, 2)
     proxy.stalled = False
-    wire.until(lambda: worker.is_up("ps-0"))
-    worker.send("ps-0", b"after")
-    assert wire.message(server).header == b"after"
-    assert server.losses("worker-0") == (0, 1)  # the gap is seen by the receiver too
+    message = _sent_until_it_comes(wire, worker, server, b"after")
+    assert message.header == b"after"
+    assert server.losses("worker-0") == (0, message.sequence - 1)  # the gap is seen by the receiver too
 
 
-def test_a_busy_application_is_not_taken_for_dead(tcp):
-    quick = {"heartbeat_seconds": 0.05, "heartbeat_timeout_seconds": 0.6, "max_in_flight_bytes": 64 * MB}
-    worker, server = tcp.pair(settings=quick)
+def test_a_busy_application_is_not_taken_for_dead(behind_proxy):
+    """Heartbeats are answered by the sockets' own threads, while the server's application takes nothing."""
+    wire, worker, server, proxy = behind_proxy({"heartbeat_seconds": 0.05}, {"heartbeat_seconds": 3600.0})
     region = worker.region("gradients", 16 * MB)
     for _ in range(4):
         worker.send("ps-0", b"", [region.part()])
-    silent_until = time.monotonic() + 1.2
-    while time.monotonic() < silent_until:  # the server's application does not take anything meanwhile
-        event = worker.receive(0.05)
-        assert not isinstance(event, PeerLost)
-    assert [tcp.message(server).sequence for _ in range(4)] == [1, 2, 3, 4]
+    deadline = time.monotonic() + 60.0
+    heard = None
+    while heard is None or proxy.answers < heard + 10:
+        assert time.monotonic() < deadline, "heartbeats are not answered"
+        assert not isinstance(worker.receive(0.01), PeerLost)
+        if heard is None and proxy.passed_bytes >= 4 * len(region.memory):
+            heard = proxy.answers
+    assert [wire.message(server).sequence for _ in range(4)] == [1, 2, 3, 4]
 
 
 _PEER = """
@@ -201,8 +247,18 @@ while True:
 """
 
 
+def _file_of(view: memoryview) -> str:
+    """Of what this memory is mapped."""
+    address = np.frombuffer(view, np.uint8).ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, _, _, _, _, *name = line.split(maxsplit=5)
+        start, stop = (int(number, 16) for number in span.split("-"))
+        if start <= address < stop:
+            return name[0] if name else ""
+    raise AssertionError("it is not mapped")
+
+
 def test_a_killed_peer_leaves_nothing_behind_and_what_it_sent_stays_readable(shared_wire):
-    before = set(Path("/dev/shm").iterdir())  # noqa: S108 -- looked at, not used
     server = shared_wire.endpoint("ps-0")
     names = []
     for _ in range(2):
@@ -218,10 +274,10 @@ def test_a_killed_peer_leaves_nothing_behind_and_what_it_sent_stays_readable(sha
         ups = [event for event in shared_wire.events[server] if isinstance(event, PeerUp) and event.way is Way.IN]
         names += [event.incarnation for event in ups]
         assert set(message.payload[0][::1000]) == {7}  # its memory lives as long as we have it mapped
+        assert _file_of(message.payload[0]).startswith("/memfd:")  # which has no name in any file system
         server.disconnect("worker-0")
         shared_wire.events[server].clear()
     assert len(set(names)) == 2
-    assert set(Path("/dev/shm").iterdir()) <= before  # noqa: S108
 
 
 def test_without_room_for_shared_memory_parts_travel_as_frames(shared_wire, capsys):
