@@ -13,7 +13,6 @@ from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts
 from global_learner.report.content import report_content
 from global_learner.report.files import write_page
-from global_learner.report.offline import report_of_files
 from policy_net.option_groups import with_option_groups
 
 
@@ -31,6 +30,9 @@ def write_report(
 ) -> None:
     """Write the fleet's report: one page that needs nothing else, to open in a browser, print or pass on."""
     if state_dir is not None:
+        # Loads what a learner itself does: only who reads a state directory waits for it.
+        from global_learner.report.offline import report_of_files  # noqa: PLC0415
+
         content = report_content(report_of_files(state_dir, time.time()))
     else:
         with options.client() as client:

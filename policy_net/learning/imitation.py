@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from policy_net.action import GRANT_KINDS, Grant
@@ -168,6 +167,8 @@ def imitate(
     on_step: Callable[[int, float], None] | None = None,
 ) -> Weights:
     """Minimise the cross-entropy to the demonstrations by `steps` mini-batches of Adam; returns new weights."""
+    import torch  # noqa: PLC0415  (two thirds of every program's start, and few of them train)
+
     generator = np.random.default_rng(seed)
     flat, tensors = tensors_of(start, spec, requires_grad=True)
     optimizer = torch.optim.Adam([flat], lr=settings.learning_rate, fused=True)

@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learned import ActingMode, LearnedPolicy
-from policy_net.learning.actor_critic import GradientComputer
 from policy_net.learning.episodes import Episode
 from policy_net.learning.exploration import JobAwareExploration
 from policy_net.learning.gradient import NotEnoughSamples
@@ -49,6 +47,10 @@ def train_offline(
     on_step: Callable[[int, Weights], None] | None = None,
 ) -> Weights:
     """Take `steps` updates, one a decision time; episodes follow one another. `stop` may end it early."""
+    import torch  # noqa: PLC0415  (two thirds of every program's start, and few of them train)
+
+    from policy_net.learning.actor_critic import GradientComputer  # noqa: PLC0415  (as above)
+
     flat = torch.from_numpy(np.array(start, dtype=np.float32))
     optimizer = torch.optim.Adam([flat], lr=settings.learning_rate, fused=True)
     gradients = GradientComputer(spec, actor_critic, settings.seed)

@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import Weights
@@ -49,6 +48,8 @@ def fit_residual(
     """
     if not picks.count:
         return start, 0.0
+    from scipy.optimize import minimize  # noqa: PLC0415  (slow to load, and few programs fit)
+
     likelihood = _Likelihood(spec, picks, ridge)
     first = np.append(start.astype(np.float64), 0.0)
     found = minimize(
