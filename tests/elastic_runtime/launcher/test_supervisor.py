@@ -17,9 +17,14 @@ pytestmark = pytest.mark.heavy
 
 
 def test_a_job_runs_to_its_end_with_the_tasks_that_the_coordinator_wants(tmp_path: Path) -> None:
-    shows = "import os, sys\nprint(sorted(k for k in os.environ if k.startswith('ELASTIC_')))\n"
-    job = make_job(tmp_path, shows + "print(os.environ['ELASTIC_TASK'], 'learns')\n", servers=1, workers=2)
+    shows = "import os, time\nprint(sorted(k for k in os.environ if k.startswith('ELASTIC_')))\n"
+    learns = "task = os.environ['ELASTIC_TASK']\nprint(task, 'learns')\n"
+    # If worker-0 ended first, worker-1 would be the one that is shown.
+    waits = "while task == 'worker-0' and not os.path.exists('go'):\n    time.sleep(0.01)\n"
+    job = make_job(tmp_path, shows + learns + waits, servers=1, workers=2)
     with Launcher(job) as launcher:
+        wait_for(lambda: any(end[0] == "worker-1" for end in launcher.state().get("ended", [])), "end of worker-1")
+        (tmp_path / "go").touch()
         assert launcher.end() == 0
         assert "over: finished" in launcher.output()
         assert "worker-0 | worker-0 learns" in launcher.output()
