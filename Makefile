@@ -47,7 +47,7 @@ demo: $(STAMP) ## a learner and three clusters on this machine; ends by itself w
 	  $(if $(SEED),--seed "$(SEED)") $(if $(JOBS),--jobs "$(JOBS)") $(if $(POLICY),--policy "$(POLICY)")
 
 test: $(STAMP) ## the whole test suite
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## ruff, mypy, import-linter, docs tests
 	$(BIN)/ruff check .
