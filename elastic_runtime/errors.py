@@ -3,8 +3,9 @@
 `ElasticError` is the root. `BadInput` (exit code 2) is for the user to mend: a setting, a script, a model, a file;
 `ModelMismatch` is the case in which two sides of a job, or a job and its checkpoint, speak of different models.
 `NotNeeded` (exit code 0) ends a task that came too late.
-`ResizeFailed` says that the job goes on as it was before. `CheckpointError` says that a checkpoint is damaged or could
-not be written; the job's last durable one stands. `ProtocolError` says that the other side of a socket broke the
+`ResizeFailed` says that the job goes on as it was before. `CheckpointError` says that a checkpoint cannot be read or
+could not be written; the job's last durable one stands. `CheckpointDamaged` is the case in which no other try would
+help, so that an older one is taken. `ProtocolError` says that the other side of a socket broke the
 protocol: its message is dropped, and its connection too. `CoordinatorUnreachable` (exit code 3) is for those who ask a
 job that does not answer; `CoordinatorMistrusted` is the case in which certificates do not fit. Errors of gRPC, ZeroMQ,
 PyTorch and the system are translated where they are caught, and chained. A caller that breaks a function's stated
@@ -35,6 +36,10 @@ class ResizeFailed(ElasticError):
 
 class CheckpointError(ElasticError):
     """A checkpoint is damaged, or cannot be written; none that was complete is lost. Exit code 1."""
+
+
+class CheckpointDamaged(CheckpointError):
+    """A checkpoint is not what was written: cut short, changed, or in part gone. An older one may be sound."""
 
 
 class NotNeeded(ElasticError):

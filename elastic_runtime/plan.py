@@ -129,7 +129,7 @@ class View:
     """Everything that members have to know; see the module's head.
 
     `lost_servers`: PSs that plans of this generation still name, and that are no more: the other holder of a block is
-    its owner from then on, at whatever step.
+    its owner from then on, at whatever step. `notice`: a line for people, of this start or resume of the job.
     """
 
     number: int
@@ -148,6 +148,7 @@ class View:
     leaving: tuple[str, ...] = ()
     failure: str = ""
     lost_servers: tuple[str, ...] = ()
+    notice: str = ""
 
     def member(self, task: str) -> Member | None:
         """The task's registration, if it has one."""

@@ -15,7 +15,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elastic_runtime.checkpoint.catalog import discard, folder_of, latest_durable, list_checkpoints, retain
+    from elastic_runtime.checkpoint.catalog import (
+        Search,
+        discard,
+        folder_of,
+        latest_durable,
+        list_checkpoints,
+        newest_sound,
+        retain,
+    )
     from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, write_manifest
     from elastic_runtime.checkpoint.reader import read_blocks, read_model, require_same_model
     from elastic_runtime.checkpoint.shard import ShardRecord
@@ -25,12 +33,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Manifest",
     "Progress",
+    "Search",
     "ShardRecord",
     "ShardWriter",
     "discard",
     "folder_of",
     "latest_durable",
     "list_checkpoints",
+    "newest_sound",
     "read_blocks",
     "read_manifest",
     "read_model",
@@ -43,12 +53,14 @@ __all__ = [
 _PLACES = {
     "Manifest": "manifest",
     "Progress": "writer",
+    "Search": "catalog",
     "ShardRecord": "shard",
     "ShardWriter": "writer",
     "discard": "catalog",
     "folder_of": "catalog",
     "latest_durable": "catalog",
     "list_checkpoints": "catalog",
+    "newest_sound": "catalog",
     "read_blocks": "reader",
     "read_manifest": "manifest",
     "read_model": "reader",

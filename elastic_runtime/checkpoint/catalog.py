@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from elastic_runtime.checkpoint.manifest import MANIFEST, Manifest, read_heads, read_manifest
 from elastic_runtime.checkpoint.verification import verify
-from elastic_runtime.errors import CheckpointError
+from elastic_runtime.errors import CheckpointDamaged, CheckpointError
+from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
 
 _NAME = re.compile(r"step-(\d{10,})")
 _log = structlog.get_logger(__name__)
@@ -27,14 +29,54 @@ def list_checkpoints(checkpoints: Path) -> list[tuple[int, Path]]:
     return [(step, folder) for step, folder in _folders(checkpoints) if (folder / MANIFEST).exists()]
 
 
-def latest_durable(checkpoints: Path) -> Manifest | None:
-    """The newest checkpoint of which every digest is right, or None; damaged ones are passed over and logged."""
-    for step, folder in reversed(_folders(checkpoints)):
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a look for a sound checkpoint found.
+
+    Attributes:
+        sound: the newest of which every digest is right; None: there is none.
+        damaged: those that are newer, newest first, and what is wrong with each.
+    """
+
+    sound: Manifest | None
+    damaged: tuple[tuple[Path, str], ...]
+
+    @property
+    def line(self) -> str:
+        """What was passed over, why, and what is taken in its place; empty: nothing was passed over."""
+        if not self.damaged:
+            return ""
+        why = "; ".join(f"{folder.name} is passed over: {reason}" for folder, reason in self.damaged)
+        then = f"going back to step {self.sound.step}" if self.sound else "there is no other checkpoint"
+        return plain_line(f"{then}: {why}", LONGEST_ERROR)
+
+
+def newest_sound(folders: Iterable[Path]) -> Search:
+    """The first sound checkpoint; damaged ones are passed over and logged.
+
+    Args:
+        folders: of finished checkpoints, newest first.
+
+    Raises:
+        CheckpointError: one cannot be read, or is of another version: whether it is sound is not known.
+    """
+    damaged: list[tuple[Path, str]] = []
+    for folder in folders:
         try:
-            return verify(folder)
-        except CheckpointError as error:
-            _log.warning("checkpoint_passed_over", step=step, reason=str(error))
-    return None
+            return Search(verify(folder), tuple(damaged))
+        except CheckpointDamaged as error:
+            _log.warning("checkpoint_passed_over", checkpoint=folder.name, reason=str(error))
+            damaged.append((folder, str(error)))
+    return Search(None, tuple(damaged))
+
+
+def latest_durable(checkpoints: Path) -> Manifest | None:
+    """The newest checkpoint of which every digest is right, or None; damaged ones are passed over and logged.
+
+    Raises:
+        CheckpointError: one cannot be read, or is of another version: whether it is sound is not known.
+    """
+    return newest_sound(folder for _, folder in reversed(_folders(checkpoints))).sound
 
 
 def retain(checkpoints: Path, keep: int, protect: Collection[int] = ()) -> list[int]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime import optimizers
+from elastic_runtime.checkpoint.damage import cannot_read
 from elastic_runtime.checkpoint.durable import PARTIAL, write_file
 from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, read_head
-from elastic_runtime.errors import BadInput, CheckpointError
+from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
 from elastic_runtime.layout import Layout
 from elastic_runtime.optimizers import Optimizer
 from elastic_runtime.plain_fields import require_object, require_whole
@@ -88,21 +89,20 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a checkpoint; the shards are not looked at.
 
     Raises:
-        CheckpointError: there is none, or it is damaged.
+        CheckpointDamaged: there is none, or it is not as it was written.
+        CheckpointError: it cannot be read, or is of another version.
     """
     path = folder / MANIFEST
     try:
         if path.stat().st_size > _LARGEST_BYTES:
-            raise CheckpointError(f"{path} is no manifest: it has {path.stat().st_size} bytes")
+            raise CheckpointDamaged(f"{path} is no manifest: it has {path.stat().st_size} bytes")
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise CheckpointError(f"{folder} is not a finished checkpoint: it has no {MANIFEST}") from error
+        raise CheckpointDamaged(f"{folder} is not a finished checkpoint: it has no {MANIFEST}") from error
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+        raise cannot_read(path, error) from error
+    content = _as_written(path, data)
     try:
-        content = json.loads(data)
-        if not isinstance(content, dict) or content.pop("sha256", None) is None or _text(content) != data:
-            raise CheckpointError(f"{path} is damaged: it does not have its own digest")
         fields = require_object(str(path), content, {"format", "step", "layout", "optimizer", "shards", "position"})
         if fields["format"] != _FORMAT:
             raise CheckpointError(f"{path} is of format {fields['format']!r}, and this version reads {_FORMAT}")
@@ -115,14 +115,25 @@ def read_manifest(folder: Path) -> Manifest:
             fields["position"],
         )
     except (ValueError, TypeError, RecursionError, BadInput) as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from error
+        raise CheckpointError(f"{path} is as it was written, but not by this version: {error}") from error
+
+
+def _as_written(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointDamaged(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict) or content.pop("sha256", None) is None or _text(content) != data:
+        raise CheckpointDamaged(f"{path} is damaged: it does not have its own digest")
+    return content
 
 
 def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, Entry]]]:
     """Each shard, where its numbers begin, and the blocks that are read from it: each block of the model from one.
 
     Raises:
-        CheckpointError: a shard is missing or damaged, or a block is in none.
+        CheckpointDamaged: a shard is missing or damaged, or a block is in none.
+        CheckpointError: a shard cannot be read, or is of another model.
     """
     found: list[tuple[ShardRecord, int, dict[int, Entry]]] = []
     left = {block.index for block in manifest.layout.blocks}
@@ -132,7 +143,7 @@ def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, Ent
         left -= fresh.keys()
         found.append((shard, start, fresh))
     if left:
-        raise CheckpointError(
+        raise CheckpointDamaged(
             f"{manifest.folder}: {len(left)} blocks are in no shard, such as block {min(left)}; it is not complete"
         )
     return found

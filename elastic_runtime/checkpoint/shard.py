@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastic_runtime.errors import CheckpointError
+from elastic_runtime.checkpoint.damage import cannot_read
+from elastic_runtime.errors import CheckpointDamaged, CheckpointError
 from elastic_runtime.layout import Layout
 
 SUFFIX = ".safetensors"
@@ -86,22 +87,23 @@ def read_head(folder: Path, record: ShardRecord, layout: Layout) -> tuple[int, d
     """Where a shard's numbers begin, and its blocks.
 
     Raises:
-        CheckpointError: the file is missing, of another size or digest, or not a shard of this model.
+        CheckpointDamaged: the file is missing, or of another size or digest.
+        CheckpointError: it cannot be read, or is not a shard of this model.
     """
     path = folder / record.name
     try:
         if path.stat().st_size != record.size_bytes:
-            raise CheckpointError(f"{path} has {path.stat().st_size} bytes, and {record.size_bytes} were written")
+            raise CheckpointDamaged(f"{path} has {path.stat().st_size} bytes, and {record.size_bytes} were written")
         with path.open("rb") as file:
             length = file.read(_LENGTH_BYTES)
             content_bytes = int.from_bytes(length, "little")
             if content_bytes > min(record.size_bytes, _LARGEST_HEAD_BYTES):
-                raise CheckpointError(f"{path} is damaged: its head says that it is {content_bytes} bytes long")
+                raise CheckpointDamaged(f"{path} is damaged: its head says that it is {content_bytes} bytes long")
             content = file.read(content_bytes)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+        raise cannot_read(path, error) from error
     if hashlib.sha256(length + content).hexdigest() != record.sha256:
-        raise CheckpointError(f"{path} is damaged: its head does not have the digest that was written down")
+        raise CheckpointDamaged(f"{path} is damaged: its head does not have the digest that was written down")
     try:
         metadata = json.loads(content)["__metadata__"]
         if (metadata["format"], metadata["layout"]) != (_FORMAT, layout.digest):

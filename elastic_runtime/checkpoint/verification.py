@@ -6,16 +6,18 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from elastic_runtime.checkpoint.damage import cannot_read
 from elastic_runtime.checkpoint.manifest import Manifest, read_heads, read_manifest
 from elastic_runtime.checkpoint.shard import Entry
-from elastic_runtime.errors import CheckpointError
+from elastic_runtime.errors import CheckpointDamaged
 
 
 def verify(folder: Path) -> Manifest:
     """Read all of a checkpoint and compare every digest.
 
     Raises:
-        CheckpointError: something is missing, cut short or damaged; the message says what.
+        CheckpointDamaged: something is missing, cut short or changed; the message says what.
+        CheckpointError: it cannot be read, or is of another version.
     """
     manifest = read_manifest(folder)
     for _ in read_verified(manifest, range(len(manifest.layout.blocks))):
@@ -27,7 +29,8 @@ def read_verified(manifest: Manifest, blocks: Iterable[int]) -> Iterator[tuple[E
     """Some blocks, in the order in which they lie on the disk: parameters, then each tensor of the state.
 
     Raises:
-        CheckpointError: a file is missing, cut short or damaged.
+        CheckpointDamaged: a file is missing, cut short or changed.
+        CheckpointError: it cannot be read.
         ValueError: the model has no such block.
     """
     wanted = set(blocks)
@@ -48,7 +51,7 @@ def _read(manifest: Manifest, path: Path, start: int, entries: list[Entry]) -> I
                 file.seek(start + entry.start)
                 file.readinto(numbers)  # cut short, the digest is another one
                 if hashlib.sha256(numbers).hexdigest() != entry.sha256:
-                    raise CheckpointError(f"{path} is damaged: block {entry.block} does not have its digest")
+                    raise CheckpointDamaged(f"{path} is damaged: block {entry.block} does not have its digest")
                 yield entry, numbers
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+        raise cannot_read(path, error) from error

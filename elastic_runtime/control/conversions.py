@@ -63,6 +63,7 @@ def view_to_message(view: View) -> pb.View:
         leaving=view.leaving,
         failure=view.failure,
         lost_servers=view.lost_servers,
+        notice=view.notice,
     )
     if view.proposal is not None:
         message.proposal.CopyFrom(_change_to_message(view.proposal))
@@ -99,6 +100,7 @@ def view_from_message(message: pb.View) -> View:
         leaving=_tasks(message.leaving),
         failure=check_text(message.failure, "the job's failure"),
         lost_servers=_tasks(message.lost_servers),
+        notice=check_text(message.notice, "the job's notice"),
     )
 
 

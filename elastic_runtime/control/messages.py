@@ -76,6 +76,7 @@ class MemberReport:
         suspects: peers of the data plane that do not answer.
         left: the member stopped working; its process is about to end.
         draining: the member was told to go, and does as soon as it is let go.
+        damage: servers: what is wrong with the checkpoint that the generation begins from; it waits for another one.
     """
 
     task: str
@@ -104,6 +105,7 @@ class MemberReport:
     staleness: int = 0
     left: bool = False
     draining: bool = False
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True)

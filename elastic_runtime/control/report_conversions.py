@@ -85,6 +85,7 @@ def report_from_message(message: pb.ReportRequest) -> MemberReport:
     """A report as it came; a loss that is no number is as good as none."""
     check_task(message.task)
     check_text(message.failure, "a member's failure")
+    check_text(message.damage, "a checkpoint's damage")
     check_count(len(message.shards), _MOST_SHARDS, "shards in a report")
     check_count(len(message.suspects), _MOST_SUSPECTS, "suspects in a report")
     same: dict[str, Any] = {name: getattr(message, name) for name in _SAME_IN_REPORT}

@@ -14,6 +14,7 @@ from elastic_runtime.coordinator.assignment import assign
 from elastic_runtime.coordinator.depot import checkpoint_name
 from elastic_runtime.coordinator.draining import release_spares
 from elastic_runtime.coordinator.job import Job
+from elastic_runtime.coordinator.orders import SearchOrder
 from elastic_runtime.coordinator.state import Generation, TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose, unwant, want
 from elastic_runtime.plan import Phase, Plan, Role
@@ -138,6 +139,21 @@ def _await_servers(job: Job, now: float) -> None:
         job.course(phase=Phase.RUNNING, formed=False)
         job.timers.clear("ready")
         job.checkpointed_seconds = now
+    elif _searches(job):
+        job.timers.clear("ready")
     elif job.timers.passed("ready", now, job.settings.ready_seconds):
         for name in waiting:
             lose(job, name, "it did not read its blocks in time")
+
+
+def _searches(job: Job) -> bool:
+    """Whether a sound checkpoint is being looked for, as servers say that the one to begin from is damaged."""
+    generation = job.state.generation
+    if job.searching == generation.number:
+        return True
+    if not any(job.report(name).damage for name in generation.start_plan.servers):
+        return False
+    job.searching = generation.number
+    names = tuple(name for name, _ in reversed(job.state.checkpoints.durable))
+    job.orders.searches.append(SearchOrder(generation.number, names))
+    return True

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from elastic_runtime.checkpoint import (
     Manifest,
+    Search,
     ShardRecord,
     folder_of,
-    latest_durable,
     list_checkpoints,
+    newest_sound,
     retain,
-    verify,
     write_manifest,
 )
-from elastic_runtime.coordinator.orders import ManifestOrder
+from elastic_runtime.coordinator.orders import ManifestOrder, SearchOrder
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.layout import Layout
 from elastic_runtime.training import Training
@@ -24,6 +24,11 @@ from elastic_runtime.training import Training
 def checkpoint_name(step: int) -> str:
     """The name of the folder of the checkpoint at a step."""
     return folder_of(Path(), step).name
+
+
+def lent(manifest: Manifest) -> str:
+    """Asynchronous training: what was lent to whom at a checkpoint, as its book writes it; else empty."""
+    return json.dumps(manifest.position["leases"]) if "leases" in manifest.position else ""
 
 
 class CheckpointDepot:
@@ -38,32 +43,39 @@ class CheckpointDepot:
         self._folder = folder
         self._kept = kept
 
-    def found(self, restore: bool) -> Manifest | None:
-        """The newest complete checkpoint, for a new job to begin from; None: it begins anew.
+    def found(self, restore: bool) -> Search | None:
+        """The newest sound checkpoint, for a new job to begin from; None: it begins anew.
 
         Raises:
-            BadInput: there is none, or there is one and nobody said that it is meant.
+            BadInput: there is none, or one that cannot be read, or there is one and nobody said that it is meant.
         """
+        old = list_checkpoints(self._folder)
         if not restore:
-            old = list_checkpoints(self._folder)
             if old:
                 raise BadInput(
                     f"{self._folder} holds checkpoints of an earlier job, up to step {old[-1][0]}: "
                     "give --restore to begin from the newest, or another folder"
                 )
             return None
-        manifest = latest_durable(self._folder)
-        if manifest is not None:
-            return manifest
-        old = list_checkpoints(self._folder)
         if not old:
             raise BadInput(f"{self._folder} holds no complete checkpoint; leave out --restore")
         try:
-            return verify(old[-1][1])
+            search = newest_sound(folder for _, folder in reversed(old))
         except CheckpointError as error:
+            raise BadInput(f"{error}; it may be sound, so no older checkpoint is taken: mend that first") from error
+        if search.sound is None:
             raise BadInput(
-                f"no checkpoint in {self._folder} can be used, and nothing was changed there: {error}"
-            ) from error
+                f"no checkpoint in {self._folder} can be used, and nothing was changed there: {search.damaged[0][1]}"
+            )
+        return search
+
+    def search(self, order: SearchOrder) -> Search:
+        """The newest sound one of a job's checkpoints.
+
+        Raises:
+            CheckpointError: one cannot be read: whether it is sound is not known.
+        """
+        return newest_sound(self._folder / name for name in order.names)
 
     def complete(self, order: ManifestOrder) -> None:
         """Make a checkpoint count, as all its shards are there.

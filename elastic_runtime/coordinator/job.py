@@ -46,6 +46,7 @@ class Job:
         self.stalled_before: dict[str, float] = {}
         self.waited: dict[str, float] = {}
         self.halt_tries = 0
+        self.searching = 0
         self.written_without: set[str] = set()
         self.checkpointed_seconds: float | None = None
 

@@ -8,16 +8,25 @@ Source: DL2 §5, whose coordinator sends messages at each step. Deviation: it pu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from elastic_runtime.checkpoint import Manifest
+from elastic_runtime.checkpoint import Search
 from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestOutcome, RequestState, Size
-from elastic_runtime.coordinator import assembly, changes, checkpointing, leases, members, requests, resizing
+from elastic_runtime.coordinator import (
+    assembly,
+    changes,
+    checkpointing,
+    leases,
+    members,
+    passing_over,
+    requests,
+    resizing,
+)
+from elastic_runtime.coordinator.depot import lent
 from elastic_runtime.coordinator.job import GATHERING, Job
-from elastic_runtime.coordinator.orders import ManifestOrder, Orders
+from elastic_runtime.coordinator.orders import ManifestOrder, Orders, SearchOrder
 from elastic_runtime.coordinator.progress import status
 from elastic_runtime.coordinator.registering import Newcomer, not_needed, register
 from elastic_runtime.coordinator.settings import CoordinatorSettings
@@ -46,12 +55,13 @@ class Outcome:
     orders: Orders
 
 
-def begin(settings: CoordinatorSettings, restored: Manifest | None = None) -> State:
+def begin(settings: CoordinatorSettings, found: Search | None = None) -> State:
     """The state of a new job, which may begin from an older job's checkpoint."""
     target = Size(settings.servers, settings.workers)
-    state = State(course=Course(target=target, settled=target))
+    state = State(course=Course(target=target, settled=target, notice=found.line if found is not None else ""))
+    restored = found.sound if found is not None else None
     if restored is not None:
-        book_json = json.dumps(restored.position["leases"]) if "leases" in restored.position else ""
+        book_json = lent(restored)
         state.checkpoints = Checkpoints(durable=((restored.folder.name, restored.step),), book_json=book_json)
         state.leases = Leases(book_json)
         state.model = Model(layout_json=restored.layout.to_json().decode())
@@ -76,7 +86,8 @@ class Machine:
         self._fresh = not state.numbers.view_limit  # nothing was ever published
         self._view: View | None = None
         self._number = self._job.state.numbers.view_limit
-        members.return_to(self._job, now)
+        if not self._fresh:
+            members.return_to(self._job, now)
 
     @property
     def view(self) -> View:
@@ -144,6 +155,11 @@ class Machine:
     def checkpoint_completed(self, order: ManifestOrder, error: str, now: float) -> Outcome:
         """A manifest order was carried out; `error` is why not."""
         checkpointing.completed(self._job, order, error)
+        return self._settle(now)
+
+    def checkpoint_searched(self, order: SearchOrder, search: Search | None, error: str, now: float) -> Outcome:
+        """A search order was carried out; `error` is why not."""
+        passing_over.searched(self._job, order, search, error)
         return self._settle(now)
 
     def tick(self, now: float) -> Outcome:
@@ -222,5 +238,5 @@ def _wake(job: Job) -> None:
     if running.kind == "suspend":
         assembly.sleep(job, "")
         return
-    job.course(phase=Phase.STARTING, formed=False, target=running.target)
+    job.course(phase=Phase.STARTING, formed=False, target=running.target, notice="")
     job.timers.clear("start", "gather")

@@ -27,6 +27,7 @@ def return_to(job: Job, now: float) -> None:
         if task.live:
             job.reports.begin(task.name, task.incarnation, now)
     job.generation(proposal=None)
+    job.course(notice="")
     checkpoints = job.state.checkpoints
     if checkpoints.pending is not None:
         job.state.checkpoints = replace(checkpoints, pending=replace(checkpoints.pending, shards=()))
@@ -50,7 +51,7 @@ def report(job: Job, report: MemberReport, now: float) -> bool:
         _log.info("task_draining", task=report.task)
     job.reports.take(report, now)
     if report.failure and job.state.course.phase not in ENDED:
-        _failed(job, report.task, report.failure)
+        failed(job, report.task, report.failure)
         return False
     if report.finished and report.generation > 0 and not _current(job, report):
         # Its loop ended before the job went back: steps that are done again are done by others.
@@ -78,9 +79,9 @@ def ended(job: Job, name: str, exit_code: int, last_line: str) -> None:
         return
     missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
     if missed and exit_code > 0 and exit_code != _UNREACHABLE:
-        _failed(job, name, last_line or f"its process ended with code {exit_code}")
+        failed(job, name, last_line or f"its process ended with code {exit_code}")
     elif missed and exit_code == 0 and task.role is Role.WORKER and not job.reports.of(name).finished:
-        _failed(job, name, "its script ended before the job did; let its loop over the job's batches come to its end")
+        failed(job, name, "its script ended before the job did; let its loop over the job's batches come to its end")
     else:
         lose(job, name, f"its process ended with {exit_code}")
     _check_losses(job)
@@ -156,7 +157,8 @@ def release(job: Job, now: float) -> None:
             lose(job, task.name, "it was told to leave")
 
 
-def _failed(job: Job, name: str, words: str) -> None:
+def failed(job: Job, name: str, words: str) -> None:
+    """A task failed by its own fault: it is replaced, a limited number of times."""
     line = plain_line(words)
     _log.warning("task_failed", task=name, line=line)
     failures = job.state.course.script_failures + 1

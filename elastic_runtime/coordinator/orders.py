@@ -1,4 +1,4 @@
-"""What a state machine wants done by those who have files: a checkpoint to be completed."""
+"""What a state machine wants done by those who have files: a checkpoint to be completed, or a sound one to be found."""
 
 from __future__ import annotations
 
@@ -25,8 +25,17 @@ class ManifestOrder:
     leases_json: str = ""
 
 
+@dataclass(frozen=True)
+class SearchOrder:
+    """Servers of a generation say that its checkpoint is damaged: find the newest sound one; `names`: newest first."""
+
+    generation: int
+    names: tuple[str, ...]
+
+
 @dataclass
 class Orders:
     """Collected while an event is handled; taken by whoever runs the machine."""
 
     manifests: list[ManifestOrder] = field(default_factory=list)
+    searches: list[SearchOrder] = field(default_factory=list)

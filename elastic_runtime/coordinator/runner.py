@@ -9,9 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from elastic_runtime.checkpoint import Search
 from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestState
 from elastic_runtime.coordinator.machine import Machine, Outcome
-from elastic_runtime.coordinator.orders import ManifestOrder
+from elastic_runtime.coordinator.orders import ManifestOrder, SearchOrder
 from elastic_runtime.coordinator.registering import Newcomer
 from elastic_runtime.coordinator.state import State
 from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
@@ -48,6 +49,13 @@ class Depot(Protocol):
     def tidy(self, protected: tuple[int, ...]) -> None:
         """Remove checkpoints that are no longer needed."""
 
+    def search(self, order: SearchOrder) -> Search:
+        """Find the newest sound checkpoint.
+
+        Raises:
+            ElasticError: one cannot be read.
+        """
+
 
 class Runner:
     """A machine, its journal, its checkpoints, and those who wait for views.
@@ -68,11 +76,11 @@ class Runner:
         self._view: View | None = None
         self._unpublished: View | None = None
         self._closed = False
-        self._waiting: list[ManifestOrder] = []
-        self._orders: list[ManifestOrder] = []
+        self._waiting: list[ManifestOrder | SearchOrder] = []
+        self._orders: list[ManifestOrder | SearchOrder] = []
         with self._published:
             self._carry_out(machine.tick(clock()))
-        self._thread = threading.Thread(target=self._complete_checkpoints, name="checkpoints", daemon=True)
+        self._thread = threading.Thread(target=self._obey, name="checkpoints", daemon=True)
         self._thread.start()
 
     def register(self, newcomer: Newcomer) -> str:
@@ -197,7 +205,7 @@ class Runner:
         """Journal, then publish. Without room the newest view waits, and so do the orders."""
         if outcome.view is not None:
             self._unpublished = outcome.view
-        self._waiting += outcome.orders.manifests
+        self._waiting += [*outcome.orders.manifests, *outcome.orders.searches]
         if not self._journal.append(outcome.record):
             return False
         if self._unpublished is not None:
@@ -209,28 +217,41 @@ class Runner:
         self._journal.cut(self._machine.state)
         return True
 
-    def _completed(self, order: ManifestOrder, error: str) -> None:
-        self._run(lambda now: (None, self._machine.checkpoint_completed(order, error, now)))
-
-    def _complete_checkpoints(self) -> None:
+    def _obey(self) -> None:
+        """In a thread of its own: what takes as long as the disk takes."""
         while not self._closed:
             with self._ordered:
                 self._ordered.wait_for(lambda: self._closed or bool(self._orders))
                 orders, self._orders = self._orders, []
             for order in orders:
-                error = ""
                 try:
-                    self._depot.complete(order)
-                except ElasticError as problem:
-                    error = str(problem)
+                    if isinstance(order, SearchOrder):
+                        self._search(order)
+                    else:
+                        self._complete(order)
                 except Exception as problem:
                     with self._published:
-                        self.failure = problem
+                        self.failure = self.failure or problem
                     raise
-                self._completed(order, error)
-                if error:
-                    continue
-                try:
-                    self._depot.tidy(order.protected)
-                except ElasticError as problem:
-                    _log.warning("checkpoint_not_removed", error=str(problem))
+
+    def _search(self, order: SearchOrder) -> None:
+        search, error = None, ""
+        try:
+            search = self._depot.search(order)
+        except ElasticError as problem:
+            error = str(problem)
+        self._run(lambda now: (None, self._machine.checkpoint_searched(order, search, error, now)))
+
+    def _complete(self, order: ManifestOrder) -> None:
+        error = ""
+        try:
+            self._depot.complete(order)
+        except ElasticError as problem:
+            error = str(problem)
+        self._run(lambda now: (None, self._machine.checkpoint_completed(order, error, now)))
+        if error:
+            return
+        try:
+            self._depot.tidy(order.protected)
+        except ElasticError as problem:
+            _log.warning("checkpoint_not_removed", error=str(problem))

@@ -88,6 +88,7 @@ class Course:
         formed: while STARTING or RECOVERING: the new generation is published and waits for its servers.
         settled: what `target` was before the running resize; where an abort goes back to.
         losses: tasks lost since the durable step last grew.
+        notice: a line for people, of this start or resume.
     """
 
     phase: Phase = Phase.STARTING
@@ -98,6 +99,7 @@ class Course:
     failure: str = ""
     losses: int = 0
     script_failures: int = 0
+    notice: str = ""
 
 
 @dataclass(frozen=True)

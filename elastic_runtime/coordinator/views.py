@@ -27,4 +27,5 @@ def build_view(state: State, number: int) -> View:
         leaving=tuple(task.name for task in tasks if task.state is TaskState.LEAVING),
         failure=course.failure,
         lost_servers=generation.lost,
+        notice=course.notice,
     )

@@ -323,7 +323,7 @@ class Substitute(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("number", "generation", "phase", "start_step", "start_checkpoint", "start_plan", "changes", "proposal", "members", "committed", "substitutes", "initialiser", "wanted", "leaving", "failure", "lost_servers")
+    __slots__ = ("number", "generation", "phase", "start_step", "start_checkpoint", "start_plan", "changes", "proposal", "members", "committed", "substitutes", "initialiser", "wanted", "leaving", "failure", "lost_servers", "notice")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -340,6 +340,7 @@ class View(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     LOST_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
     number: int
     generation: int
     phase: Phase
@@ -356,7 +357,8 @@ class View(_message.Message):
     leaving: _containers.RepeatedScalarFieldContainer[str]
     failure: str
     lost_servers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, number: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., start_step: _Optional[int] = ..., start_checkpoint: _Optional[str] = ..., start_plan: _Optional[_Union[Plan, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., proposal: _Optional[_Union[Change, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., committed: _Optional[int] = ..., substitutes: _Optional[_Iterable[_Union[Substitute, _Mapping]]] = ..., initialiser: _Optional[str] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., lost_servers: _Optional[_Iterable[str]] = ...) -> None: ...
+    notice: str
+    def __init__(self, number: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., start_step: _Optional[int] = ..., start_checkpoint: _Optional[str] = ..., start_plan: _Optional[_Union[Plan, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., proposal: _Optional[_Union[Change, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., committed: _Optional[int] = ..., substitutes: _Optional[_Iterable[_Union[Substitute, _Mapping]]] = ..., initialiser: _Optional[str] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., lost_servers: _Optional[_Iterable[str]] = ..., notice: _Optional[str] = ...) -> None: ...
 
 class Shard(_message.Message):
     __slots__ = ("name", "step", "size_bytes", "sha256", "change")
@@ -373,7 +375,7 @@ class Shard(_message.Message):
     def __init__(self, name: _Optional[str] = ..., step: _Optional[int] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., change: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("task", "incarnation", "view", "generation", "step", "accepted", "refused", "ready", "arrived", "shards", "initialised", "finished", "failure", "loss", "has_loss", "samples", "samples_per_second", "step_seconds", "stall_seconds", "bytes_sent", "bytes_received", "owned_bytes", "moved_bytes", "suspects", "staleness", "left", "draining")
+    __slots__ = ("task", "incarnation", "view", "generation", "step", "accepted", "refused", "ready", "arrived", "shards", "initialised", "finished", "failure", "loss", "has_loss", "samples", "samples_per_second", "step_seconds", "stall_seconds", "bytes_sent", "bytes_received", "owned_bytes", "moved_bytes", "suspects", "staleness", "left", "draining", "damage")
     TASK_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
@@ -401,6 +403,7 @@ class ReportRequest(_message.Message):
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    DAMAGE_FIELD_NUMBER: _ClassVar[int]
     task: str
     incarnation: int
     view: int
@@ -428,7 +431,8 @@ class ReportRequest(_message.Message):
     staleness: int
     left: bool
     draining: bool
-    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., view: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ready: _Optional[bool] = ..., arrived: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., initialised: _Optional[bool] = ..., finished: _Optional[bool] = ..., failure: _Optional[str] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., moved_bytes: _Optional[int] = ..., suspects: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., left: _Optional[bool] = ..., draining: _Optional[bool] = ...) -> None: ...
+    damage: str
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., view: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ready: _Optional[bool] = ..., arrived: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., initialised: _Optional[bool] = ..., finished: _Optional[bool] = ..., failure: _Optional[str] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., moved_bytes: _Optional[int] = ..., suspects: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., left: _Optional[bool] = ..., draining: _Optional[bool] = ..., damage: _Optional[str] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ("view", "expelled")

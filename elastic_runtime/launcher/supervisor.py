@@ -71,6 +71,7 @@ class Supervisor:
         self._stop_deadline: float | None = None
         self._at_once = False
         self._known_ends: set[tuple[str, int]] = set()
+        self._notice = ""
         self._stop_refused: ElasticError | None = None
         self._late = LateFailures()
 
@@ -137,6 +138,9 @@ class Supervisor:
             self._phase = view.phase
             if not old:
                 self._announce(view)
+        if view.notice and view.notice != self._notice:
+            self._notice = view.notice
+            self._display.tell(f"{self._name}: {view.notice}")
         self._late.look(view)
         actions = self._roster.decide(view, self._tasks.running, self._clock())
         for task in (*actions.terminate, *actions.kill):

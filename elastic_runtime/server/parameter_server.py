@@ -12,11 +12,12 @@ import structlog
 from elastic_runtime.checkpoint import read_blocks, read_manifest, require_same_model
 from elastic_runtime.control.client import MemberLink
 from elastic_runtime.control.messages import Registration
-from elastic_runtime.errors import ElasticError, ProtocolError
+from elastic_runtime.errors import CheckpointDamaged, ElasticError, ProtocolError
 from elastic_runtime.layout import Layout
 from elastic_runtime.member_environment import MemberEnvironment
 from elastic_runtime.messages import Header, unpack
 from elastic_runtime.outbox import Outbox
+from elastic_runtime.plain_line import plain_line
 from elastic_runtime.plan import Phase, View
 from elastic_runtime.server.applying import Applying
 from elastic_runtime.server.part import ServerPart
@@ -110,15 +111,25 @@ class ParameterServer:
         self.outbox.forget()
         self._shards.start()
         blocks = self._part.start(view)
-        if blocks:
-            manifest = read_manifest(self._environment.checkpoints / view.start_checkpoint)
-            require_same_model(manifest, self._layout, self._training.optimizer)
-            for state in read_blocks(manifest, blocks):
-                version = view.start_step if self._training.synchronous else state.version
-                self._store.adopt(state.block, state.parameters, state.state, version)
+        try:
+            self._load(view, blocks)
+        except CheckpointDamaged as error:
+            # The coordinator decides from which other one all begin: in another generation.
+            _log.warning("checkpoint_damaged", generation=view.generation, reason=str(error))
+            self._link.report(generation=view.generation, ready=False, damage=plain_line(str(error)), shards=())
+            return
         self.outbox.send(self._part.loaded(view))
-        self._link.report(generation=view.generation, ready=True, arrived=self._part.arrived, shards=())
+        self._link.report(generation=view.generation, ready=True, damage="", arrived=self._part.arrived, shards=())
         _log.info("generation_loaded", generation=view.generation, step=view.start_step, blocks=len(blocks))
+
+    def _load(self, view: View, blocks: tuple[int, ...]) -> None:
+        if not blocks:
+            return
+        manifest = read_manifest(self._environment.checkpoints / view.start_checkpoint)
+        require_same_model(manifest, self._layout, self._training.optimizer)
+        for state in read_blocks(manifest, blocks):
+            version = view.start_step if self._training.synchronous else state.version
+            self._store.adopt(state.block, state.parameters, state.state, version)
 
     def _parts(self, header: Header) -> list[Part]:
         return [self._regions.part(*place) for place in self._part.parts(header)]

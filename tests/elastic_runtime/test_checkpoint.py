@@ -21,6 +21,7 @@ from elastic_runtime.checkpoint import (
     folder_of,
     latest_durable,
     list_checkpoints,
+    newest_sound,
     read_blocks,
     read_manifest,
     read_model,
@@ -29,7 +30,7 @@ from elastic_runtime.checkpoint import (
     verify,
     write_manifest,
 )
-from elastic_runtime.errors import CheckpointError, ModelMismatch
+from elastic_runtime.errors import CheckpointDamaged, CheckpointError, ModelMismatch
 from elastic_runtime.layout import TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD, Adam, Optimizer
 from elastic_runtime.server.store import BlockStore
@@ -194,7 +195,7 @@ def test_one_flipped_bit_anywhere_is_found(tmp_path_factory: pytest.TempPathFact
         found = latest_durable(checkpoints)
     assert found is not None
     assert found.step == 1
-    assert [(log["event"], log["step"]) for log in logs] == [("checkpoint_passed_over", 2)]
+    assert [(log["event"], log["checkpoint"]) for log in logs] == [("checkpoint_passed_over", newest.folder.name)]
 
 
 @pytest.mark.parametrize("file", ["ps-0.safetensors", "ps-1.safetensors", "manifest.json"])
@@ -214,6 +215,43 @@ def test_a_file_cut_short_or_gone_is_found(tmp_path: Path, file: str, left: int 
     assert found is not None
     assert found.step == 1
     assert logs[0]["event"] == "checkpoint_passed_over"
+
+
+def test_what_may_be_sound_is_never_passed_over(tmp_path: Path) -> None:
+    """What cannot be read now, or was written by another version, is for a person to look at."""
+    from elastic_runtime.checkpoint.manifest import _text
+
+    _write(tmp_path, 1)
+    newest = _write(tmp_path, 2, seed=2)
+    shard = newest.folder / "ps-0.safetensors"
+    shard.rename(newest.folder / "aside")
+    shard.symlink_to(shard)  # as a file that may not be read: a test may be run by root, who may read all
+    with pytest.raises(CheckpointError) as raised:
+        latest_durable(tmp_path)
+    assert not isinstance(raised.value, CheckpointDamaged)
+    shard.unlink()
+    (newest.folder / "aside").rename(shard)
+    manifest = newest.folder / "manifest.json"
+    content = json.loads(manifest.read_bytes())
+    content.pop("sha256")
+    for change in ({"format": 2}, {"a field of tomorrow": 1}):
+        manifest.write_bytes(_text({**content, **change}))
+        with pytest.raises(CheckpointError, match="this version") as raised:
+            latest_durable(tmp_path)
+        assert not isinstance(raised.value, CheckpointDamaged)
+
+
+def test_a_search_says_in_one_line_what_it_passed_over_and_why(tmp_path: Path) -> None:
+    folders = [_write(tmp_path, step, seed=step).folder for step in (1, 2, 3)]
+    (folders[2] / "ps-0.safetensors").unlink()
+    _flip(folders[1] / "manifest.json", 100)
+    search = newest_sound(reversed(folders))
+    assert search.sound is not None
+    assert search.sound.step == 1
+    assert search.line.startswith("going back to step 1: step-0000000003 is passed over: ")
+    assert "; step-0000000002 is passed over: " in search.line
+    assert "\n" not in search.line
+    assert newest_sound(folders).line == ""
 
 
 def test_without_any_checkpoint_there_is_none(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ ROWS: dict[str, Row] = {
         | {f"{name}=zero" for name in COUNTED}
         | {f"shards[0].{name}=zero" for name in ("step", "size_bytes", "change")}
         | {f"{name}={kind}" for name in FIGURES for kind in ("largest", "denormal")}
-        | {f"failure={kind}" for kind in STRINGS if kind != "larger-than-a-message"},  # shown as one plain line
+        | {f"{name}={kind}" for name in ("failure", "damage") for kind in STRINGS if kind != "larger-than-a-message"},
     ),
     "Lease": Row(
         # Who lends nothing gets nothing back; of another incarnation or generation, no leases.

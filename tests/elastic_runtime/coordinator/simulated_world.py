@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from elastic_runtime.checkpoint import Manifest, Search
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
 from elastic_runtime.coordinator.machine import Machine, Outcome, begin
 from elastic_runtime.coordinator.record_codec import encode, restore
 from elastic_runtime.coordinator.registering import Newcomer
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
-from elastic_runtime.layout import TensorSpec, build_layout
+from elastic_runtime.layout import Layout, TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD
 from elastic_runtime.plan import Phase, Role, Timeline, View
 from elastic_runtime.training import Training
@@ -58,6 +60,11 @@ class World:
     incarnations: int = 0
     requested: dict[str, RequestState] = field(default_factory=dict)
     slow_network: bool = False
+    damaged: set[str] = field(default_factory=set)
+    """Checkpoints that servers cannot read."""
+    looks_sound: bool = False
+    """Not to the coordinator, though."""
+    dies_searching: bool = False
 
     settings: CoordinatorSettings = SETTINGS
 
@@ -79,6 +86,19 @@ class World:
         for order in outcome.orders.manifests:
             assert {shard.name for shard in order.shards}, order
             self.take(self.machine.checkpoint_completed(order, "", self.now))
+        for order in outcome.orders.searches:
+            if self.dies_searching:
+                self.dies_searching = False
+                self.restart()
+                return
+            self.take(self.machine.checkpoint_searched(order, self.search(order.names), "", self.now))
+
+    def search(self, names: tuple[str, ...]) -> Search:
+        bad = () if self.looks_sound else tuple((Path(name), "cut short") for name in names if name in self.damaged)
+        sound = next((name for name in names if self.looks_sound or name not in self.damaged), None)
+        layout = Layout.from_json(LAYOUT.encode())
+        found = Manifest(Path(sound), int(sound.partition("-")[2]), layout, SGD(lr=0.1), ()) if sound else None
+        return Search(found, bad)
 
     def restart(self) -> None:
         state = restore(self.records) or begin(self.settings)
@@ -219,7 +239,11 @@ class World:
     def serve(self, member: Member, view: View) -> None:
         if not view.generation:
             return
-        report = replace(member.report, generation=view.generation, ready=True)
+        damage = f"{view.start_checkpoint} is cut short" if view.start_checkpoint in self.damaged else ""
+        report = replace(member.report, generation=view.generation, ready=not damage, damage=damage)
+        if damage:
+            member.report = report
+            return
         timeline = Timeline(view)
         version = self.version(view)
         for change in view.changes:

@@ -45,9 +45,10 @@ def test_checkpoints_of_an_earlier_job_are_not_taken_or_written_over_unasked(tmp
     depot.tidy(())
     with pytest.raises(BadInput, match="up to step 30: give --restore"):
         depot.found(restore=False)
-    manifest = depot.found(restore=True)
-    assert manifest is not None
-    assert manifest.step == 30
+    found = depot.found(restore=True)
+    assert found is not None
+    assert found.sound is not None
+    assert (found.sound.step, found.line) == (30, "")
 
 
 def test_a_checkpoint_whose_shard_is_damaged_is_not_completed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from certificates import certificate_files
 from real_jobs import DIGITS, RealJob
 
-from elastic_runtime.checkpoint import latest_durable, read_model
+from elastic_runtime.checkpoint import latest_durable, list_checkpoints, read_model
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
@@ -88,7 +88,8 @@ def test_a_job_is_resized_four_times_suspended_and_resumed_and_has_learned(job: 
 
 
 def test_a_job_outlives_the_death_of_each_of_its_processes(job: RealJob) -> None:
-    job.launch("--ps", "2", "--workers", "2", "--name", job.name, str(DIGITS), "--epochs", "100000")
+    size = ("--ps", "2", "--workers", "2", "--checkpoint-seconds", "1")
+    job.launch(*size, "--name", job.name, str(DIGITS), "--epochs", "100000")
     before = job.steps_on()
 
     job.kill("worker-1")
@@ -108,10 +109,17 @@ def test_a_job_outlives_the_death_of_each_of_its_processes(job: RealJob) -> None
     job.wait_for("recovery", lambda status: status["generation"] == 2 and status["phase"] == "running")
     assert job.steps_on()["size"]["workers"] == 2
 
+    checkpoints = job.folder / "checkpoints"
+    job.wait_for("checkpoints", lambda _: len(list_checkpoints(checkpoints)) >= 3)
     assert job.launcher is not None
     job.launcher.kill()
     job.launcher.wait()
     assert job.ask("status")["launcher"] is None
+    # Two of them, as the coordinator may have died before it had noted the newest.
+    for _, folder in list_checkpoints(checkpoints)[-2:]:
+        (folder / "manifest.json").write_bytes(b"{")
     job.launch("resume", job.name)
-    assert job.steps_on()["generation"] == 3
+    assert job.steps_on()["generation"] == 4, "one more, as the newest checkpoint is passed over"
+    line = rf"elastic-run: {job.name}: going back to step \d+: step-\d+ is passed over: {checkpoints}/step-\d+/manifest"
+    assert re.search(line, job.output()), job.output()
     assert job.ask("stop")["stopped"]

@@ -88,6 +88,26 @@ def test_a_worker_that_does_not_belong_is_refused_and_another_takes_its_place(
         job.finish()
 
 
+def test_a_damaged_checkpoint_is_passed_over_and_no_step_is_lost(forks: Forks, tmp_path: Path) -> None:
+    with LiveJob(forks, tmp_path) as job:
+        job.train_until_durable()
+        older = job.status().durable_step
+        job.until(lambda: job.allow_changes() or job.status().durable_step > older, "the next checkpoint")
+        job.client.suspend("suspend")
+        assert job.settle("suspend") is RequestOutcome.DONE
+        job.until(lambda: set(job.pids) <= {COORDINATOR}, "the end of all tasks")
+        (older, _), (newest, folder) = list_checkpoints(job.checkpoints)[-2:]
+        shard = next(folder.glob("*.safetensors"))
+        shard.write_bytes(shard.read_bytes()[:-1])
+        job.client.resume("resume", Size(2, 2))
+        job.until(lambda: job.view.phase is Phase.RUNNING, "the job goes on")
+        assert job.view.start_step == older
+        assert f"going back to step {older}: {folder.name} is passed over: {shard} has " in job.view.notice
+        assert not any(code for codes in job.codes.values() for code in codes), "nobody ended with a failure"
+        job.finish()
+        assert list_checkpoints(job.checkpoints)[-1][0] > newest
+
+
 def test_a_resumed_job_takes_no_other_model(forks: Forks, tmp_path: Path) -> None:
     with LiveJob(forks, tmp_path, restarts=0) as job:
         job.train_until_durable()
