@@ -135,7 +135,8 @@ class ShardWriter:
             ValueError: blocks were announced and not handed in.
         """
         deadline = self._clock() + timeout_seconds
-        self.close()
+        if not self.ended:  # a disk may fill up before all blocks are handed in
+            self.close()
         with self._changed:
             while self._record is None and self._error is None:
                 self._wait(deadline, timeout_seconds)

@@ -98,6 +98,8 @@ def watch(job: Job, now: float) -> None:
         if silent >= limit:
             lose(job, task.name, f"silent for {silent:.1f} s")
     for name in _unreachable(job):
+        if not job.timers.runs(f"suspect {name}"):
+            _log.info("task_suspected", task=name)
         if job.timers.passed(f"suspect {name}", now, settings.suspect_seconds):
             lose(job, name, "its peers say that it does not answer")
             break  # what the others wait for may come now

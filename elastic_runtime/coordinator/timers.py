@@ -13,6 +13,10 @@ class Timers:
         """Whether `seconds` have gone by since this name was first asked for."""
         return now - self._began.setdefault(name, now) >= seconds
 
+    def runs(self, name: str) -> bool:
+        """Whether this name was asked for and not cleared since."""
+        return name in self._began
+
     def clear(self, *names: str) -> None:
         """What was waited for has come."""
         for name in names:

@@ -298,6 +298,13 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing_behind(
         writer.finish()
     with pytest.raises(CheckpointError, match=clear):
         writer.finish() if not writer._left else writer.add(_states(2)[max(writer._left)])
+    left[0] = 0
+    writer = ShardWriter(folder_of(tmp_path, 2), "ps-0", LAYOUT, OPTIMIZER, BLOCKS)
+    writer.add(_states(2)[0])
+    writer._thread.join(20)
+    assert writer.ended  # though blocks are still to come
+    with pytest.raises(CheckpointError, match=clear):
+        writer.finish()
     monkeypatch.undo()
     assert not folder_of(tmp_path, 2).exists()
     assert latest_durable(tmp_path) == durable

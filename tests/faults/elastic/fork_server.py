@@ -19,6 +19,7 @@ from typing import Any
 import torch  # noqa: F401  # for the children
 
 import elastic_runtime.coordinator.__main__
+import elastic_runtime.coordinator.job
 import elastic_runtime.server.__main__
 import elastic_runtime.server.overdue
 import elastic_runtime.transport.address
@@ -50,10 +51,31 @@ def _become(order: dict[str, Any], parent: int) -> None:
     if os.environ.get("SUSPECTS_AFTER_SECONDS"):
         elastic_runtime.worker.waiting._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
         elastic_runtime.server.overdue._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
+    if os.environ.get("ADJUSTED"):
+        _let_settings_be_adjusted(Path(os.environ["ADJUSTED"]))
     unheard, _, first_step = os.environ.get("UNHEARD_FROM_STEP", "").partition(" ")
     if unheard == os.environ.get("ELASTIC_TASK"):
         _drop_what_is_sent_from(int(first_step))
     sys.argv = [order["program"], *order["arguments"]]
+
+
+class _Adjusted:
+    """A coordinator's settings, some of which a file overrides whenever they are looked at."""
+
+    def __init__(self, settings: Any, path: Path) -> None:
+        self._settings, self._path = settings, path
+
+    def __getattr__(self, name: str) -> Any:
+        return json.loads(self._path.read_text()).get(name, getattr(self._settings, name))
+
+
+def _let_settings_be_adjusted(path: Path) -> None:
+    begin = elastic_runtime.coordinator.job.Job.__init__
+
+    def begin_adjusted(self: Any, settings: Any, *others: Any) -> None:
+        begin(self, _Adjusted(settings, path), *others)  # type: ignore[arg-type]
+
+    elastic_runtime.coordinator.job.Job.__init__ = begin_adjusted  # type: ignore[method-assign]
 
 
 def _drop_what_is_sent_from(step: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_START_SECONDS = 60.0
+_START_SECONDS = 100.0
 
 
 class Forks:

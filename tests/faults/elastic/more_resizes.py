@@ -52,6 +52,7 @@ class HeldResize:
 
     def __init__(self, job: LiveJob, kind: Kind, state: str, number: int) -> None:
         self.job, self.kind, self.state, self.number = job, kind, state, number
+        job.catch_up()
         plan = plan_of(job)
         servers, workers = in_order(plan.owners), in_order(plan.workers)
         self.tasks = {"server": servers[0], "worker": workers[1], COORDINATOR: COORDINATOR}
@@ -64,7 +65,7 @@ class HeldResize:
             job.held.add("worker")
         if state == "proposal":
             job.pause(self._slow)  # and has not voted
-        job.client.resize(f"resize-{number}", kind.after, leaves)
+        job.resize(kind.after.servers, kind.after.workers, f"resize-{number}", victims=leaves)
         if kind.grows:
             self._await_newcomer(set(workers))
         if state == "proposal":
@@ -81,7 +82,7 @@ class HeldResize:
         assert job.settle(f"resize-{self.number}") is RequestOutcome.DONE, job.story()
         assert job.status().target == self.kind.after
         back = f"back-{self.number}"
-        job.client.resize(back, self.kind.before)
+        job.resize(self.kind.before.servers, self.kind.before.workers, back)
         assert job.settle(back) is RequestOutcome.DONE, job.story()
 
     def _await_newcomer(self, before: set[str]) -> None:

@@ -22,7 +22,7 @@ def registration(job: LiveJob) -> None:
 def proposal(job: LiveJob) -> None:
     """A worker has not voted yet."""
     registration(job)
-    job.until(lambda: job.allow_changes() or job.view.proposal is None, "a resolved proposal")
+    job.rest()  # or it might be a checkpoint that the worker is asked about, and has agreed to
     job.pause("worker-0")
     job.held.clear()
     job.until(lambda: job.view.proposal is not None and job.view.member("ps-1"), "an open proposal")

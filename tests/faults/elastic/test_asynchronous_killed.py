@@ -1,5 +1,6 @@
 """Asynchronous training: each process of a job killed while blocks move; no sample is left out, none comes twice."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,22 @@ from elastic_runtime.checkpoint import latest_durable
 from elastic_runtime.control.messages import RequestOutcome, Size
 from elastic_runtime.plan import Phase
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 STEPS = 120
+
+
+def trickle(job: LiveJob, done: Callable[[], object], what: str) -> None:
+    """Wait, and let one more batch be computed now and then: the longer it takes the more rarely, so that some stay."""
+    pause_seconds, due = 0.01, job.now()
+
+    def drip() -> None:
+        nonlocal pause_seconds, due
+        if job.now() >= due:
+            job.allow(job.limit + 1)
+            due = job.now() + pause_seconds
+            pause_seconds *= 1.2
+
+    job.until(lambda: drip() or done(), what)
 
 
 def finish(job: LiveJob) -> list[int]:
@@ -44,7 +59,7 @@ def test_a_resize_survives(forks: Forks, tmp_path: Path, victim: str) -> None:
         job.until(lambda: any(stage.moves for change in job.view.changes for stage in change.stages), "a change")
         job.kill(victim)
         # Nobody turns to the new owner before it has something to push, a replacement neither.
-        job.until(lambda: job.allow(job.limit + 1) or job.outcome() is RequestOutcome.DONE, "the resize")
+        trickle(job, lambda: job.outcome() is RequestOutcome.DONE, "the resize")
         assert job.status().target == Size(2, 2)
         versions = finish(job)
         assert job.view.generation == (2 if victim.startswith("ps") else 1)

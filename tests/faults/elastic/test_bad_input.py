@@ -13,7 +13,7 @@ from elastic_runtime.control.messages import RequestOutcome, Size
 from elastic_runtime.errors import BadInput
 from elastic_runtime.plan import Phase
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
 
 def failed(job: LiveJob) -> str:
@@ -76,8 +76,7 @@ def test_a_worker_that_does_not_belong_is_refused_and_another_takes_its_place(
     (tmp_path / "other").chmod(0o600)
     if "ELASTIC_TOKEN_FILE" in environment:
         environment = {"ELASTIC_TOKEN_FILE": str(tmp_path / "other")}
-    # Each checkpoint takes some of the steps, and there have to be some left when the other worker has come.
-    with LiveJob(forks, tmp_path, workers=1, checkpoint_seconds=1.0) as job:
+    with LiveJob(forks, tmp_path, workers=1) as job:
         job.train_until_durable()
         job.own_environment["worker-1"] = environment
         job.resize(1, 2)
@@ -111,12 +110,12 @@ def test_a_damaged_checkpoint_is_passed_over_and_no_step_is_lost(forks: Forks, t
 def test_a_resumed_job_takes_no_other_model(forks: Forks, tmp_path: Path) -> None:
     with LiveJob(forks, tmp_path, restarts=0) as job:
         job.train_until_durable()
-        job.client.suspend("suspend")
+        job.suspend()
         assert job.settle("suspend") is RequestOutcome.DONE
         job.until(lambda: set(job.pids) <= {COORDINATOR}, "the end of all tasks")
         step = job.status().durable_step
         job.environment["TENSORS"] = "5"
-        job.client.resume("resume", Size(2, 1))
+        job.resume(2, 1)
         assert "has another model than its job: " in failed(job)
         assert list_checkpoints(job.checkpoints)[-1][0] == step
 

@@ -9,7 +9,7 @@ from resize_states import STATES
 
 from elastic_runtime.control.messages import RequestOutcome, Size
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
 
 NO_NEW_SERVER = {"steady", "registration"}
@@ -54,6 +54,8 @@ def test_checkpoints_are_written_while_a_resize_waits_for_its_tasks(forks: Forks
         job.train_until_durable()
         durable = job.status().durable_step
         STATES["registration"](job)
+        job.more_checkpoints()
         job.until(lambda: job.allow_changes() or job.status().durable_step > durable, "a later durable step")
+        job.no_more_checkpoints()
         job.held.clear()
         assert job.settle() is RequestOutcome.DONE

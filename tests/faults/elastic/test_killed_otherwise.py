@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from forks import Forks
-from live_job import COORDINATOR, LiveJob
+from live_job import COORDINATOR, NEVER_SECONDS, LiveJob
 from more_resizes import KINDS, HeldResize, Kind
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
 STEPS = 420
 VICTIMS = ("server", "changing", "worker", COORDINATOR)
@@ -30,7 +30,7 @@ def cells(kind: Kind) -> Iterator[tuple[str, str]]:
 def test_resizes_survive(forks: Forks, tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
     # No checkpoints, so that no other change is decided: a job that loses a server goes back to its first step.
-    size = {"servers": kind.before.servers, "workers": kind.before.workers, "checkpoint_seconds": 1e6}
+    size = {"servers": kind.before.servers, "workers": kind.before.workers, "checkpoint_seconds": NEVER_SECONDS}
     with LiveJob(forks, tmp_path, steps=STEPS, losses=1000, **size) as job:
         job.until(lambda: job.status().step >= job.limit, "the first steps")
         generation = 1

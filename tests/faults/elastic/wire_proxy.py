@@ -6,6 +6,7 @@ import socket
 import threading
 
 _CHUNK = 65536
+_OBEY_SECONDS = 100.0
 
 
 class Wire:
@@ -29,21 +30,26 @@ class Wire:
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._stalled = threading.Event()
         self._cut = threading.Event()
+        self._obeyed = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stall(self) -> None:
-        """What is sent stays on the way."""
+        """What is sent stays on the way, from the return of this on."""
+        self._obeyed.clear()
         self._stalled.set()
+        assert self._obeyed.wait(_OBEY_SECONDS)
 
     def slow(self, delay_seconds: float) -> None:
         """Each piece that is sent is so long on its way, and the next ones behind it."""
         self._delay_seconds = delay_seconds
 
     def cut(self) -> None:
-        """Connections break, and none is made."""
+        """Connections break, and none is made: from the return of this on nothing gets through."""
+        self._obeyed.clear()
         self._cut.set()
+        assert self._obeyed.wait(_OBEY_SECONDS)
 
     def mend(self) -> None:
         """All is well again; what was on the way arrives."""
@@ -60,9 +66,12 @@ class Wire:
             self._listener.setblocking(False)
             selector.register(self._listener, selectors.EVENT_READ)
             while not self._closed.is_set():
-                if self._cut.is_set():
+                cut, stalled = self._cut.is_set(), self._stalled.is_set()
+                if cut:
                     self._break(selector)
-                if self._stalled.is_set():
+                if cut or stalled:
+                    self._obeyed.set()
+                if stalled:
                     self._closed.wait(0.005)
                     continue
                 for key, _ in selector.select(0.02):
@@ -83,6 +92,7 @@ class Wire:
         except OSError:
             near.close()
             return
+        far.settimeout(None)  # whoever does not take what is sent is waited for, as on any wire
         for one, other in ((near, far), (far, near)):
             self._pairs[one] = other
             selector.register(one, selectors.EVENT_READ)
