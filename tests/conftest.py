@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # What somebody has set to look after a learner of theirs is no business of a test, nor of the programs that it starts.
 for _name in ("FEDL2_LEARNER", "FEDL2_CERT"):
     os.environ.pop(_name, None)
 
-# A test never asserts a time, and on a busy machine any example may take long.
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
+# A test never asserts a time, and on a busy machine any example may take long. A run says something about the change
+# that it is for: it draws the same examples as the run before. To search for others: `--hypothesis-profile=search`.
+settings.register_profile("search", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("search"), derandomize=True, print_blob=True)
+settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -118,7 +118,7 @@ KEY = new_key()
 WHOLE = KEY + certificate(KEY) + certificate(new_key(), "authority")
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(length=st.integers(0, len(WHOLE) - 2))
 def test_an_identity_file_cut_anywhere_is_said_to_be_cut_or_damaged(tmp_path: Path, length: int) -> None:
     path = tmp_path / "identity.pem"
@@ -136,7 +136,7 @@ def test_noise_is_no_identity(data: bytes) -> None:
 
 
 @given(content=st.text(max_size=200))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_noise_is_no_enrollment(tmp_path: Path, content: str) -> None:
     path = tmp_path / "enrollment"
     path.unlink(missing_ok=True)
@@ -146,7 +146,9 @@ def test_noise_is_no_enrollment(tmp_path: Path, content: str) -> None:
         read_enrollment(path)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(place=st.integers(0, len(WHOLE) - 1), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_a_clear_refusal_or_does_no_harm(place: int, bit: int) -> None:
     data = bytearray(WHOLE)

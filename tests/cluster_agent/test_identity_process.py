@@ -20,7 +20,7 @@ from policy_net.exchange.identity_file import BACKDATE_SECONDS, read_identity
 
 pytestmark = pytest.mark.heavy
 
-CALL_SECONDS = 10.0
+CALL_SECONDS = 60.0
 DAY_SECONDS = 86_400.0
 SLOWLY_SECONDS = 0.12
 

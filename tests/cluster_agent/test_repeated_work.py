@@ -4,7 +4,7 @@ import threading
 
 from cluster_agent.repeated_work import RepeatedWork
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 60.0
 
 
 class Counting(RepeatedWork):

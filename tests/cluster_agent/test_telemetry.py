@@ -17,7 +17,7 @@ def test_metrics_are_served_under_their_names() -> None:
     telemetry = Telemetry()
     telemetry.interventions.labels("nan").inc()
     port = telemetry.serve(TelemetrySettings(metrics_port=0))
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     assert 'fedl2_agent_guard_interventions_total{reason="nan"} 1.0' in text
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]

@@ -89,7 +89,9 @@ def _same(one: BlockState, other: BlockState) -> bool:
     )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_a_checkpoint_is_restored_bit_for_bit_onto_any_number_of_servers(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -9,7 +9,7 @@ import pytest
 
 from elastic_runtime.worker.eviction import Eviction
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 
 
 @pytest.fixture(autouse=True)

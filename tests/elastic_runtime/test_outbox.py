@@ -32,11 +32,11 @@ def test_what_was_sent_to_who_has_left_stays_counted() -> None:
         outbox = Outbox(worker, lambda _header: (region.part(),))
         worker.connect("ps-0", server.address)
         server.connect("worker-0", worker.address)
-        worker.send("ps-0", b"push", [region.part()], timeout_seconds=20.0)
-        event = server.receive(20.0)
+        worker.send("ps-0", b"push", [region.part()], timeout_seconds=60.0)
+        event = server.receive(60.0)
         while not isinstance(event, Message):
             assert event is not None, "nothing came"
-            event = server.receive(20.0)
+            event = server.receive(60.0)
         sent, received = traffic_bytes(worker)[0], traffic_bytes(server)[1]
         assert min(sent, received) >= 1000
         outbox.connect((Member("ps-1", Role.SERVER, 7, server.address),), "worker-0")

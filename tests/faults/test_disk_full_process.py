@@ -17,7 +17,7 @@ from policy_net.exchange.wire import push_request
 
 SPEC = PolicySpec(jobs_per_batch=20, type_columns=4, hidden=(64,))
 LIMIT_BYTES = 1 << 20
-CALL_SECONDS = 10.0
+CALL_SECONDS = 60.0
 
 
 def files_may_grow_to(learner: LearnerProcess, size_bytes: int) -> None:

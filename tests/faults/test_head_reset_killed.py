@@ -53,7 +53,7 @@ def asked(learner: LearnerProcess, results: list, name: str, request) -> None:
     """Ask once; what was told, or None if nothing was."""
     with learner.channel() as channel:
         try:
-            results.append(getattr(rpc.AdminStub(channel), name)(request, timeout=5.0))
+            results.append(getattr(rpc.AdminStub(channel), name)(request, timeout=DEADLINE_SECONDS))
         except grpc.RpcError as error:
             if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                 raise
@@ -83,7 +83,7 @@ def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: 
             assert pusher.error is None, pusher.error
         head = head_weights(learner)
         with learner.channel() as channel:
-            log = rpc.AdminStub(channel).ListAudit(pb.ListAuditRequest(), timeout=10).entries
+            log = rpc.AdminStub(channel).ListAudit(pb.ListAuditRequest(), timeout=60).entries
         assert learner.end() == 0
     finally:
         stop.set()
@@ -128,6 +128,9 @@ def kill_amid_deeds(learner: LearnerProcess, pushers: list[ResetPusher], told: l
             assert (north.assigned_version, north.held) == (version, True)
     wait_for_updates(pushers, (KILLS + 1) * UPDATES_PER_LIFE)
     asked(learner, told, "ResetHead", pb.ResetHeadRequest(version=2))  # one at least, nobody kills this one
+    assert told[-1] is not None
+    for pusher in pushers:  # of two more, one at most was on its way before: each has heard of the reset
+        wait_for_updates([pusher], len(pusher.acknowledged) + 2)
 
 
 def replay(receipts: list[Receipt]) -> tuple[Weights, dict[int, bytes]]:

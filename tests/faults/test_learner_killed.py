@@ -119,7 +119,7 @@ def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path) -> None
             pusher.thread.join(DEADLINE_SECONDS)
             assert not pusher.thread.is_alive()
             assert pusher.error is None, pusher.error
-        fleet = learner.fleet()
+        fleet = all_published(learner)
         head = head_weights(learner)
         versions = published_weights(learner, fleet.latest_version)
         assert learner.end() == 0
@@ -161,21 +161,30 @@ def wait_for_updates(pushers: list[Pusher], count: int) -> None:
         time.sleep(0.005)
 
 
+def all_published(learner: LearnerProcess) -> pb.GetFleetReply:
+    """The fleet once every version that is due is there: they are made behind the updates."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (fleet := learner.fleet()).latest_version < 1 + fleet.head_step // PUBLISH_EVERY:
+        assert time.monotonic() < deadline, "a version is missing"
+        time.sleep(0.005)
+    return fleet
+
+
 def head_weights(learner: LearnerProcess) -> Weights:
     with learner.channel() as channel:
         fleet = rpc.FleetStub(channel)
-        incarnation = fleet.Register(pb.RegisterRequest(cluster="reader"), timeout=10).incarnation
-        reply = fleet.PullHead(pb.PullHeadRequest(cluster="reader", incarnation=incarnation), timeout=10)
+        incarnation = fleet.Register(pb.RegisterRequest(cluster="reader"), timeout=60).incarnation
+        reply = fleet.PullHead(pb.PullHeadRequest(cluster="reader", incarnation=incarnation), timeout=60)
         return weights_from_bytes(reply.weights, SPEC)
 
 
 def published_weights(learner: LearnerProcess, newest: int) -> dict[int, Weights]:
     with learner.channel() as channel:
         fleet, admin = rpc.FleetStub(channel), rpc.AdminStub(channel)
-        cards = admin.ListVersions(pb.ListVersionsRequest(), timeout=10).versions
+        cards = admin.ListVersions(pb.ListVersionsRequest(), timeout=60).versions
         assert [card.version for card in cards] == list(range(1, newest + 1))
         files = {
-            card.head_step: fleet.FetchPolicy(pb.FetchPolicyRequest(version=card.version), timeout=10).policy_file
+            card.head_step: fleet.FetchPolicy(pb.FetchPolicyRequest(version=card.version), timeout=60).policy_file
             for card in cards
         }
     return {step: parse_policy_file(data, "version").weights for step, data in files.items()}

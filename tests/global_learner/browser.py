@@ -41,12 +41,13 @@ def chromium() -> Iterator[webdriver.Chrome]:
     options = Options()
     options.binary_location = program
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory() as profile:
+    # Its last processes may still write while the folder is being removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         for flag in (*_FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
         browser = webdriver.Chrome(options=options, service=Service(driver))
-        browser.set_page_load_timeout(30)
-        browser.set_script_timeout(30)
+        browser.set_page_load_timeout(90)
+        browser.set_script_timeout(90)
         try:
             yield browser
         finally:

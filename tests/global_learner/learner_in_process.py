@@ -23,7 +23,7 @@ from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.spec import PolicySpec
 from policy_net.exchange.wire import push_request
 
-CALL_SECONDS = 10.0
+CALL_SECONDS = 60.0
 
 
 class Caller:

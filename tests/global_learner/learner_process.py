@@ -19,7 +19,7 @@ from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.exchange.spec import PolicySpec
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 90.0
 
 
 class LearnerProcess:
@@ -71,6 +71,10 @@ class LearnerProcess:
         code = self._process.wait(DEADLINE_SECONDS)
         self._process = None
         return code
+
+    def keep_http_port(self) -> None:
+        """Answer HTTP where it does now when it is started again."""
+        self._sections["telemetry"] = {"http_listen": f"127.0.0.1:{self.http_port}"}
 
     @property
     def pid(self) -> int:

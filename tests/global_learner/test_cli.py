@@ -133,11 +133,11 @@ def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, m
     try:
         with learner.channel() as channel:
             fleet = rpc.FleetStub(channel)
-            fleet.Register(pb.RegisterRequest(cluster="north"), timeout=10)
+            fleet.Register(pb.RegisterRequest(cluster="north"), timeout=60)
             from learner_makers import update
 
             for n in (1, 2):
-                fleet.Push(push_request(update(n), want_weights=False), timeout=10)
+                fleet.Push(push_request(update(n), want_weights=False), timeout=60)
         monkeypatch.setenv("FEDL2_LEARNER", learner.address)
 
         def asked(*arguments: str):
@@ -158,7 +158,7 @@ def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, m
         assert "north" in capsys.readouterr().out
 
         def page(path: str) -> str:
-            with urllib.request.urlopen(f"http://127.0.0.1:{learner.http_port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{learner.http_port}{path}", timeout=60) as answer:
                 return answer.read().decode()
 
         assert (page("/healthz"), page("/readyz")) == ("ok\n", "ready\n")

@@ -287,7 +287,9 @@ async def test_nobody_is_invited_where_nobody_can_enroll(tmp_path: Path) -> None
             await here.identities.registrar.invite("north", "policyctl")
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 async def test_no_damaged_request_gets_a_certificate(tmp_path: Path, data: st.DataObject) -> None:
     request = bytearray(REQUEST)
@@ -308,7 +310,9 @@ async def test_no_damaged_request_gets_a_certificate(tmp_path: Path, data: st.Da
 
 
 @given(name=st.text(max_size=80), token=st.text(max_size=200))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 async def test_no_name_and_no_token_of_strangers_get_in(tmp_path: Path, name: str, token: str) -> None:
     with office(tmp_path) as here:
         with pytest.raises((BadRequest, EnrollmentRefused)):

@@ -15,7 +15,7 @@ from policy_net.exchange.messages import RoundAnswer, RoundKind
 
 flower()
 CLUSTERS = ("north", "south", "east")
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 class Clock:

@@ -10,7 +10,7 @@ from global_learner.errors import LogBroken
 from global_learner.log_writer import LogWriter
 from global_learner.update_log import read_log, segments
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 60.0
 
 
 class HeldSync:

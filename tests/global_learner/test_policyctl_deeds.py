@@ -37,9 +37,9 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
         with learner.channel() as channel:
             fleet = rpc.FleetStub(channel)
             for cluster in ("north", "south"):
-                fleet.Register(pb.RegisterRequest(cluster=cluster), timeout=10)
+                fleet.Register(pb.RegisterRequest(cluster=cluster), timeout=60)
             for number in (1, 2):
-                fleet.Push(push_request(update(number, base_step=number - 1), want_weights=False), timeout=10)
+                fleet.Push(push_request(update(number, base_step=number - 1), want_weights=False), timeout=60)
             while len(asked("version", "list")) < 3:
                 pass
             assert [card["kept"] for card in asked("version", "list")] == [True, True, True]
@@ -47,7 +47,7 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             (done,) = asked("assign", "v3", "--cluster", "south")
             assert (done["from_version"], done["to_version"], done["held"], done["changed"]) == (1, 3, True, True)
             heartbeat = pb.HeartbeatRequest(cluster="south", incarnation=1, status=pb.ClusterStatus(acting_version=1))
-            assert fleet.Heartbeat(heartbeat, timeout=10).assigned_version == 3
+            assert fleet.Heartbeat(heartbeat, timeout=60).assigned_version == 3
         clusters = {entry["cluster"]: entry for entry in asked("fleet")["clusters"]}
         assert [clusters["south"][key] for key in ("assigned_version", "held", "acting_version")] == [3, True, 1]
         assert "held)" in typed("fleet")[1]
@@ -133,7 +133,7 @@ def test_that_new_versions_act_at_once_is_said_at_every_start(tmp_path: Path, au
     try:
         for _ in range(2):
             learner.start()
-            with urllib.request.urlopen(f"http://127.0.0.1:{learner.http_port}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{learner.http_port}/metrics", timeout=60) as answer:
                 page = answer.read().decode()
             assert f"fedl2_learner_auto_assign_enabled_count {float(auto_assign)}" in page
             assert learner.end() == 0

@@ -114,20 +114,20 @@ def test_a_faulty_cluster_is_shut_out_across_kill_9_until_policyctl_lets_it_in(t
     try:
         with learner.channel() as channel:
             fleet = rpc.FleetStub(channel)
-            fleet.Register(pb.RegisterRequest(cluster="north"), timeout=10)
-            reasons = [fleet.Push(push_request(update(n, gradient=bad), False), timeout=10).reason for n in range(1, 4)]
+            fleet.Register(pb.RegisterRequest(cluster="north"), timeout=60)
+            reasons = [fleet.Push(push_request(update(n, gradient=bad), False), timeout=60).reason for n in range(1, 4)]
         assert reasons == ["not-finite", "not-finite", "quarantined"]
         learner.kill()
         learner.start()
         with learner.channel() as channel:
             fleet = rpc.FleetStub(channel)
-            assert fleet.Push(push_request(update(4), False), timeout=10).reason == "quarantined"
+            assert fleet.Push(push_request(update(4), False), timeout=60).reason == "quarantined"
             assert learner.fleet().clusters[0].quarantined_until_unix_seconds > 0
             shown = run(app, ["fleet", "--learner", learner.address], env={"COLUMNS": "300"})
             assert "quarantined until" in shown.output
             released = run(app, ["cluster", "release", "north", "--learner", learner.address, "-o", "json"])
             assert '"released": true' in released.output
-            assert fleet.Push(push_request(update(5), False), timeout=10).outcome == pb.PushReply.APPLIED
+            assert fleet.Push(push_request(update(5), False), timeout=60).outcome == pb.PushReply.APPLIED
         unknown = run(app, ["cluster", "release", "nobody", "--learner", learner.address])
         assert "no cluster 'nobody'" in str(unknown.exception)
         assert learner.end() == 0

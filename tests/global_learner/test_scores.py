@@ -161,15 +161,15 @@ def test_a_real_learner_scores_what_it_publishes_in_a_process_of_its_own(tmp_pat
     try:
         with learner.channel() as channel:
             fleet, admin = rpc.FleetStub(channel), rpc.AdminStub(channel)
-            fleet.Register(pb.RegisterRequest(cluster="north"), timeout=10)
+            fleet.Register(pb.RegisterRequest(cluster="north"), timeout=60)
             gradient = np.ones(spec.parameter_count, np.float32)
             request = push_request(update(1, spec_digest=spec.digest, gradient=gradient), want_weights=False)
-            assert fleet.Push(request, timeout=10).outcome == pb.PushReply.APPLIED
+            assert fleet.Push(request, timeout=60).outcome == pb.PushReply.APPLIED
             states: list[str] = []
             while len(states) < 2 or "waiting" in states:
-                cards = admin.ListVersions(pb.ListVersionsRequest(), timeout=10).versions
+                cards = admin.ListVersions(pb.ListVersionsRequest(), timeout=60).versions
                 states = [card.score.state for card in cards]
-                assert fleet.Heartbeat(pb.HeartbeatRequest(cluster="north", incarnation=1), timeout=10).head_step == 1
+                assert fleet.Heartbeat(pb.HeartbeatRequest(cluster="north", incarnation=1), timeout=60).head_step == 1
                 time.sleep(0.02)  # the processor is the scorer's
         assert states == ["scored", "scored"]
         assert all(set(card.score.over) == set(BASELINES) and len(card.score.replays) == len(REPLAYS) for card in cards)

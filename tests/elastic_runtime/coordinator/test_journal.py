@@ -76,7 +76,7 @@ def test_what_was_appended_is_there_again(tmp_path: Path) -> None:
     assert Journal(tmp_path, "job").state == replace(STATE, numbers=Numbers(10, 9000))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40)
 @given(st.data())
 def test_a_torn_tail_costs_the_last_record_and_damage_before_it_is_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

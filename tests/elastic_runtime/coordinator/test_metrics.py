@@ -61,11 +61,11 @@ def test_metrics_are_served_until_closed_and_a_taken_port_is_named() -> None:
         port = probe.getsockname()[1]
     close = serve_metrics(lambda: STATUS, "127.0.0.1", port)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             assert b"fedl2_elastic_finished_steps 12.0" in answer.read()
         with pytest.raises(BadInput, match=f"127.0.0.1:{port}.*name another port"):
             serve_metrics(lambda: STATUS, "127.0.0.1", port)
     finally:
         close()
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)

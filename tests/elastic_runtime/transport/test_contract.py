@@ -32,7 +32,9 @@ _edge_sizes = st.sampled_from(
 _sizes = st.lists(st.one_of(_edge_sizes, st.integers(0, 3 * MB)), max_size=6)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(sizes=_sizes, header=st.binary(max_size=300), seed=st.integers(0, 2**32))
 def test_parts_arrive_as_they_were_sent(joined, sizes, header, seed):
     wire, worker, server, region = joined

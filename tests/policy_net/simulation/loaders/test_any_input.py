@@ -19,7 +19,9 @@ FILES = {
     "philly": "cluster_job_log", "helios": "cluster_log.csv", "pai": "pai_task_table.csv",
     "openb": "openb_pod_list.csv", "sacct": "sacct.txt", "k8s": "pods.json",
 }  # fmt: skip
-FAST = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def check(name: str, path: Path, strict: bool) -> None:

@@ -108,7 +108,9 @@ times = st.tuples(st.integers(10**9, 10**9 + 10**6), st.integers(0, 10**5), st.i
 
 @pytest.mark.parametrize("write", [philly, helios, openb, sacct, k8s, pai])
 @given(many=st.lists(times, min_size=1, max_size=8))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_every_format_says_the_same_as_our_csv(
     write: Callable[[Sequence[Job]], str], many: list[tuple[int, int, int, int]], tmp_path: Path
 ) -> None:
