@@ -262,7 +262,8 @@ class Agent:
                 training = fleet.trainer.counts
             if fleet.rounds is not None:
                 fleet.rounds.finish(_PROMPT_SECONDS)
-            fleet.link.finish(_PROMPT_SECONDS)
+            # An agent that ends by itself is in no hurry: whoever looks on should see how it ended.
+            fleet.link.finish(max(_PROMPT_SECONDS, flush_seconds if fleet.link.reachable else 0.0))
             fleet.client.close()
         self._loop.close()
         status = self.status()

@@ -76,7 +76,7 @@ class LearningSettings(Section):
     head_max_age_seconds: float = Field(1.0, ge=0.0)
     """A head older than this is pulled again before a gradient is computed at it; each push returns a newer one."""
     flush_seconds: float = Field(10.0, ge=0.0, le=600.0)
-    """At the end of a run, longest wait for experience to reach the learner."""
+    """At the end of a run, longest wait for experience to reach the learner, and then for the last heartbeat to."""
     seed: int = Field(0, ge=0)
     """Draws the replayed segments, mini-batches and permutations."""
 

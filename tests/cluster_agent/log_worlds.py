@@ -94,7 +94,7 @@ def live(
         backend,
         office,
         Guard(fallback_policy, 5.0, memory.interventions),
-        asker or DeadlineAsker(5.0, Clock()),
+        asker or DeadlineAsker(60.0, Clock()),
         BelievedReward(RewardKind.SLOT_UTILITY, rewards),
         memory,
         Telemetry(),

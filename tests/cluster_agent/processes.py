@@ -21,7 +21,9 @@ from policy_net.exchange.spec import PolicySpec
 from policy_net.network import initial_weights
 
 _SLOT_SECONDS = 1200.0
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
+ENDLESS = 1000
+"""Episodes of an agent that goes on until it is told to stop, however slow the test is that does something to it."""
 SPEC = PolicySpec(jobs_per_batch=8, type_columns=12, hidden=(16,))
 
 
@@ -91,17 +93,24 @@ class Fleet:
         self.port = json.loads(port_file.read_text())["port"]
         return learner
 
-    def start_agent(self, cluster: str, *, slot_wall_seconds: float = 0.03, **changes: object) -> Program:
+    def start_agent(
+        self, cluster: str, *, slot_wall_seconds: float = 0.03, episodes: int = 1, **changes: object
+    ) -> Program:
         """Start or restart an agent on twelve generated jobs, 30 ms a slot unless the changes say otherwise."""
         content: dict[str, Any] = {
             "cluster": cluster,
             "state_dir": cluster,
             "backend": {
                 "workloads": [{"source": "dl2:jobs=12,seed=3"}],
+                "episodes": episodes,
                 "environment": {"nodes": 12},
                 "pace": {"kind": "scaled", "speedup": _SLOT_SECONDS / slot_wall_seconds},
+                "baseline": episodes == 1,
             },
             "policy": {"initial": "drf"},
+            # A busy machine is no fault of a policy's.
+            "guard": {"deadline_ms": 1000 * PATIENCE_SECONDS},
+            "learning": {"flush_seconds": PATIENCE_SECONDS},
             "telemetry": {"log_level": "warning"},
         }
         return self._start("cluster_agent.cli", "run", cluster, content | changes)

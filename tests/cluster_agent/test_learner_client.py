@@ -80,7 +80,7 @@ class Service(fleet_pb2_grpc.FleetServicer):
         if self.status is not None:
             context.abort(self.status, "as told")
         if self.hold is not None:
-            self.hold.wait(20)
+            self.hold.wait(100)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def start(service: Service, credentials: grpc.ServerCredentials | None = None) -
 
 
 def make_client(port: int, **changes: object) -> LearnerClient:
-    content = {"address": f"127.0.0.1:{port}", "retry": {"call_seconds": 5.0}}
+    content = {"address": f"127.0.0.1:{port}", "retry": {"call_seconds": 60.0}}
     settings = LearnerSettings.model_validate(content | changes)
     return LearnerClient(settings, "alpha", lambda method, outcome: None)
 

@@ -84,7 +84,7 @@ class World:
             self.backend,
             self.office,
             Guard(self.fallback, 5.0, self.memory.interventions),
-            DeadlineAsker(5.0, Clock()),
+            DeadlineAsker(60.0, Clock()),
             BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs),
             self.memory,
             self.telemetry,

@@ -28,7 +28,7 @@ def steps(watch: LearnerWatch) -> int:
 
 @pytest.mark.heavy
 def test_fedmedian_trains_three_clusters_round_by_round_and_goes_on_after_kill_9(fleet: Fleet) -> None:
-    aggregation = {"mode": "rounds", "strategy": "FedMedian", "min_clusters": 3, "round_seconds": 5.0}
+    aggregation = {"mode": "rounds", "strategy": "FedMedian", "min_clusters": 3, "round_seconds": 60.0}
     publish = {"every_steps": 6, "auto_assign": True}
     learner = fleet.start_learner(aggregation=aggregation, publish=publish)
     backend = {

@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from policy_net.set_policy.default import DEFAULT_SET_FILE
 CLUSTERS = ("north", "south", "east")
 SPEC = read_policy_file(DEFAULT_SET_FILE).spec
 PUBLISH = {"every_steps": 4, "auto_assign": True}
+PATIENT = {"max_staleness_steps": 100_000}
+"""A cluster that is slow for a while is not what these tests are about."""
 
 
 @pytest.fixture
@@ -48,9 +50,11 @@ def agent(fleet: Fleet, name: str, acting: str = "assigned", **policy: object) -
     fleet.start_agent(name, **changes)
 
 
-def run_until(fleet: Fleet, steps: int, learning: tuple[str, ...]) -> list[PolicyFile]:
+def run_until(
+    fleet: Fleet, steps: int, learning: tuple[str, ...], acted: Callable[[], bool] = lambda: True
+) -> tuple[PolicyFile, PolicyFile]:
     """Let the fleet reach a step and a version that moved, to which all of these clusters contributed more than once,
-    end it in good order, and return the versions."""
+    and what else is waited for; end it in good order, and return the first version and the newest."""
     watch = LearnerWatch(f"127.0.0.1:{fleet.port}")
     begin = fleet.policy.read_bytes()
 
@@ -66,13 +70,15 @@ def run_until(fleet: Fleet, steps: int, learning: tuple[str, ...]) -> list[Polic
 
     try:
         wait_until(reached, "updates", PATIENCE_SECONDS)
-        files = [parse_policy_file(watch.policy_file(card.version), "version") for card in watch.versions()]
+        wait_until(acted, "decisions", PATIENCE_SECONDS)
+        numbers = (1, watch.versions()[-1].version)
+        first, last = (parse_policy_file(watch.policy_file(number), "version") for number in numbers)
     finally:
         watch.close()
     learner, *agents = fleet.programs
     for program in [*agents, learner]:
         assert program.stop() == 0, program.output.read_text()[-2000:]
-    return files
+    return first, last
 
 
 def made_again(log: Path) -> dict[str, Any]:
@@ -92,10 +98,16 @@ def made_again(log: Path) -> dict[str, Any]:
 @pytest.mark.heavy
 @pytest.mark.parametrize("acting", ["assigned", "head"])
 def test_three_clusters_learn_one_residual_from_the_shipped_policy_on(fleet: Fleet, acting: str) -> None:
-    fleet.start_learner(publish=PUBLISH)
+    fleet.start_learner(publish=PUBLISH, ingest=PATIENT)
     for name in CLUSTERS:
         agent(fleet, name, acting)
-    first, *_, last = run_until(fleet, steps=12, learning=CLUSTERS)
+
+    def acted() -> bool:
+        """All clusters, with what the fleet has learned."""
+        key, most = ("version", 1) if acting == "assigned" else ("head_step", 2)
+        return all(any(line[key] > most for line in fleet.decisions(name)) for name in CLUSTERS)
+
+    first, last = run_until(fleet, steps=12, learning=CLUSTERS, acted=acted)
 
     assert first.weights.tobytes() == read_policy_file(DEFAULT_SET_FILE).weights.tobytes()
     assert last.weights.tobytes() != first.weights.tobytes()
@@ -112,10 +124,7 @@ def test_three_clusters_learn_one_residual_from_the_shipped_policy_on(fleet: Fle
         assert all(0.0 < value <= 1.0 for line in decisions for value in line["behaviour"])
         assert {line["exploration"] for line in decisions} == {0.1}
         if acting == "assigned":
-            assert max(line["version"] for line in decisions) > 1, "versions act"
             assert made_again(fleet.folder / name / CURRENT)["different"] == 0
-        else:
-            assert max(line["head_step"] for line in decisions) > 2, "the head acts"
 
 
 @pytest.mark.heavy
@@ -123,15 +132,15 @@ def test_three_clusters_learn_one_residual_from_the_shipped_policy_on(fleet: Fle
     "aggregation",
     [
         {"mode": "buffered", "strategy": "FedMedian", "buffer": 3},
-        {"mode": "rounds", "strategy": "FedMedian", "min_clusters": 3, "round_seconds": 5.0},
+        {"mode": "rounds", "strategy": "FedMedian", "min_clusters": 3, "round_seconds": 60.0},
     ],
     ids=lambda settings: settings["mode"],
 )
 def test_cohorts_and_rounds_train_it_too(fleet: Fleet, aggregation: dict[str, object]) -> None:
-    fleet.start_learner(publish=PUBLISH, aggregation=aggregation)
+    fleet.start_learner(publish=PUBLISH, ingest=PATIENT, aggregation=aggregation)
     for name in CLUSTERS:
         agent(fleet, name)
-    first, *_, last = run_until(fleet, steps=12, learning=CLUSTERS)
+    first, last = run_until(fleet, steps=12, learning=CLUSTERS)
     assert last.weights.tobytes() != first.weights.tobytes()
     assert np.isfinite(last.weights).all()
     counts = audit(read_receipts(fleet.folder / "learner", SPEC.digest))
@@ -140,10 +149,11 @@ def test_cohorts_and_rounds_train_it_too(fleet: Fleet, aggregation: dict[str, ob
 
 @pytest.mark.heavy
 def test_a_cluster_in_production_learns_from_what_it_explores_and_nothing_where_it_does_not(fleet: Fleet) -> None:
-    fleet.start_learner(publish=PUBLISH)
+    fleet.start_learner(publish=PUBLISH, ingest=PATIENT)
     agent(fleet, "north", mode="greedy", exploration=0.2)
     agent(fleet, "south", mode="greedy", exploration=0.0)
-    run_until(fleet, steps=4, learning=("north",))
+    # The other one may be slower to begin.
+    run_until(fleet, steps=4, learning=("north",), acted=lambda: len(fleet.decisions("south")) >= 5)
     assert fleet.summary("north")["updates"]["acknowledged"] >= 4
     assert fleet.summary("south")["updates"]["pushed"] == 0
     assert all(value == 1.0 for line in fleet.decisions("south") for value in line["behaviour"])

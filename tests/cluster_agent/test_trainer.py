@@ -54,7 +54,7 @@ class World:
             while self.queue.waiting:
                 time.sleep(0.001)  # a busy loop would keep the trainer's thread from running
                 assert time.monotonic() < deadline, "the trainer got stuck"
-        self.trainer.finish(10.0)
+        self.trainer.finish(60.0)
 
 
 @pytest.fixture(scope="module", autouse=True)

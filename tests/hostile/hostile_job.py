@@ -33,7 +33,7 @@ from elastic_runtime.training import Training
 LAYOUT = build_layout([TensorSpec("weight", (16, 1024), "float32")], []).to_json()
 BATCH = 8
 INCARNATION = 7
-CALL_SECONDS = 20.0
+CALL_SECONDS = 60.0
 Headers = tuple[tuple[str, str | bytes], ...]
 PATIENT = dict.fromkeys(
     ("lost_seconds", "silent_seconds", "vote_seconds", "new_task_seconds", "checkpoint_seconds", "leave_seconds"), 1e6

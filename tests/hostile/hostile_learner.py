@@ -23,7 +23,7 @@ from policy_net.exchange.identity_file import IdentityFile, parse_identity, read
 from policy_net.exchange.signing_request import new_key, signing_request
 from policy_net.exchange.wire import push_request
 
-CALL_SECONDS = 20.0
+CALL_SECONDS = 60.0
 IDENTITY = {"names": ["127.0.0.1"], "enroll_port": 0}
 
 

@@ -63,9 +63,13 @@ class HostileServer(grpc.GenericRpcHandler):
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
+    def sound(self, name: str) -> bytes:
+        """What a method answers unless told otherwise."""
+        return self._sound[name]
+
     def hang(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """An answer that does not come until the test is over."""
-        self.released.wait(30.0)
+        self.released.wait(100.0)
         return b""
 
     def close(self) -> None:

@@ -53,18 +53,16 @@ LEARNERS: dict[str, Callable[[HostileServer], None]] = {
 }
 
 
-@pytest.mark.parametrize("case", LEARNERS)
-def test_an_agent_schedules_to_the_end(case: str, tmp_path: Path) -> None:
-    server = HostileServer()
-    LEARNERS[case](server)
-    settings = AgentSettings.model_validate(
+def settings_of(folder: Path, server: HostileServer, call_seconds: float, flush_seconds: float) -> AgentSettings:
+    """Four jobs, beside this learner."""
+    return AgentSettings.model_validate(
         {
             "cluster": "alpha",
-            "state_dir": tmp_path / "state",
+            "state_dir": folder / "state",
             "learner": {
                 "address": f"127.0.0.1:{server.port}",
                 "heartbeat_seconds": 0.02,
-                "retry": {"initial_seconds": 0.02, "maximum_seconds": 0.1, "call_seconds": 0.3},
+                "retry": {"initial_seconds": 0.02, "maximum_seconds": 0.1, "call_seconds": call_seconds},
             },
             "backend": {
                 "workloads": [{"source": "dl2:jobs=4,seed=3"}],
@@ -73,9 +71,36 @@ def test_an_agent_schedules_to_the_end(case: str, tmp_path: Path) -> None:
                 "baseline": False,
             },
             "policy": {"initial": "drf"},
-            "learning": {"flush_seconds": 0.1},
+            "learning": {"flush_seconds": flush_seconds},
         }
     )
+
+
+def test_an_agent_that_ends_by_itself_waits_until_its_learner_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster_agent.agent._PROMPT_SECONDS", 0.0)  # what it has after a signal
+    server = HostileServer()
+    sound, finished = server.sound("Heartbeat"), threading.Event()
+
+    def hear(request: bytes, context: grpc.ServicerContext) -> bytes:
+        if pb.HeartbeatRequest.FromString(request).status.finished:
+            finished.set()
+        return sound
+
+    server.answers = {"Heartbeat": hear}
+    try:
+        Agent(settings_of(tmp_path, server, 60.0, 60.0), threading.Event()).run()
+    finally:
+        server.close()
+    assert finished.is_set()
+
+
+@pytest.mark.parametrize("case", LEARNERS)
+def test_an_agent_schedules_to_the_end(case: str, tmp_path: Path) -> None:
+    server = HostileServer()
+    LEARNERS[case](server)
+    settings = settings_of(tmp_path, server, 0.3, 0.1)
     try:
         with structlog.testing.capture_logs() as said:
             agent = Agent(settings, threading.Event())

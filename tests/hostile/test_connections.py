@@ -75,4 +75,6 @@ def test_a_flood_of_connections_leaves_room_for_the_log(learner: HostileLearner)
         assert learner.good_push().head_step == step + 1  # over the connection that was there before
         wait_until(lambda: sum(map(is_closed, flood)) >= 2 * MOST_CONNECTIONS, "what is too much is closed")
     newcomer = learner.enrolled("newcomer")
-    assert learner.fleet(newcomer).Register(pb.RegisterRequest(), timeout=CALL_SECONDS).incarnation == 1
+    # It finds room once the learner has seen that the flood is gone.
+    reply = learner.fleet(newcomer).Register(pb.RegisterRequest(), timeout=CALL_SECONDS, wait_for_ready=True)
+    assert reply.incarnation == 1

@@ -16,7 +16,7 @@ from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 
-CALL_SECONDS = 10.0
+CALL_SECONDS = 60.0
 BEAT = "/fedl2.fleet.v1.Fleet/Heartbeat"
 
 
@@ -50,6 +50,18 @@ class Gated:
         async with asyncio.timeout(CALL_SECONDS):
             while not holds():
                 await asyncio.sleep(0)
+
+    async def served(self, meanwhile: Refusal) -> None:
+        """A call that is tried again as long as it is refused for one reason."""
+        async with asyncio.timeout(CALL_SECONDS):
+            while True:
+                refused = self.refused(meanwhile)
+                try:
+                    await self.stub.Heartbeat(pb.HeartbeatRequest(), timeout=CALL_SECONDS)
+                except grpc.aio.AioRpcError:
+                    await self.until(lambda refused=refused: self.refused(meanwhile) > refused)
+                else:
+                    return
 
 
 @asynccontextmanager
@@ -91,7 +103,8 @@ async def test_calls_whose_message_never_comes_give_their_room_back() -> None:
 
         stuck = [it.channel.stream_unary(BEAT)(nothing(), timeout=CALL_SECONDS) for _ in range(4)]
         await it.until(lambda: it.refused(Refusal.NOT_RECEIVED) == 4)
-        await it.stub.Heartbeat(pb.HeartbeatRequest(), timeout=CALL_SECONDS)
+        await it.served(Refusal.NOT_RECEIVED)  # on a busy machine its own message may come too late as well
+        assert it.refused(Refusal.TOO_BUSY) == 0
         for call in stuck:
             call.cancel()
 
@@ -118,13 +131,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_behind() -> None:
         for call in calls:
             call.cancel()
         it.fleet.go.set()
-        async with asyncio.timeout(CALL_SECONDS):
-            while True:
-                try:
-                    await it.stub.Heartbeat(pb.HeartbeatRequest(), timeout=CALL_SECONDS)
-                    break
-                except grpc.aio.AioRpcError as error:
-                    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # noqa: PT017
+        await it.served(Refusal.TOO_BUSY)
 
 
 def test_the_gates_limits_lie_within_grpcs_own() -> None:

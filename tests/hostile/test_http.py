@@ -13,7 +13,7 @@ from global_learner.http_endpoint import HttpEndpoint
 from global_learner.http_server import HttpRefusal
 from global_learner.telemetry import Telemetry
 
-SECONDS = 10.0
+SECONDS = 60.0
 HEAD = b" HTTP/1.1\r\nHost: x\r\n"
 
 BAD: dict[str, tuple[bytes, int, HttpRefusal]] = {
@@ -122,5 +122,6 @@ def test_silent_callers_take_only_so_many_places_and_only_for_a_while(port: Port
 def test_a_caller_that_leaves_at_once_leaves_no_trace(port: Port, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(50):
         port.connect().close()
-    assert port.ask(b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
+    # Until those are seen to have left there may be no room for one more.
+    wait_until(lambda: port.ask(b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n"), "an answer")
     assert capfd.readouterr().err == ""

@@ -40,7 +40,7 @@ REJECTED: dict[str, tuple[Any, Rejection]] = {
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileLearner]:
     learner = HostileLearner(
         tmp_path_factory.mktemp("rounds"),
-        aggregation={"mode": "rounds", "strategy": "FedAvg", "min_clusters": 1, "round_seconds": 20.0},
+        aggregation={"mode": "rounds", "strategy": "FedAvg", "min_clusters": 1, "round_seconds": 600.0},
         quarantine={"seconds": 0},
     )
     yield learner
