@@ -21,7 +21,7 @@ from policy_net.exchange.spec import PolicySpec
 from policy_net.network import initial_weights
 
 _SLOT_SECONDS = 1200.0
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 150.0
 ENDLESS = 1000
 """Episodes of an agent that goes on until it is told to stop, however slow the test is that does something to it."""
 SPEC = PolicySpec(jobs_per_batch=8, type_columns=12, hidden=(16,))
