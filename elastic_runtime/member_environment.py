@@ -14,7 +14,7 @@ from elastic_runtime.control.checks import check_host_and_port, check_job, check
 from elastic_runtime.control.credentials import ClientCredentials, read_ca, read_token
 from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.ready_file import ReadyFile
-from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ProtocolError
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.plain_line import plain_line
 from elastic_runtime.plan import Role
 from elastic_runtime.transport import BadAddress, CurveKeys, Endpoint
@@ -102,6 +102,7 @@ class MemberEnvironment:
 
         Raises:
             BadInput: the address cannot be bound.
+            ElasticError: it is taken, maybe by a predecessor that has not ended yet.
         """
         try:
             return Endpoint(
@@ -113,7 +114,9 @@ class MemberEnvironment:
                 shared_memory=self.shared_memory,
             )
         except (BadAddress, zmq.ZMQError, UnicodeError) as error:
-            raise BadInput(
+            cause = error.__cause__ if isinstance(error, BadAddress) else error
+            taken = isinstance(cause, zmq.ZMQError) and cause.errno == zmq.EADDRINUSE
+            raise (ElasticError if taken else BadInput)(
                 f"{BIND} is {self.bind.removeprefix('tcp://')[:80]!r}: {plain_line(str(error), 200)}"
             ) from error
 

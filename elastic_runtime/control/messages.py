@@ -70,6 +70,7 @@ class MemberReport:
         initialised: this worker wrote the job's first checkpoint.
         finished: the worker has no step left.
         failure: one line, if the user's script raised or the member cannot go on.
+        bad_input: it is of wrong usage or bad input, so that another try would end the same.
         loss: of the newest step; None where unknown.
         stall_seconds: in resizes since the process began: workers: waited, or spent on going over to other plans;
             servers: pushes waited so long for blocks to arrive, of each step the slowest.
@@ -106,6 +107,7 @@ class MemberReport:
     left: bool = False
     draining: bool = False
     damage: str = ""
+    bad_input: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,16 @@ import structlog
 from elastic_runtime.control.messages import MemberReport
 from elastic_runtime.coordinator import leases
 from elastic_runtime.coordinator.assembly import fail
+from elastic_runtime.coordinator.failures import failed
 from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plain_line import plain_line
 from elastic_runtime.plan import Role
 
 _log = structlog.get_logger()
+_BAD_INPUT = 2
+"""The exit code of whoever was used or told wrongly: another try would end the same."""
 _UNREACHABLE = 3
 """The exit code of a member that waited for its coordinator in vain: no failure of the script."""
 
@@ -51,7 +53,7 @@ def report(job: Job, report: MemberReport, now: float) -> bool:
         _log.info("task_draining", task=report.task)
     job.reports.take(report, now)
     if report.failure and job.state.course.phase not in ENDED:
-        failed(job, report.task, report.failure)
+        failed(job, report.task, report.failure, report.bad_input)
         return False
     if report.finished and report.generation > 0 and not _current(job, report):
         # Its loop ended before the job went back: steps that are done again are done by others.
@@ -79,7 +81,7 @@ def ended(job: Job, name: str, exit_code: int, last_line: str) -> None:
         return
     missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
     if missed and exit_code > 0 and exit_code != _UNREACHABLE:
-        failed(job, name, last_line or f"its process ended with code {exit_code}")
+        failed(job, name, last_line or f"its process ended with code {exit_code}", exit_code == _BAD_INPUT)
     elif missed and exit_code == 0 and task.role is Role.WORKER and not job.reports.of(name).finished:
         failed(job, name, "its script ended before the job did; let its loop over the job's batches come to its end")
     else:
@@ -157,21 +159,6 @@ def release(job: Job, now: float) -> None:
     for task in job.tasks(None, TaskState.LEAVING):
         if job.timers.passed(f"leave {task.name}", now, job.settings.leave_seconds):
             lose(job, task.name, "it was told to leave")
-
-
-def failed(job: Job, name: str, words: str) -> None:
-    """A task failed by its own fault: it is replaced, a limited number of times."""
-    line = plain_line(words)
-    _log.warning("task_failed", task=name, line=line)
-    failures = job.state.course.script_failures + 1
-    job.course(script_failures=failures)
-    lose(job, name, line)
-    if failures > job.settings.restarts:
-        what = line if line.startswith(name) else f"{name}: {line}"
-        fail(
-            job,
-            what + (f" ({failures} failures; {job.settings.restarts} restarts are allowed)" if failures > 1 else ""),
-        )
 
 
 def _check_losses(job: Job) -> None:

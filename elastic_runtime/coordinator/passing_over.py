@@ -10,8 +10,8 @@ from elastic_runtime.checkpoint import Search
 from elastic_runtime.coordinator import leases
 from elastic_runtime.coordinator.assembly import fail
 from elastic_runtime.coordinator.depot import lent
+from elastic_runtime.coordinator.failures import failed
 from elastic_runtime.coordinator.job import GATHERING, Job
-from elastic_runtime.coordinator.members import failed
 from elastic_runtime.coordinator.orders import SearchOrder
 from elastic_runtime.coordinator.state import Checkpoints
 

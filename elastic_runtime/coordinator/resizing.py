@@ -96,7 +96,7 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
     if missing:
         if job.timers.passed("new tasks", now, job.settings.new_task_seconds):
             names = " and ".join(missing)
-            _abort(job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed")
+            abort(job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed")
         elif not _relieve(job, now, servers, workers):
             _checkpoint(job, now)
         return
@@ -111,7 +111,7 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
     elif job.state.generation.purpose is not Purpose.CHECKPOINT and _checkpoint(job, now):
         pass  # in turn, or requests that follow each other would leave the job without
     elif not _change_to(job, now, servers, workers, running.mode):
-        _abort(job, running, "the job ends before the resize could")
+        abort(job, running, "the job ends before the resize could")
 
 
 def _change_to(
@@ -212,7 +212,8 @@ def _done(job: Job, running: RequestState) -> None:
     requests.end(job, row, RequestOutcome.DONE, "")
 
 
-def _abort(job: Job, running: RequestState, why: str) -> None:
+def abort(job: Job, running: RequestState, why: str) -> None:
+    """Give a running resize up: the job goes on with what its plan has."""
     plan = job.plan()
     names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
     dismiss(job, [name for name in names if name not in plan.workers and name not in plan.servers])

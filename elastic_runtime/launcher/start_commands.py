@@ -101,7 +101,10 @@ def run(
         int | None, typer.Option("--metrics-port", min=1, max=65535, help="Answer Prometheus there, at --bind.")
     ] = None,
     restarts: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="Failures of the script after which the job fails.")
+        int,
+        typer.Option(
+            min=0, max=1_000_000, help="Failures of the script after which the job fails; at once if it ends with 2."
+        ),
     ] = 3,
     certificate: Annotated[
         Path | None, typer.Option(help="The coordinator's certificate (PEM), for TLS; with --key and --ca.")

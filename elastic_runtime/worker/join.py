@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from elastic_runtime.errors import BadInput, NotNeeded
+from elastic_runtime.errors import EXIT_CODES, BadInput, NotNeeded
 from elastic_runtime.layout import build_layout
 from elastic_runtime.model_layout import describe_model
 from elastic_runtime.optimizers import Optimizer
@@ -77,6 +77,8 @@ def join(
     Raises:
         BadInput: arguments that cannot be, or a model that cannot be trained so.
     """
+    if environment is None and os.environ.get(COORDINATOR_VARIABLE):
+        _end_with_2_for_bad_input()
     if not isinstance(model, nn.Module):
         raise BadInput(f"the model is a {type(model).__name__}; give a torch.nn.Module")
     if isinstance(model, DataParallel | DistributedDataParallel):
@@ -151,6 +153,18 @@ def _join_once() -> None:
 def _least_batch(model: nn.Module) -> int:
     """Batch norm takes the variance over the batch: of one sample there is none."""
     return 2 if any(isinstance(module, _BatchNorm) for module in model.modules()) else 1
+
+
+def _end_with_2_for_bad_input() -> None:
+    """Whoever started the script learns that another try would end the same; Python's code for any exception is 1."""
+    before = sys.excepthook
+
+    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if isinstance(error, BadInput):
+            raise SystemExit(EXIT_CODES[BadInput])  # the interpreter ends with it, in good order
+
+    sys.excepthook = end
 
 
 def tell_of_the_end(job: Job) -> None:

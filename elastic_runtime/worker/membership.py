@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from elastic_runtime.control.messages import MemberReport
-from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
 from elastic_runtime.layout import Layout
 from elastic_runtime.member_environment import MemberEnvironment
 from elastic_runtime.plan import Phase, Role, View
@@ -143,7 +143,8 @@ class Membership:
 
     def fail(self, error: BaseException) -> None:
         """Tell the coordinator that the script raised."""
-        self.link.report(failure=f"{self.task}: {type(error).__name__}: {error}"[:1000])
+        line = f"{self.task}: {type(error).__name__}: {error}"[:1000]
+        self.link.report(failure=line, bad_input=isinstance(error, BadInput))
         self.link.flush(_FAILURE_SECONDS)
 
     def close(self) -> None:

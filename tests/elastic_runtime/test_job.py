@@ -203,6 +203,21 @@ def test_a_script_that_raises_tells_its_mode_and_still_shows_its_error(monkeypat
     assert at_exit == [job.close]
 
 
+def test_a_script_of_a_job_that_is_used_wrongly_ends_with_2_and_any_other_as_python_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: shown.append(str(error)))
+    monkeypatch.setenv("ELASTIC_COORDINATOR", "127.0.0.1:1")
+    with pytest.raises(BadInput) as raised:
+        elastic.join("no model", elastic.SGD(lr=0.1), [], epochs=1)  # type: ignore[arg-type]
+    with pytest.raises(SystemExit) as ended:
+        sys.excepthook(BadInput, raised.value, None)
+    assert ended.value.code == 2
+    sys.excepthook(RuntimeError, RuntimeError("my mistake"), None)
+    assert shown == [str(raised.value), "my mistake"]
+
+
 def test_a_coordinator_or_an_agent_works_without_loading_torch() -> None:
     script = "import elastic_runtime, elastic_runtime.plan, sys; print('torch' in sys.modules, elastic_runtime.SGD)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)

@@ -60,7 +60,9 @@ ROWS: dict[str, Row] = {
     "Follow": Row(_worker(), frozenset({"incarnation"})),
     "Report": Row(
         _worker(generation=1, view=1, shards=[pb.Shard(name="a", sha256="a" * 64)], suspects=["ps-0"]),
-        frozenset({"ready", "initialised", "finished", "has_loss", "left", "draining", "loss", "staleness"})
+        frozenset(
+            {"ready", "initialised", "finished", "has_loss", "bad_input", "left", "draining", "loss", "staleness"}
+        )
         | {"incarnation"}  # answered with the word that it is expelled
         | {"shards[0].name=upper"}
         | {f"{name}=zero" for name in COUNTED}
