@@ -7,6 +7,7 @@ what makes forking safe, and its children die with it.
 import ctypes
 import faulthandler
 import functools
+import gc
 import json
 import os
 import runpy
@@ -100,6 +101,8 @@ def _run(order: dict[str, Any]) -> None:
 
 def main() -> dict[str, Any] | None:
     """Serve until standard input ends; in a child: what it is to run."""
+    # A child that ends would look through all of torch for garbage: five times as much work as its training.
+    gc.freeze()
     parent = os.getpid()
     pending = b""
     running: set[int] = set()
