@@ -60,7 +60,7 @@ def main() -> None:
         # The agent has ended in good order, but a thread may still be amid a gradient, a replay or a policy that hangs.
         # An interpreter that is torn down under native code of such a thread aborts the process: leave without that.
         os._exit(code)
-    sys.exit(code)
+    cli_errors.leave(code)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from global_learner.errors import EXIT_CODES
 from global_learner.server import serve
 from global_learner.settings import read_settings
 from global_learner.telemetry import set_up_logging
-from policy_net.cli_errors import run
+from policy_net.cli_errors import leave, run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,7 +42,7 @@ def serve_command(
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(app, "global-learner", codes=EXIT_CODES))
+    leave(run(app, "global-learner", codes=EXIT_CODES))
 
 
 if __name__ == "__main__":

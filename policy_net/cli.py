@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import typer
 
-from policy_net.cli_errors import run
+from policy_net.cli_errors import leave, run
 from policy_net.commands.fit_speed import fit_speed
 from policy_net.commands.inspect import inspect
 from policy_net.commands.replay import replay_command
@@ -25,7 +23,7 @@ app.command("fit-speed")(fit_speed)
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(app, "policy-net"))
+    leave(run(app, "policy-net"))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +53,7 @@ def demo(
 
 def main() -> None:
     """Entry point of `python -m deploy.local`."""
-    sys.exit(cli_errors.run(app, "demo", codes={DemoFailed: cli_errors.FAILED}))
+    cli_errors.leave(cli_errors.run(app, "demo", codes={DemoFailed: cli_errors.FAILED}))
 
 
 if __name__ == "__main__":

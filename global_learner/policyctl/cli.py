@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import typer
 
 from global_learner.errors import EXIT_CODES
@@ -13,7 +11,7 @@ from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.report_command import write_report
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import fleet_facts, fleet_table
-from policy_net.cli_errors import run
+from policy_net.cli_errors import leave, run
 from policy_net.option_groups import with_option_groups
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
@@ -37,7 +35,7 @@ def show_fleet(options: CallOptions) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(app, "policyctl", codes=EXIT_CODES))
+    leave(run(app, "policyctl", codes=EXIT_CODES))
 
 
 if __name__ == "__main__":
