@@ -29,6 +29,8 @@ class FleetSettings:
         heartbeat_seconds: short, for a lively table.
         job_timelines: so many jobs of each cluster can be looked at in the report.
         seconds: the fleet runs at most so long.
+        episodes: more rounds through its workload than a cluster gets through in `seconds`, so that the fleet's time
+            ends before its work does.
         sharing_seconds: clusters tell one another of speeds so often; a minute of a demo is days of its clusters.
     """
 
@@ -41,6 +43,7 @@ class FleetSettings:
     heartbeat_seconds: float = 0.5
     job_timelines: int = 8
     seconds: float = 150.0
+    episodes: int = 40
     sharing_seconds: float = 5.0
 
 
@@ -88,7 +91,7 @@ def write_learner_config(
 
 
 def write_agent_config(
-    path: Path, cluster: str, learner: str, source: str, world: WorldOptions, episodes: int, settings: FleetSettings
+    path: Path, cluster: str, learner: str, source: str, world: WorldOptions, settings: FleetSettings
 ) -> Path:
     """Write an agent's configuration beside its state directory."""
     workload: dict[str, Any] = {
@@ -113,7 +116,7 @@ def write_agent_config(
             "backend": {
                 "kind": "simulated",
                 "workloads": [workload],
-                "episodes": episodes,
+                "episodes": settings.episodes,
                 "environment": {} if world.nodes is None else {"nodes": world.nodes},
                 "pace": {"kind": "lockstep"},
             },

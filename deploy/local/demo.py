@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import shutil
 import signal
 import sys
@@ -28,6 +29,9 @@ from deploy.local.update_records import staleness_by_cluster
 from policy_net.errors import BadInput
 from policy_net.report import prepare_folder
 
+MOST_EPISODES = 10_000
+"""Rounds through its workload that a cluster is given at most; generated ones take some seconds to draw."""
+
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
@@ -48,7 +52,10 @@ class DemoOptions:
     def settings(self) -> FleetSettings:
         """What the fleet is set to."""
         usual = FLEETS[self.policy]
-        return replace(usual, seconds=self.seconds or usual.seconds, updates=self.updates or usual.updates)
+        seconds = self.seconds or usual.seconds
+        # A longer run goes through more rounds; each is read before the first begins, so no more of them than it takes.
+        episodes = min(MOST_EPISODES, math.ceil(usual.episodes * max(1.0, seconds / usual.seconds)))
+        return replace(usual, seconds=seconds, updates=self.updates or usual.updates, episodes=episodes)
 
 
 def run_demo(options: DemoOptions) -> Report:

@@ -29,8 +29,6 @@ JUDGED_VERSIONS = 8
 """Versions on the learning curve: its shape needs no more, and each costs a replay per cluster and workload."""
 
 POLL_SECONDS = 0.5
-EPISODES = 40
-"""More rounds through its workload than a cluster gets through: the fleet's time ends before its work does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,6 @@ def run_fleet(
                 address,
                 cluster.source,
                 cluster.own,
-                EPISODES,
                 settings,
             )
             names.append(f"agent-{cluster.name}")
