@@ -41,9 +41,12 @@ def run(
     """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
     signals = StopSignals()
     try:
-        settings = read_settings(config)
-        configure_logging(settings.telemetry.log_level)
-        run_agent(settings, signals.stop, signals.started)
+        try:
+            settings = read_settings(config)
+            configure_logging(settings.telemetry.log_level)
+            run_agent(settings, signals.stop, signals.started)
+        finally:
+            signals.started()  # nothing is left to interrupt: what went wrong is still to be told
     except StoppedEarly:
         print("cluster-agent: stopped before it had started; nothing was scheduled", file=sys.stderr)
 

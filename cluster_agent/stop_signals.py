@@ -27,7 +27,7 @@ class StopSignals:
             signal.signal(number, self._take)
 
     def started(self) -> None:
-        """From now on somebody looks at `stop`."""
+        """From now on signals interrupt nothing: somebody looks at `stop`, or the command is at its end."""
         self._started = True
 
     def _take(self, number: int, frame: FrameType | None) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +52,23 @@ def test_an_agent_that_has_started_is_asked_to_stop() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
     assert signals.stop.is_set()
+
+
+def test_a_signal_after_a_refusal_does_not_take_its_line_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flushed = []
+    flush = sys.stdout.flush
+
+    def signalled_flush() -> None:
+        flushed.append(True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        flush()
+
+    monkeypatch.setattr(sys.stdout, "flush", signalled_flush)
+    monkeypatch.setattr(sys, "argv", ["cluster-agent", "run", "--config", str(tmp_path / "nothing.yaml")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert flushed
+    assert ended.value.code == cli_errors.BAD_INPUT
+    assert "nothing.yaml" in capsys.readouterr().err
