@@ -3,6 +3,7 @@ import os
 # Before anything computes: tests share the cores by processes (`make test`), not by threads within them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from hypothesis import HealthCheck, settings
 # What somebody has set to look after a learner of theirs is no business of a test, nor of the programs that it starts.
 for _name in ("FEDL2_LEARNER", "FEDL2_CERT"):
     os.environ.pop(_name, None)
+
+# What tests of several packages use; with importlib import mode no folder is on the path by itself.
+sys.path.insert(0, str(Path(__file__).parent / "sockets"))
 
 # A test never asserts a time, and on a busy machine any example may take long. A run says something about the change
 # that it is for: it draws the same examples as the run before. To search for others: `--hypothesis-profile=search`.

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from reserved_port import ReservedPort
 
 from cluster_agent.decision_log import CURRENT, closed_files, read_log
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
@@ -71,16 +72,17 @@ class Fleet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.programs: list[Program] = []
-        self.port: int | None = None
+        self._reserved = ReservedPort()
+        self.port = self._reserved.port
         self.policy = folder / "v1.safetensors"
         write_policy_file(self.policy, PolicyFile(SPEC, initial_weights(SPEC, seed=1)))
 
     def start_learner(self, **changes: object) -> Program:
-        """Start or restart it; a restart gets the same port."""
+        """Start or restart it, on the same port."""
         content: dict[str, Any] = {
             "state_dir": "learner",
             "initial_policy": self.policy.name,
-            "listen": f"127.0.0.1:{self.port or 0}",
+            "listen": f"127.0.0.1:{self.port}",
             "port_file": "port.json",
             "publish": {"every_steps": 20, "auto_assign": True},
             "scores": {"enabled": False},
@@ -90,7 +92,6 @@ class Fleet:
         port_file.unlink(missing_ok=True)
         learner = self._start("global_learner.cli", "serve", "learner", content | changes)
         wait_until(port_file.exists, f"learner started: {learner.output.read_text()}")
-        self.port = json.loads(port_file.read_text())["port"]
         return learner
 
     def start_agent(
@@ -140,6 +141,7 @@ class Fleet:
         for program in self.programs:
             if program.process.poll() is None:
                 program.kill()
+        self._reserved.close()
 
     def _start(self, module: str, command: str, name: str, content: dict[str, Any]) -> Program:
         config = self.folder / f"{name}.yaml"

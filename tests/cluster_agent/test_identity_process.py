@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from processes import ENDLESS, Fleet, wait_until
+from reserved_port import ReservedPort
 
 from cluster_agent.enrollment import EnrolledIdentity
 from global_learner.errors import EXIT_CODES
@@ -32,12 +33,14 @@ class EnrolledFleet:
         self.fleet = Fleet(folder)
         self.folder = folder
         self._capsys = capsys
-        self.enroll_port = 0
+        self._enroll = ReservedPort()
 
     def start_learner(self, **identity: object):
-        learner = self.fleet.start_learner(identity={"enroll_port": self.enroll_port, **identity})
-        self.enroll_port = json.loads((self.folder / "port.json").read_text())["enroll_port"]
-        return learner
+        return self.fleet.start_learner(identity={"enroll_port": self._enroll.port, **identity})
+
+    def close(self) -> None:
+        self.fleet.close()
+        self._enroll.close()
 
     @property
     def administrator(self) -> Path:
@@ -79,7 +82,7 @@ class EnrolledFleet:
 def enrolled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[EnrolledFleet]:
     fleet = EnrolledFleet(tmp_path, capsys)
     yield fleet
-    fleet.fleet.close()
+    fleet.close()
 
 
 def status_of(channel: grpc.Channel, cluster: str) -> grpc.StatusCode:

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import yaml
 from learner_makers import SPEC, policy
+from reserved_port import ReservedPort
 
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.policy_file import write_policy_file
@@ -23,14 +24,15 @@ DEADLINE_SECONDS = 90.0
 
 
 class LearnerProcess:
-    """A learner in a folder; starts again on the same port after the first time."""
+    """A learner in a folder; starts again on the same port."""
 
     def __init__(self, folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> None:
         self.folder = folder
         self.config = folder / "learner.yaml"
         self.log = folder / "learner.log"
         self.state_dir = folder / "state"
-        self.port = 0
+        self._reserved = ReservedPort()
+        self.port = self._reserved.port
         self._sections = sections
         self._process: subprocess.Popen[bytes] | None = None
         write_policy_file(folder / "v1.safetensors", policy(spec))
@@ -61,7 +63,8 @@ class LearnerProcess:
             assert time.monotonic() < deadline, "the learner did not serve in time"
             time.sleep(0.02)
         found = json.loads(ports.read_text())
-        self.port, self.http_port = found["port"], found["http_port"]
+        assert found["port"] == self.port
+        self.http_port = found["http_port"]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait; the exit code."""
@@ -71,10 +74,6 @@ class LearnerProcess:
         code = self._process.wait(DEADLINE_SECONDS)
         self._process = None
         return code
-
-    def keep_http_port(self) -> None:
-        """Answer HTTP where it does now when it is started again."""
-        self._sections["telemetry"] = {"http_listen": f"127.0.0.1:{self.http_port}"}
 
     @property
     def pid(self) -> int:
@@ -87,6 +86,7 @@ class LearnerProcess:
     def close(self) -> None:
         if self._process is not None:
             self.kill()
+        self._reserved.close()
 
     @property
     def address(self) -> str:

@@ -7,6 +7,7 @@ import pytest
 from browser import chromium, complaints, look
 from learner_process import LearnerProcess
 from report_makers import EVIL
+from reserved_port import ReservedPort
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
@@ -47,9 +48,9 @@ def beat(learner: LearnerProcess, running: int) -> None:
 
 @pytest.mark.heavy
 def test_the_live_page_follows_the_fleet_and_says_when_it_lost_the_learner(tmp_path: Path) -> None:
-    learner = LearnerProcess(tmp_path)
+    http = ReservedPort()
+    learner = LearnerProcess(tmp_path, telemetry={"http_listen": http.address})
     learner.start()
-    learner.keep_http_port()
     try:
         with chromium() as browser:
             look(browser, 1400)
@@ -77,3 +78,4 @@ def test_the_live_page_follows_the_fleet_and_says_when_it_lost_the_learner(tmp_p
             assert browser.execute_script("return window.same"), "the page was never loaded again"
     finally:
         learner.close()
+        http.close()

@@ -54,7 +54,7 @@ def server() -> Iterator[HostileServer]:
 class Caller:
     """A client, and what it counted."""
 
-    def __init__(self, server: HostileServer, call_seconds: float = 20.0) -> None:
+    def __init__(self, server: HostileServer, call_seconds: float = 60.0) -> None:
         settings = LearnerSettings.model_validate(
             {"address": f"127.0.0.1:{server.port}", "retry": {"call_seconds": call_seconds}}
         )

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_table import make_files
-
-from deploy.local.processes import free_port
+from reserved_port import ReservedPort
 
 pytestmark = pytest.mark.heavy
 
@@ -60,13 +59,15 @@ def test_a_name_that_is_no_utf_8_is_shown_escaped(folder: Path) -> None:
 
 
 def test_a_learner_that_is_not_there_is_exit_code_3_and_no_half_result(folder: Path) -> None:
+    nobody = ReservedPort()
     for command in ("fleet", "report --out report"):
-        address = f"127.0.0.1:{free_port()}"
+        address = nobody.address
         code, out, err = shell(folder, f"{POLICYCTL} {command} --learner {address} --timeout 1 -o json")
         assert (code, out) == (3, "")
         assert len(err.splitlines()) == 1
         assert address in err
         assert "start it" in err
+    nobody.close()
     assert not (folder / "report").exists()
 
 

@@ -1,12 +1,12 @@
 """What a scrape of a job shows."""
 
-import socket
 import urllib.error
 import urllib.request
 from dataclasses import replace
 
 import pytest
 from prometheus_client import generate_latest
+from reserved_port import ReservedPort
 
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, TaskStatus
 from elastic_runtime.coordinator.metrics import JobMetrics, serve_metrics
@@ -56,9 +56,8 @@ def test_an_unknown_loss_is_absent_rather_than_zero() -> None:
 
 
 def test_metrics_are_served_until_closed_and_a_taken_port_is_named() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    reserved = ReservedPort()
+    port = reserved.port
     close = serve_metrics(lambda: STATUS, "127.0.0.1", port)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
@@ -69,3 +68,4 @@ def test_metrics_are_served_until_closed_and_a_taken_port_is_named() -> None:
         close()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
+    reserved.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reserved_port import ReservedPort
 
 from elastic_runtime.control.messages import RequestOutcome, Size
 from elastic_runtime.plan import Phase
@@ -29,13 +30,14 @@ class Process:
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN + "\n")
         self.said = folder / "stderr"
+        self.reserved = ReservedPort()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *more: str, port: int = 0) -> str:
-        """Start it; where it answers."""
+    def start(self) -> str:
+        """Start it; where it answers, which is always the same."""
         command = [sys.executable, "-m", "elastic_runtime.coordinator", "--job=digits", f"--folder={self.folder}"]
         command += [f"--checkpoints={self.folder}", f"--token-file={self.token_file}", "--servers=1", "--workers=2"]
-        command += [f"--bind=127.0.0.1:{port}", "--checkpoint-seconds=0.5", *more]
+        command += [f"--bind={self.reserved.address}", "--checkpoint-seconds=0.5"]
         # A machine that is busy for a while is no dead member here.
         command += ["--lost-seconds=60", "--silent-seconds=60", "--vote-seconds=60"]
         address_file = self.folder / "coordinator.json"
@@ -49,7 +51,8 @@ class Process:
             time.sleep(0.02)
         content = json.loads(address_file.read_text())
         assert content["pid"] == self.process.pid
-        return str(content["address"])
+        assert content["address"] == self.reserved.address
+        return self.reserved.address
 
     def kill(self, number: signal.Signals) -> int:
         """Signal it and wait for its end; the exit code."""
@@ -65,6 +68,7 @@ def coordinator(tmp_path: Path) -> Iterator[Process]:
     if process.process is not None and process.process.poll() is None:
         process.process.kill()
         process.process.wait(PATIENCE_SECONDS)
+    process.reserved.close()
 
 
 def test_killed_in_a_resize_and_started_again_it_goes_on_where_it_was(
@@ -76,7 +80,7 @@ def test_killed_in_a_resize_and_started_again_it_goes_on_where_it_was(
     launcher.client.resize("grow", Size(2, 3))
     before = launcher.until(lambda status: len(status.tasks) > 3)
     coordinator.kill(signal.SIGKILL)
-    assert coordinator.start(port=int(address.rpartition(":")[2])) == address
+    coordinator.start()
     status = launcher.until(
         lambda status: any(row.request_id == "grow" and row.state is RequestOutcome.DONE for row in status.requests)
     )
