@@ -10,10 +10,11 @@ import torch
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.message_memory import Payload, flat_view, run_of
-from elastic_runtime.messages import Norms, Outgoing, Push
+from elastic_runtime.messages import Norms, Outgoing, Push, Values
 from elastic_runtime.server.book import BlockBook
 from elastic_runtime.server.clipping import NormExchange
 from elastic_runtime.server.handover import Handover
+from elastic_runtime.server.merges import Merges
 from elastic_runtime.server.snapshots import Snapshots
 
 
@@ -39,6 +40,7 @@ class Pushes:
     def __init__(self, book: BlockBook, handover: Handover, snapshots: Snapshots, clock: Callable[[], float]) -> None:
         self._book = book
         self._handover = handover
+        self._merges = Merges(book)
         self._snapshots = snapshots
         self._clock = clock
         self._slices: dict[int, dict[int, torch.Tensor]] = defaultdict(dict)
@@ -85,7 +87,7 @@ class Pushes:
         if any(book.name not in plan.holders(block.index) for block in blocks):
             raise ProtocolError(f"{peer} pushed blocks of step {step} that {book.name} does not have then")
         gradients = flat_view(payload, 0, book.layout.segments[blocks[0].segment], blocks)
-        ready, old = [], []
+        ready, old, merges = [], [], []
         for block in blocks:
             if book.here(block.index):
                 version, due = book.store.version(block.index), book.due(block.index, step)
@@ -105,7 +107,32 @@ class Pushes:
                 self._complete_seconds[block.index] = self._clock()
                 if self._ready(block.index):
                     ready.append(block.index)
-        return [*book.told(peer, old, plan), *self._apply(ready, step)]
+                elif block.index in book.buffers:
+                    merges.append(block.index)
+        return [*book.told(peer, old, plan), *self._apply(ready, step), *self._ask(merges)]
+
+    def merged(self, peer: str, header: Values, payload: Payload) -> list[Outgoing]:
+        """Buffers as their owner merged them.
+
+        Raises:
+            ProtocolError: it is a message for workers.
+        """
+        step = header.version - 1
+        came = self._merges.read(peer, header, payload)
+        taken = [block for block in came if self._steps.get(block) == step and self._could_apply(block)]
+        self._snapshots.before_apply(self._book.store, taken)
+        for block in taken:
+            self._book.store.replace(block, came[block])
+        return self._applied(taken, step)
+
+    def ask_for_merges(self) -> list[Outgoing]:
+        """Ask again for what owners merge: messages may have been lost."""
+        return self._ask(self._complete_seconds)
+
+    def _ask(self, blocks: Iterable[int]) -> list[Outgoing]:
+        waiting = [block for block in blocks if self._could_apply(block)]
+        steps = ((block, self._steps[block]) for block in waiting)
+        return self._merges.ask((block, step) for block, step in steps if self._merges.left_to_owner(block, step))
 
     def arrived(self, blocks: Mapping[int, int]) -> list[Outgoing]:
         """Blocks have come, each of which is here from a step on: answer who asked, apply what waited."""
@@ -130,6 +157,10 @@ class Pushes:
         return out + [message for step in sorted(self._reduced) for message in self._clip(step)]
 
     def _ready(self, block: int) -> bool:
+        """Whether the block's next step is to be applied now."""
+        return self._could_apply(block) and not self._merges.left_to_owner(block, self._steps[block])
+
+    def _could_apply(self, block: int) -> bool:
         """Whether the block's next step can be applied: all slices and the block are here, and nobody reads it."""
         return (
             block in self._complete_seconds

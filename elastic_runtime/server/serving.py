@@ -5,7 +5,7 @@ slice order and applied, once; the new values go to every worker of the next ste
 arrived yet waits for it. Whoever hears nothing asks again (`Pull`); whatever comes twice is recognised.
 
 Source: DL2 §5. Deviation: a push is identified by its slice, not by its worker, so that a dead worker's slice can be
-computed by another one without any of it being applied twice.
+computed by another one without any of it being applied twice. With two holders buffers are merged by one: see `merges`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.layout import Layout
 from elastic_runtime.message_memory import Payload, run_of
-from elastic_runtime.messages import Adopted, Header, Missing, Norms, Outgoing, Pull, Push, State, runs_of
+from elastic_runtime.messages import Adopted, Header, Missing, Norms, Outgoing, Pull, Push, State, Values, runs_of
 from elastic_runtime.plan import View
 from elastic_runtime.server.book import BlockBook, Rules
 from elastic_runtime.server.handover import Handover
@@ -99,7 +99,8 @@ class Serving(ServerPart):
 
     def _remind(self) -> list[Outgoing]:
         self._suspects = self._overdue.look(self._pushes.lacking(), self._clock())
-        return [*self._handover.send_again(), *self._pushes.tell_norms_again()]
+        again = (self._handover.send_again(), self._pushes.tell_norms_again(), self._pushes.ask_for_merges())
+        return [message for messages in again for message in messages]
 
     def _act(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
         out: list[Outgoing] = []
@@ -112,6 +113,8 @@ class Serving(ServerPart):
                 out = self._pull(peer, header)
             case State():
                 out = self._state(peer, header, payload)
+            case Values():
+                out = self._pushes.merged(peer, header, payload)
             case Norms():
                 out = self._pushes.norms_came(peer, header)
             case Adopted():

@@ -112,6 +112,15 @@ class BlockStore(HeldBlocks):
             self._owned[block].sum = None
         self.pass_over(blocks)
 
+    def replace(self, block: int, numbers: Any) -> None:
+        """Take a block's numbers over from another holder, who has applied the same step; its version stays.
+
+        Raises:
+            ValueError: a block that is not held, or numbers that are not the block's.
+        """
+        owned = self._get(block)
+        owned.parameters.copy_(as_tensor(numbers, self._dtypes[owned.segment], owned.elements))
+
     def pass_over(self, blocks: Iterable[int]) -> None:
         """Count the version up and change nothing: buffers at a step that does not merge them.
 

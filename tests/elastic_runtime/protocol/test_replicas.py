@@ -1,6 +1,7 @@
 """Two holders of each block: bit for bit the same, whatever happens to messages; either goes on without the other."""
 
 import random
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -9,11 +10,15 @@ from hypothesis import strategies as st
 from test_protocol import BLOCKS, LAYOUT, OPTIMIZERS, Outcome, assert_equal, quiet
 from world import World
 
+from elastic_runtime.errors import ProtocolError
+from elastic_runtime.layout import Kind
+from elastic_runtime.messages import Values
 from elastic_runtime.optimizers import SGD, Adam, Optimizer
 from elastic_runtime.plan import Plan, Stage, Timeline
 
 LOSS = st.sampled_from([0.0, 0.1])
 SEEDS = st.integers(0, 10**6)
+BUFFERS = [b.index for b in LAYOUT.blocks if LAYOUT.segments[b.segment].kind is Kind.BUFFER]
 
 
 def spread(names: list[str], seed: int) -> tuple[list[str], list[str]]:
@@ -147,3 +152,90 @@ def test_a_plan_without_a_server_has_the_other_holders_as_owners() -> None:
     plan = Timeline(world.views[-1]).at(3)
     assert plan.servers == ("ps-1",)
     assert plan.replicas == ()
+
+
+@dataclass
+class Watched(World):
+    """Buffers are each worker's own; their holders are compared after everything that happens."""
+
+    compared: int = 0
+
+    def turn(self) -> None:
+        super().turn()
+        plan = Timeline(self.views[-1]).at(max(0, *(worker.step for worker in self.workers.values())))
+        for block in BUFFERS:
+            stores = [self.servers[name].store for name in plan.holders(block) if self.servers[name].alive]
+            if len(stores) == 2 and all(block in store.owned for store in stores):
+                one, other = (store.view(block) for store in stores)
+                if one.version == other.version > 0:
+                    self.compared += 1
+                    assert torch.equal(one.parameters, other.parameters), f"block {block} at {one.version}"
+
+
+def watched(seed: int, loss: float = 0.0, merge_steps: int = 1) -> Watched:
+    world = Watched(LAYOUT, SGD(0.1), seed, loss, merge_steps=merge_steps, last_step=8, own_statistics=True)
+    world.start(["worker-0", "worker-1", "worker-2"], *spread(["ps-0", "ps-1", "ps-2"], seed))
+    return world
+
+
+def lose_a_worker(world: World, dies_at: int) -> None:
+    """It dies when it has sent something of a step; some of that still comes."""
+    world.run_until(lambda: world.workers["worker-1"].step >= dies_at)
+    world.run_until(lambda: any(message[0] == "worker-1" for message in world.queue) or world.over)
+    world.workers["worker-1"].alive = False
+    world.queue = [message for message in world.queue if message[0] != "worker-1" or world.random.random() < 0.5]
+    world.publish(substitutes={"worker-1": "worker-2"})
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS, dies_at=st.integers(0, 7), loss=st.sampled_from([0.0, 0.1]), merge_steps=st.sampled_from([1, 2]))
+def test_a_worker_that_dies_with_its_buffers_at_one_holder_leaves_both_with_the_same(
+    seed: int, dies_at: int, loss: float, merge_steps: int
+) -> None:
+    world = watched(seed, loss, merge_steps)
+    lose_a_worker(world, dies_at)
+    world.decide([Stage(workers=("worker-0", "worker-2"))], margin=2)
+    world.run_until(lambda: world.over)
+    assert world.compared
+    assert max(worker.step for worker in world.workers.values()) == world.last_step
+
+
+@settings(max_examples=6)
+@given(seed=SEEDS, dies_at=st.integers(0, 4))
+def test_also_while_blocks_go_over_to_other_servers(seed: int, dies_at: int) -> None:
+    world = watched(seed)
+    world.add_server("ps-3")
+    world.decide(stages(named(world), *spread(["ps-1", "ps-2", "ps-3"], seed)), margin=1)
+    lose_a_worker(world, dies_at)
+    finish_change(world)
+    world.run_until(lambda: world.over)
+    assert world.compared
+
+
+@settings(max_examples=6)
+@given(seed=SEEDS, dies_at=st.integers(0, 5), which=st.sampled_from(["ps-0", "ps-1", "ps-2"]))
+def test_without_the_owner_the_other_holder_merges_what_it_has(seed: int, dies_at: int, which: str) -> None:
+    world = watched(seed)
+    world.run_until(lambda: max(worker.step for worker in world.workers.values()) >= dies_at)
+    world.run_until(lambda: world.random.random() < 0.01)
+    kill(world, which)
+    go_to(world, [name for name in ("ps-0", "ps-1", "ps-2") if name != which], seed)
+    world.run_until(lambda: world.over)
+    assert max(worker.step for worker in world.workers.values()) == world.last_step
+
+
+def test_only_the_owner_says_what_came_out_of_a_merge_and_of_nothing_else() -> None:
+    world = watched(3)
+    world.run_until(lambda: max(worker.step for worker in world.workers.values()) >= 2)
+    plan, block = Timeline(world.views[-1]).at(2), BUFFERS[0]
+    other = next(name for name in world.servers if name not in plan.holders(block))
+    replica = world.servers[plan.replica(block)]
+    before = replica.store.snapshot(block)
+    place = LAYOUT.blocks[block]
+    payload = [memoryview(bytes(place.size_bytes))]
+    for sender in (other, "worker-0"):
+        assert replica.serving.handle(sender, Values(1, before.version + 1, block, 1), payload) == []
+    assert replica.serving.handle(plan.owners[block], Values(1, 0, block, 1), payload) == []
+    assert torch.equal(replica.store.snapshot(block).parameters, before.parameters)
+    with pytest.raises(ProtocolError, match="sent values that only workers get"):
+        replica.serving.handle(plan.owners[0], Values(1, before.version + 1, 0, 1), payload)

@@ -118,6 +118,8 @@ class World:
     merge_steps: int = 1
     clip_norm: float | None = None
     last_step: int = 10
+    own_statistics: bool = False
+    """Buffers are each worker's own, and not the same whoever computes a slice."""
     now: float = 0.0
     workers: dict[str, Worker] = field(default_factory=dict)
     servers: dict[str, Server] = field(default_factory=dict)
@@ -325,7 +327,7 @@ class World:
             if index in worker.exchange.pushed or stop == start:
                 continue
             worker.banks.sent[worker.step, index] = [
-                statistics(segment, worker.step, index)
+                statistics(segment, worker.step, index + 100 * self.own_statistics * int(worker.name.split("-")[1]))
                 if segment.kind is Kind.BUFFER
                 else gradient(segment.index, worker.banks.values[segment.index], worker.step, start, stop)
                 for segment in self.layout.segments
