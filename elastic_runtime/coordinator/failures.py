@@ -36,7 +36,8 @@ def failed(job: Job, name: str, words: str, bad_input: bool = False) -> None:
     elif bad_input:
         fail(job, what)
     elif failures > job.settings.restarts:
-        tried = f" ({failures} failures; {job.settings.restarts} restarts are allowed)" if failures > 1 else ""
+        allowed = "1 restart is" if job.settings.restarts == 1 else f"{job.settings.restarts} restarts are"
+        tried = f" ({failures} failures; {allowed} allowed)" if failures > 1 else ""
         fail(job, what + tried)
 
 

@@ -26,6 +26,7 @@ from elastic_runtime.launcher.errors import RequestAborted
 from elastic_runtime.launcher.job_folder import JobFolder, open_job
 from elastic_runtime.launcher.job_lock import holder_of
 from elastic_runtime.launcher.options import Debug, Folder, Job, Output, OutputOption, client_of, jobs_of, show
+from elastic_runtime.plan import Phase
 
 _LOOK_SECONDS = 0.1
 
@@ -57,7 +58,13 @@ def resize(
     chosen = chosen_id(request_id)
     with client_of(job, CALL_SECONDS) as client:
         if servers is None or workers is None:
-            before = client.status().target
+            status = client.status()
+            if status.phase is Phase.SUSPENDED:
+                raise BadInput(
+                    f"{name} is suspended; `elastic-run resume {name}` goes on with it, at another size with --ps and "
+                    "--workers"
+                )
+            before = status.target
             servers = before.servers if servers is None else servers
             workers = before.workers if workers is None else workers
         target = Size(servers, workers)

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from elastic_runtime.checkpoint import list_checkpoints
+from elastic_runtime.control.credentials import is_loopback
 from elastic_runtime.errors import BadInput
 
 
@@ -61,6 +62,19 @@ def check_checkpoints(folder: Path, restore: bool) -> None:
         raise BadInput(
             f"--checkpoints {folder}: holds checkpoints of an earlier job, up to step {found[-1][0]}; give --restore "
             "to begin from the newest, or name another place"
+        )
+
+
+def check_secrecy(bind: str, has_tls: bool, insecure: bool) -> None:
+    """See that a job that others can reach asks for TLS, or was told not to.
+
+    Raises:
+        BadInput: the address is not loopback, and neither was said.
+    """
+    if not (has_tls or insecure or is_loopback(f"{bind}:0")):
+        raise BadInput(
+            f"--bind {bind}: other machines reach it; give --certificate, --key and --ca, or, on a network of your "
+            "own, --allow-insecure"
         )
 
 

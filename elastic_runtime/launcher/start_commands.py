@@ -28,7 +28,7 @@ from elastic_runtime.launcher.job_facts import resting_facts
 from elastic_runtime.launcher.job_folder import JobFolder, create, open_job
 from elastic_runtime.launcher.job_lock import JobLock, holder_of
 from elastic_runtime.launcher.job_spec import JobSpec, spec_of
-from elastic_runtime.launcher.launch_checks import check_address, check_checkpoints, check_script
+from elastic_runtime.launcher.launch_checks import check_address, check_checkpoints, check_script, check_secrecy
 from elastic_runtime.launcher.options import (
     PROGRAM,
     Debug,
@@ -141,6 +141,7 @@ def run(
     if checkpoints is not None:
         check_checkpoints(checkpoints, restore)
     check_address(bind, port, "--port")
+    check_secrecy(bind, certificate is not None, insecure)
     if metrics_port is not None:
         check_address(bind, metrics_port, "--metrics-port")
     jobs = jobs_of(folder)

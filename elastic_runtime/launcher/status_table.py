@@ -8,12 +8,14 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
+from rich.text import Text
 
 from elastic_runtime.control.messages import ResizeMode
 from elastic_runtime.plan import Phase
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _SHOWN_REQUESTS = 5
+_SHOWN_OF_AN_ID = 8
 _OVER = frozenset({Phase.FINISHED.value, Phase.FAILED.value})
 
 
@@ -21,17 +23,20 @@ def job_table(facts: dict[str, Any]) -> RenderableType:
     """One job: a line about it, its tasks, its newest requests."""
     parts: list[RenderableType] = [_heading(facts)]
     if facts["tasks"]:
-        parts.append(_tasks(facts["tasks"]))
+        parts += ["", _tasks(facts["tasks"])]
     if facts.get("requests"):
-        parts.append(_requests(facts["requests"][-_SHOWN_REQUESTS:]))
+        shown = facts["requests"][-_SHOWN_REQUESTS:]
+        parts += ["", _requests(shown)]
+        parts += [Text(f"{_short_id(row)}: {row['detail']}") for row in shown if row["detail"]]
     if facts.get("failure"):
-        parts.append(f"failure: {facts['failure']}")
+        parts.append(Text(f"failure: {facts['failure']}"))
     return Group(*parts)
 
 
 def jobs_table(rows: Sequence[dict[str, Any]]) -> Table:
     """All jobs, one a line."""
-    table = Table("job", "phase", "PSs", "workers", "step", "durable", "script", box=SIMPLE_HEAD)
+    table = _table("job", "phase", "PSs", "workers", "step", "durable")
+    table.add_column("script", overflow="fold")  # where it is tells jobs apart
     for facts in rows:
         size = facts["size"]
         table.add_row(
@@ -59,38 +64,42 @@ def _heading(facts: dict[str, Any]) -> Table:
         table.add_row("epoch", f"{facts.get('epoch', 0.0):.2f} of {facts['total_epochs']:g}")
     if facts.get("loss") is not None:
         table.add_row("loss", f"{facts['loss']:.5g}")
-    table.add_row("speed", f"{facts['samples_per_second']:.4g} samples/s")
+    if facts["tasks"]:
+        table.add_row("speed", f"{_rate(facts['samples_per_second'])} samples/s")
     if facts.get("mode") == "asynchronous":
         table.add_row("staleness", f"{facts.get('staleness', 0)} updates of others (median)")
     if facts.get("replicas", 1) > 1 and facts.get("blocks"):
         table.add_row("replicas", _replicas(facts))
-    table.add_row("stall", f"{1000 * facts.get('stall_seconds', 0.0):.2f} ms in all resizes")
+    if facts["tasks"]:
+        table.add_row(
+            "stall", f"{_milliseconds(facts.get('stall_seconds', 0.0))} in resizes, of the worker that waited most"
+        )
     table.add_row("folder", facts["folder"])
     return table
 
 
 def _tasks(tasks: Sequence[dict[str, Any]]) -> Table:
-    table = Table("task", "state", "step", "samples/s", "owns", "sent", "received", "stall", "heard", box=SIMPLE_HEAD)
+    table = _table("task", "state", "step", "samples/s", "owns", "sent", "got", "stall", "heard")
     for task in tasks:
         table.add_row(
             task["task"],
             task["state"],
             str(task["step"]),
-            f"{task['samples_per_second']:.4g}",
+            _rate(task["samples_per_second"]),
             _bytes(task["owned_bytes"]),
             _bytes(task["bytes_sent"]),
             _bytes(task["bytes_received"]),
-            f"{1000 * task['stall_seconds']:.2f} ms",
-            f"{task['report_age_seconds']:.1f} s ago",
+            _milliseconds(task["stall_seconds"]),
+            f"{task['report_age_seconds']:.1f} s",
         )
     return table
 
 
 def _requests(requests: Sequence[dict[str, Any]]) -> Table:
-    table = Table("request", "kind", "state", "to", "at step", "moved", "took", "stall", "detail", box=SIMPLE_HEAD)
+    table = _table("request", "kind", "state", "to", "at step", "moved", "took", "stall")
     for request in requests:
         table.add_row(
-            request["request_id"][:12],
+            _short_id(request),
             request["kind"],
             request["state"],
             _size(request["target"]),
@@ -98,9 +107,22 @@ def _requests(requests: Sequence[dict[str, Any]]) -> Table:
             _bytes(request["moved_bytes"]),
             _took(request),
             _stall(request),
-            request["detail"],
         )
     return table
+
+
+def _table(*headings: str) -> Table:
+    """A table that fits into a terminal of 80 columns."""
+    return Table(*headings, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+
+
+def _short_id(request: dict[str, Any]) -> str:
+    return str(request["request_id"][:_SHOWN_OF_AN_ID])
+
+
+def _rate(per_second: float) -> str:
+    """Three or more digits, and never a power of ten."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def _took(request: dict[str, Any]) -> str:
@@ -112,7 +134,11 @@ def _stall(request: dict[str, Any]) -> str:
     """Of a resize whose workers live on; others hold training for about as long as they take."""
     if request["kind"] != "resize" or request["mode"] == ResizeMode.CHECKPOINT_RESTART.value:
         return ""
-    return f"{1000 * request['stall_seconds']:.2f} ms"
+    return _milliseconds(request["stall_seconds"])
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2f} ms" if seconds < 0.01 else f"{1000 * seconds:,.0f} ms"
 
 
 def _replicas(facts: dict[str, Any]) -> str:

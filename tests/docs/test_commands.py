@@ -25,7 +25,7 @@ STARTERS = {"python": frozenset[str](), "torchrun": frozenset({"--nproc-per-node
 OPTIONS = {"--help"} | {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
 OPTIONS |= BENCHMARK_OPTIONS | {name for names in STARTERS.values() for name in names}
 ENVIRONMENT = {str(parameter.envvar) for parameter in PARAMETERS if parameter.envvar}
-FOREIGN = ("rm", "sacct", "kubectl")
+FOREIGN = ("rm", "sacct", "kubectl", "openssl")
 """Programs that are not ours, and may stand in a shell block."""
 METRIC = re.compile(r"\bfedl2_(?:learner|agent|elastic)_[a-z_]+\b")
 

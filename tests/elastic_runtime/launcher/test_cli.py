@@ -13,7 +13,7 @@ from job_makers import WAITS, Launcher, make_job, wait_for
 from elastic_runtime.cli import app
 from elastic_runtime.cli_errors import run
 from elastic_runtime.errors import EXIT_CODES, CoordinatorUnreachable
-from elastic_runtime.launcher import show_commands
+from elastic_runtime.launcher import show_commands, start_commands
 from elastic_runtime.launcher.job_facts import resting_facts
 from elastic_runtime.launcher.job_folder import JobFolder, write_json
 from elastic_runtime.launcher.job_lock import JobLock
@@ -86,6 +86,7 @@ def test_a_script_needs_no_command_in_front_and_gets_its_own_options(typed: Type
         (["resume", "net-1"], "no such job"),
         (["stop", "net-1"], "no such job"),
         (["resize", "net-1", "--mode", "fast"], "fast"),
+        (["stats", "net-1"], "no command and no script 'stats'; did you mean 'status'?"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(typed: Typed, tmp_path: Path, words: list[str], says: str) -> None:
@@ -97,6 +98,28 @@ def test_wrong_usage_is_one_line_and_exit_code_2(typed: Typed, tmp_path: Path, w
     assert err.count("\n") == 1
     assert says in err
     assert not list(tmp_path.glob("jobs/*"))
+
+
+def test_an_address_that_others_reach_is_refused_before_anything_is_made(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_commands, "check_address", lambda *_: None)  # this machine need not have one
+    script = tmp_path / "train.py"
+    script.write_text("pass")
+    code, _, err = typed("--bind", "192.0.2.7", str(script))
+    assert code == 2
+    assert "--bind 192.0.2.7" in err
+    assert "--allow-insecure" in err
+    assert not typed.jobs.exists()
+
+
+def test_a_script_may_be_called_nearly_as_a_command(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("stats").write_text("def f(:")
+    code, _, err = typed("stats")
+    assert (code, err) == (2, "elastic-run: stats, line 1: is no Python (invalid syntax)\n")
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +278,8 @@ def test_a_job_is_suspended_resumed_and_stopped(typed: Typed, running: Launcher)
     name = running.job.name
     assert typed.json("suspend", name)["state"] == "done"
     wait_for(lambda: "is suspended; `elastic-run resume" in running.output(), "suspension")
+    code, _, err = typed("resize", name, "--workers", "3", "--folder", str(typed.jobs))
+    assert (code, "is suspended; `elastic-run resume" in err) == (2, True)
     assert running.process.poll() is None
     assert typed.json("resume", name, "--workers", "2")["state"] == "done"
     workers = wait_for(lambda: [t for t in running.pids(3) if t in ("worker-1", "worker-2")], "workers")

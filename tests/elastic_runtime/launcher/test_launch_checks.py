@@ -8,7 +8,7 @@ import pytest
 from certificates import certificate_files
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.launch_checks import check_checkpoints
+from elastic_runtime.launcher.launch_checks import check_checkpoints, check_secrecy
 from elastic_runtime.launcher.tls_check import check_tls
 
 
@@ -60,3 +60,26 @@ def test_checkpoints_go_where_there_are_none_and_come_from_where_there_are_some(
         check_checkpoints(tmp_path, restore=False)
     with pytest.raises(BadInput, match="is no folder"):
         check_checkpoints(tmp_path / "step-0000000007" / "manifest.json", restore=True)
+
+
+@pytest.mark.parametrize(
+    ("bind", "has_tls", "insecure", "taken"),
+    [
+        ("127.0.0.1", False, False, True),
+        ("::1", False, False, True),
+        ("localhost", False, False, True),
+        ("192.0.2.7", False, False, False),
+        ("2001:db8::7", False, False, False),
+        ("node-7.example", False, False, False),
+        ("192.0.2.7", True, False, True),
+        ("192.0.2.7", False, True, True),
+    ],
+)
+def test_an_address_that_others_reach_wants_tls_or_a_word(
+    bind: str, has_tls: bool, insecure: bool, taken: bool
+) -> None:
+    if taken:
+        check_secrecy(bind, has_tls, insecure)
+    else:
+        with pytest.raises(BadInput, match=r"give --certificate, --key and --ca, or, .* --allow-insecure"):
+            check_secrecy(bind, has_tls, insecure)

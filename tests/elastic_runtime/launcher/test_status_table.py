@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size, TaskStatus
 from elastic_runtime.launcher.options import console_of
 from elastic_runtime.launcher.status_record import status_record
-from elastic_runtime.launcher.status_table import job_table
-from elastic_runtime.plan import Phase
+from elastic_runtime.launcher.status_table import job_table, jobs_table
+from elastic_runtime.plan import Phase, Role
 
 ROLLING = RequestState(
     "r1",
@@ -37,7 +37,7 @@ def shown(phase: Phase, **values: Any) -> str:
 def test_a_request_says_how_long_it_took_and_its_stall_only_where_workers_live_on(
     asked: RequestState, stall: bool
 ) -> None:
-    (line,) = [line for line in shown(Phase.RUNNING, requests=(asked,)).splitlines() if " r1 " in line]
+    (line,) = [line for line in shown(Phase.RUNNING, requests=(asked,)).splitlines() if line.startswith("r1 ")]
     assert "11.5 s" in line
     assert ("0.31 ms" in line) is stall
     assert line.count(" ms") == stall
@@ -72,3 +72,53 @@ def test_a_table_says_how_many_blocks_have_two_holders(
     )
     rows = [row.strip().removeprefix("replicas").strip() for row in table.splitlines() if "replicas" in row]
     assert rows == ([line] if line else [])
+
+
+def busy_task(name: str, role: Role) -> TaskStatus:
+    return TaskStatus(
+        name, role, "member", step=123456, samples_per_second=56133.4, owned_bytes=344e6, bytes_sent=1.38e9,
+        bytes_received=999e6, stall_seconds=0.08438, report_age_seconds=12.3,
+    )  # fmt: skip
+
+
+def test_a_busy_job_fits_into_eighty_columns_with_speeds_in_plain_digits() -> None:
+    rows = [replace(ROLLING, request_id="f1bd4180184a0123", target=Size(12, 16), clock=123456, moved_bytes=344_000_000)]
+    rows.append(replace(rows[0], request_id="0123456789abcdef", state=RequestOutcome.ABORTED, detail="no room " * 12))
+    tasks = (busy_task("ps-12", Role.SERVER), busy_task("worker-12", Role.WORKER))
+    console = console_of(terminal=False)
+    console.width, console.file = 80, io.StringIO()
+    status = JobStatus("net-1", Phase.RUNNING, tasks=tasks, requests=tuple(rows), samples_per_second=56133.4)
+    console.print(job_table({**status_record(status), "launcher": None, "script": None, "folder": "jobs/net-1"}))
+    table = console.file.getvalue()
+    assert all(len(line) <= 80 for line in table.splitlines())
+    assert "56,133 samples/s" in table
+    assert "…" not in table
+    for row in ("ps-12 ", "worker-12 "):
+        (line,) = [line for line in table.splitlines() if line.startswith(row)]
+        assert line.rstrip().endswith("12.3 s")
+        assert "56,133" in line
+    (line,) = [line for line in table.splitlines() if line.startswith("f1bd4180 ")]
+    assert "12 PS, 16 workers" in line
+    assert line.rstrip().endswith("0.31 ms")
+    assert "01234567: no room no room" in table
+
+
+def test_a_job_without_tasks_has_no_speed_and_no_stall_to_show() -> None:
+    resting = shown(Phase.SUSPENDED, requests=(ROLLING,))
+    assert "samples/s" not in resting
+    assert "in resizes" not in resting
+    running = shown(Phase.RUNNING, tasks=(busy_task("worker-0", Role.WORKER),), stall_seconds=0.0005)
+    assert "0.50 ms in resizes" in running
+
+
+def test_a_list_shows_the_whole_path_of_every_script_in_eighty_columns() -> None:
+    console = console_of(terminal=False)
+    console.width, console.file = 80, io.StringIO()
+    script = "/home/somebody/experiments/vision/train.py"
+    facts = {"job": "train-12", "phase": "suspended", "size": {"ps": 0, "workers": 0}, "script": script}
+    console.print(jobs_table([{**facts, "step": 3051, "total_steps": 6280, "durable_step": 3051}]))
+    table = console.file.getvalue()
+    assert all(len(line) <= 80 for line in table.splitlines())
+    _, _, first, *rest = (line for line in table.splitlines() if line.strip())
+    assert "".join([first[first.index("/") :].strip(), *(line.strip() for line in rest)]) == script
+    assert "3051 of 6280" in table
