@@ -22,7 +22,7 @@ def submit(job: Job, request: RequestState) -> RequestState:
         request = replace(request, kind="suspend")
     known = find(job, request.request_id)
     if known is not None:
-        if (known.kind, known.target, known.mode) != (request.kind, request.target, request.mode):
+        if _wish(known) != _wish(request):
             raise BadInput(f"request id {request.request_id!r} was used for something else; take a new id")
         return known
     request = _checked(job, request)
@@ -31,6 +31,11 @@ def submit(job: Job, request: RequestState) -> RequestState:
     forgotten = set(ended[: max(0, len(ended) - job.settings.requests_kept)])
     job.state.requests = Requests(tuple(row for row in rows if row.request_id not in forgotten))
     return request
+
+
+def _wish(request: RequestState) -> tuple[object, ...]:
+    """What is asked for; the rest says what became of it."""
+    return request.kind, request.target, request.mode, sorted(request.victims)
 
 
 def find(job: Job, request_id: str) -> RequestState | None:
@@ -119,6 +124,8 @@ def _checked(job: Job, request: RequestState) -> RequestState:
     if course.phase in ENDED:
         raise BadInput(f"job {settings.job} has {course.phase.value}; nothing can be changed any more")
     if request.kind == "suspend":
+        if request.victims:
+            raise BadInput(f"{target} suspends job {settings.job}, which ends all tasks; name no victims")
         return request
     if not (target.servers and target.workers):
         raise BadInput(f"{target}: a job needs both; 0 and 0 suspends it")

@@ -40,7 +40,10 @@ def resize(
         int | None, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers; as now, unless given.")
     ] = None,
     victims: Annotated[
-        list[str] | None, typer.Option("--victim", metavar="TASK", help="A task to remove first (repeatable).")
+        list[str] | None,
+        typer.Option(
+            "--victim", metavar="TASK", help="A task to remove first, or to replace if the size stays (repeatable)."
+        ),
     ] = None,
     mode: Annotated[ResizeMode, typer.Option(help="How parameters get to their new servers.")] = ResizeMode.ROLLING,
     folder: Folder = None,
@@ -52,8 +55,8 @@ def resize(
 ) -> None:
     """Change how many parameter servers and workers a job has, while it trains; 0 of both suspends it."""
     del debug
-    if servers is None and workers is None:
-        raise BadInput("give --ps, --workers, or both")
+    if servers is None and workers is None and not victims:
+        raise BadInput("give --ps, --workers, or both; or a --victim to replace")
     job = open_job(jobs_of(folder), name)
     chosen = chosen_id(request_id)
     with client_of(job, CALL_SECONDS) as client:
@@ -70,7 +73,7 @@ def resize(
         target = Size(servers, workers)
         ask(
             lambda: client.resize(chosen, target, tuple(victims or ()), mode),
-            f"{name} has {target}",
+            f"{name} has {target}" + (f", without {' and '.join(victims)}" if victims else ""),
             chosen,
             wait,
             timeout,

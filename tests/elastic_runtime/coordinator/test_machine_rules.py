@@ -93,6 +93,11 @@ def test_victims_go_first_and_are_replaced_where_the_size_stays() -> None:
     world.resize("q", 2, 1, victims=("ps-0", "worker-1"))
     world.ended("q")
     assert last_plan(world.views[-1]) == ({"ps-1", "ps-2"}, ("worker-2",))
+    assert world.resize("q", 2, 1, victims=("worker-1", "ps-0")).state is RequestOutcome.DONE
+    with pytest.raises(BadInput, match="was used for something else"):
+        world.resize("q", 2, 1, victims=("ps-1",))
+    with pytest.raises(BadInput, match="suspends job simulated, which ends all tasks; name no victims"):
+        world.resize("s", 0, 0, victims=("ps-1",))
 
 
 def test_requests_wait_for_each_other_and_nobody_is_lost_between_them() -> None:

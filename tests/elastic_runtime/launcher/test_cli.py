@@ -80,7 +80,7 @@ def test_a_script_needs_no_command_in_front_and_gets_its_own_options(typed: Type
         (["--folder", "SCRIPT", "SCRIPT"], "name another --folder"),
         (["--no-such", "SCRIPT"], "--no-such"),
         (["resize", "net-1", "--ps", "1"], "net-1: no such job"),
-        (["resize", "net-1"], "give --ps, --workers, or both"),
+        (["resize", "net-1"], "give --ps, --workers, or both; or a --victim to replace"),
         (["status", "net-1"], "there is none"),
         (["suspend", "net-1"], "no such job"),
         (["resume", "net-1"], "no such job"),
@@ -254,6 +254,8 @@ def test_a_running_job_is_resized_and_shown(typed: Typed, running: Launcher) -> 
     }
     assert "resize 1 3 worker-0 2" in running.state()["calls"]
     assert typed.json("resize", name, "--ps", "2", "--no-wait")["state"] == "running"
+    assert typed.json("resize", name, "--victim", "worker-0")["state"] == "done"
+    assert "resize 1 1 worker-0 1" in running.state()["calls"], "another one, at the same size"
 
 
 @pytest.mark.heavy
