@@ -126,7 +126,8 @@ class CoordinatorKeeper:
         words = process.last_words()
         log = self._programs.folder.log_folder / f"{COORDINATOR}.log"
         said = f": {words}" if words and code > 0 else ""
-        if code == _BAD_INPUT:
+        # One that has served before could use what it was given; now its port may be taken for a moment.
+        if code == _BAD_INPUT and self.address is None:
             raise BadInput(
                 f"the coordinator cannot start{said}" if said else f"the coordinator cannot start; see {log}"
             )

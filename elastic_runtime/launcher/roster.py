@@ -17,10 +17,14 @@ OVER = frozenset({Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED})
 """Phases in which a job needs none of its tasks."""
 
 
+def _workers_by_plan(view: View) -> list[tuple[str, ...]]:
+    lists = [view.start_plan.workers]
+    return lists + [stage.workers for change in view.changes for stage in change.stages if stage.workers is not None]
+
+
 def staying(view: View, workers: Collection[str]) -> set[str]:
     """Those of some workers that the job does not let go: a change drops them before they are told to leave."""
-    lists = [view.start_plan.workers]
-    lists += [stage.workers for change in view.changes for stage in change.stages if stage.workers is not None]
+    lists = _workers_by_plan(view)
     dropped = {worker for names in lists for worker in names}.difference(lists[-1])
     return {*workers}.difference(dropped, view.leaving)
 
@@ -65,7 +69,8 @@ class Roster:
 
     def needless(self, task: str, view: View) -> bool:
         """Whether a task never came to be a member, and is not wanted any more."""
-        return task not in self._registered and (view.phase in OVER or task not in view.wanted)
+        known = task in self._registered or any(task in workers for workers in _workers_by_plan(view))
+        return not known and (view.phase in OVER or task not in view.wanted)
 
     def decide(self, view: View, running: Collection[str], now_seconds: float) -> Actions:
         """What to do about one view.
@@ -77,7 +82,8 @@ class Roster:
         wanted = () if over else view.wanted
         start = tuple(task for task in wanted if task not in running and self._may_start(task, now_seconds))
         members = {member.task for member in view.members}
-        self._registered |= members
+        # Of many views in a short time only the newest is seen: who was a member in between stands in a plan.
+        self._registered.update(members, *_workers_by_plan(view))
         known = members | set(wanted)
         terminate, kill = [], []
         for task in sorted(running):

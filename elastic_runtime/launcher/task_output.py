@@ -49,11 +49,11 @@ class TaskOutput:
         self._thread = threading.Thread(target=self._read, name="task-output", daemon=True)
         self._thread.start()
 
-    def finish(self, wait_seconds: float = 1.0) -> str:
+    def finish(self, wait_seconds: float = 10.0) -> str:
         """The task has ended: read what is left, close everything, and say its last words.
 
-        Something that the task started and left behind may hold the pipes open for ever; so this waits no longer than
-        `wait_seconds`.
+        Something that the task started and left behind may hold the pipes open for ever: they are read until nothing is
+        there. If it writes for ever too, this waits no longer than `wait_seconds`.
 
         Returns:
             the last line on stderr, else the last one at all; empty if it wrote nothing.
@@ -68,8 +68,10 @@ class TaskOutput:
             for number in self._pipes:
                 selector.register(number, selectors.EVENT_READ)
             while selector.get_map():
+                # Looked at first: what a task wrote before its end is there to be read from then on.
+                over = self._over.is_set()
                 ready = selector.select(_LOOK_SECONDS)
-                if not ready and self._over.is_set():
+                if not ready and over:
                     break
                 for key, _ in ready:
                     if not self._take(key.fd):

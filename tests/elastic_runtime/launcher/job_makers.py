@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,10 +22,16 @@ from elastic_runtime.launcher.supervisor import Supervisor
 
 HERE = Path(__file__).parent
 COORDINATOR = HERE / "scripted_coordinator.py"
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 100.0
 WAITS = "import signal\nprint('at work', flush=True)\nsignal.pause()\n"
 QUICK = LauncherSettings(
-    restart_backoff_seconds=0.01, leave_seconds=0.05, unlisted_seconds=0.05, grace_seconds=0.5, suspend_seconds=5.0
+    restart_backoff_seconds=0.01,
+    leave_seconds=0.05,
+    unlisted_seconds=0.05,
+    grace_seconds=50.0,
+    suspend_seconds=DEADLINE_SECONDS,
+    coordinator_start_seconds=DEADLINE_SECONDS,
+    coordinator_restarts=1000,
 )
 Found = TypeVar("Found")
 
@@ -132,6 +138,12 @@ def gone(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return state == "Z"
+
+
+def all_gone(pids: Iterable[int]) -> None:
+    """Wait until processes have ended: one that was killed ends when it is next given a processor."""
+    numbers = list(pids)
+    wait_for(lambda: all(gone(pid) for pid in numbers), "end of all processes")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from elastic_runtime.launcher.job_folder import JobFolder
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "docs" / "examples" / "digits" / "train.py"
-DEADLINE_SECONDS = 100.0
+DEADLINE_SECONDS = 200.0
 
 
 class RealJob:
@@ -63,7 +63,7 @@ class RealJob:
         status: dict[str, Any] = {}
         while time.monotonic() < deadline:
             try:
-                status = job_facts(JobFolder(self.folder), timeout_seconds=5.0)
+                status = job_facts(JobFolder(self.folder), timeout_seconds=DEADLINE_SECONDS)
             except ElasticError:
                 status = {}  # it is starting, or its coordinator is
             if status and holds(status):
@@ -106,6 +106,20 @@ class RealJob:
                 if needle in known:
                     found.append(int(entry.name))
         return found
+
+    def end(self) -> int:
+        """Wait for the launcher's end and for that of all its processes; its exit code."""
+        assert self.launcher is not None
+        code = self.launcher.wait(DEADLINE_SECONDS)
+        self.leaves_nobody()
+        return code
+
+    def leaves_nobody(self) -> None:
+        """Wait until no process is left: one that was killed ends when it is next given a processor."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while self.processes():
+            assert time.monotonic() < deadline, "it left processes behind"
+            time.sleep(0.1)
 
     def output(self) -> str:
         """What the launchers wrote."""

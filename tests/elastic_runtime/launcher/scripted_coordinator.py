@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import signal
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -156,7 +157,10 @@ def main() -> None:
     scripted = Scripted(options)
     rpc.add_MembershipServicer_to_server(scripted, server)
     rpc.add_JobControlServicer_to_server(scripted, server)
-    port = server.add_insecure_port(f"{options.bind}:{options.port}")
+    try:
+        port = server.add_insecure_port(f"{options.bind}:{options.port}")
+    except RuntimeError:
+        sys.exit(2)  # as a coordinator does that cannot use what it was given
     server.start()
     file = Path(options.address_file)
     new = file.with_suffix(".new")

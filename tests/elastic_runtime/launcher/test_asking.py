@@ -81,7 +81,7 @@ def posted(outbox: Outbox, send: Callable[[], object]) -> list[ElasticError]:
     sent = threading.Event()
     outbox.post(send, refused.append)
     outbox.post(sent.set, refused.append)
-    assert sent.wait(20)
+    assert sent.wait(100)
     return refused
 
 

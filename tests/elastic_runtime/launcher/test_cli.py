@@ -287,6 +287,6 @@ def test_a_job_is_suspended_resumed_and_stopped(typed: Typed, running: Launcher)
     workers = wait_for(lambda: [t for t in running.pids(3) if t in ("worker-1", "worker-2")], "workers")
     assert workers
     assert typed("stop", name)[0] == 0
-    assert running.process.wait(20) == 0
+    assert running.end() == 0
     code, _, err = typed("stop", name)
     assert (code, err) == (2, f"elastic-run: {name} is not running\n")

@@ -65,6 +65,16 @@ def test_who_still_starts_when_the_job_ends_badly_is_not_waited_for() -> None:
     assert roster.decide(over, ["ps-0", "worker-0"], 1.0) == Actions(terminate=("ps-0",))
 
 
+def test_who_was_a_member_only_in_views_that_nobody_saw_is_known_by_its_plan() -> None:
+    roster = Roster(SETTINGS)
+    roster.decide(replace(VIEW, wanted=("ps-0", "worker-0", "worker-1")), ["ps-0", "worker-0", "worker-1"], 0.0)
+    over = replace(VIEW, phase=Phase.FINISHED, start_plan=Plan(("worker-0",), ("ps-0",)))
+    assert not roster.needless("worker-0", over)
+    assert roster.needless("worker-1", over)
+    assert roster.decide(over, ["worker-0", "worker-1"], 1.0) == Actions(terminate=("worker-1",))
+    assert roster.decide(over, ["worker-0"], 1e6) == Actions()
+
+
 def test_a_script_whose_job_is_done_takes_as_long_as_it_takes() -> None:
     roster = Roster(SETTINGS)
     members = (member("worker-0"), member("ps-0"))

@@ -1,19 +1,21 @@
 """A launcher with real processes: it does what the coordinator wants, and leaves nothing behind however it ends."""
 
+import json
 import os
 import queue
 import re
 import signal
+import socket
 from pathlib import Path
 
 import pytest
-from job_makers import WAITS, Launcher, gone, make_job, wait_for
+from job_makers import WAITS, Launcher, all_gone, gone, make_job, wait_for
 
 from elastic_runtime.launcher.job_lock import holder_of
 from elastic_runtime.launcher.job_state import read_state
 from elastic_runtime.launcher.stop_signals import StopSignals
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
 
 def test_a_job_runs_to_its_end_with_the_tasks_that_the_coordinator_wants(tmp_path: Path) -> None:
@@ -35,7 +37,7 @@ def test_a_job_runs_to_its_end_with_the_tasks_that_the_coordinator_wants(tmp_pat
     assert "worker-1 learns" in (job.log_folder / "worker-1.log").read_text(encoding="utf-8")
     told = (job.log_folder / "worker-0.log").read_text(encoding="utf-8")
     assert {"'ELASTIC_COORDINATOR'", "'ELASTIC_TASK'", "'ELASTIC_TOKEN_FILE'"} <= set(re.findall(r"'\w+'", told))
-    assert all(gone(pid) for pid in pids.values())
+    all_gone(pids.values())
     assert read_state(job)["phase"] == "finished"
     assert holder_of(job.path) is None
 
@@ -73,13 +75,30 @@ def test_a_coordinator_that_is_killed_is_started_again_at_its_address_and_no_tas
         assert not gone(before["ps-0"])
 
 
+def test_a_coordinator_whose_port_is_taken_meanwhile_is_started_until_it_is_free(tmp_path: Path) -> None:
+    job = make_job(tmp_path, WAITS)
+    with Launcher(job) as launcher:
+        before = launcher.pids(3)
+        host, _, port = json.loads(job.address_file.read_text(encoding="utf-8"))["address"].rpartition(":")
+        launcher.process.send_signal(signal.SIGSTOP)
+        os.kill(before["coordinator"], signal.SIGKILL)
+        all_gone([before["coordinator"]])
+        with socket.create_server((host, int(port))):
+            launcher.process.send_signal(signal.SIGCONT)
+            wait_for(lambda: "exit code 2" in launcher.output(), "coordinator that cannot listen")
+        wait_for(job.address_file.exists, "address")
+        os.kill(before["worker-0"], signal.SIGKILL)
+        wait_for(lambda: launcher.state().get("ended"), "report to another coordinator")
+        assert not gone(before["ps-0"])
+
+
 def test_a_launcher_that_is_killed_takes_everything_with_it_and_the_next_one_goes_on(tmp_path: Path) -> None:
     job = make_job(tmp_path, WAITS)
     with Launcher(job) as launcher:
         pids = launcher.pids(3)
         wait_for(lambda: "running" in launcher.output(), "view")
         launcher.end(signal.SIGKILL)
-        wait_for(lambda: all(gone(pid) for pid in pids.values()), "end of all tasks")
+        all_gone(pids.values())
     assert holder_of(job.path) is None
     with Launcher(job) as launcher:
         again = wait_for(lambda: found if (found := launcher.pids(3)).keys() and found != pids else None, "processes")
@@ -95,7 +114,7 @@ def test_the_first_signal_suspends_and_ends_in_good_order(tmp_path: Path) -> Non
         assert launcher.end(signal.SIGINT) == 0
         assert "over: suspended" in launcher.output()
         assert launcher.state()["calls"] == ["suspend"]
-    assert all(gone(pid) for pid in pids.values())
+    all_gone(pids.values())
     assert read_state(job)["phase"] == "suspended"
 
 
@@ -112,7 +131,7 @@ def test_a_terminal_that_is_closed_suspends_too_unless_nobody_minds(tmp_path: Pa
         with StopSignals(news) as signals:
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGTERM)
-            news.get(timeout=20)
+            news.get(timeout=100)
         assert signals.count == 1
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -128,7 +147,7 @@ def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:
         wait_for(lambda: "being stopped" in launcher.output(), "first signal")
         assert launcher.end(signal.SIGINT) == 1
         assert "stopped at once" in launcher.output()
-    wait_for(lambda: all(gone(pid) for pid in pids.values()), "end of all tasks")
+    all_gone(pids.values())
 
 
 def test_what_a_task_leaves_behind_ends_with_it(tmp_path: Path) -> None:
@@ -137,4 +156,4 @@ def test_what_a_task_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     with Launcher(job) as launcher:
         assert launcher.end() == 0
         left = int(launcher.output().partition("left ")[2].split()[0])
-    assert gone(left)
+    all_gone([left])

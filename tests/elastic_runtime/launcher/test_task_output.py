@@ -2,11 +2,13 @@
 
 import io
 import os
+import selectors
 import threading
 from pathlib import Path
 
 import pytest
 
+from elastic_runtime.launcher import task_output
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.task_log import TaskLog
 from elastic_runtime.launcher.task_output import Stream, TaskOutput
@@ -46,6 +48,31 @@ def test_the_last_error_line_is_a_tasks_last_word(pipes: Pipes) -> None:
     pipes.out.write(b"bye\n")
     assert pipes.finish() == "ValueError: no \\x1b[31mred"
     assert (Stream.OUT, b"bye") in pipes.lines
+
+
+def test_what_a_task_writes_right_before_its_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(selectors.DefaultSelector):
+        """The reader's first look finds nothing; until it goes on the task has written and ended."""
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            found = super().select(timeout)
+            if not looked.is_set():
+                looked.set()
+                assert may_go_on.wait(100)
+            return found
+
+    monkeypatch.setattr(task_output.selectors, "DefaultSelector", Slow)
+    pipes = Pipes(tmp_path)
+    assert looked.wait(100)
+    pipes.errors.write(b"ValueError: no\n")
+    pipes.out.write(b"bye\n")
+    pipes.output._over.set()
+    may_go_on.set()
+    assert pipes.output.finish(100.0) == "ValueError: no"  # also while somebody holds the pipes open
+    pipes.out.close()
+    pipes.errors.close()
 
 
 def test_without_an_error_it_is_the_last_line_also_one_without_an_end(pipes: Pipes) -> None:

@@ -11,7 +11,7 @@ from elastic_runtime.launcher import tether
 
 def tethered(launcher: int, *command: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-I", "-S", str(tether.__file__), str(launcher), *command]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
 
 
 def test_it_becomes_the_program() -> None:
