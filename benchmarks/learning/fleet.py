@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.learning.worlds import ARRIVAL_SCALE, NODES, PUSHING, SILENT, source
-from deploy.local.processes import Processes, free_port
+from deploy.local.processes import Processes
 from deploy.local.watch import LearnerWatch
 from global_learner.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, read_policy_file
@@ -55,10 +55,10 @@ def run_fleet(folder: Path, v1: Path, settings: RunSettings, on_step: Callable[[
         TimeoutError: the head did not take the steps in time.
     """
     folder.mkdir(parents=True)
-    address = f"127.0.0.1:{free_port()}"
-    _write_learner(folder, v1, address, settings)
     began = time.monotonic()
     with Processes(folder) as processes:
+        address = f"127.0.0.1:{processes.port()}"
+        _write_learner(folder, v1, address, settings)
         processes.start("learner", "global_learner.cli", ["serve", "--config", str(folder / "learner.yaml")])
         for number, (name, mix) in enumerate({**PUSHING, **SILENT}.items()):
             config = _write_agent(folder, name, mix, address, settings, number)

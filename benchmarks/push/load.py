@@ -27,7 +27,8 @@ from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes
 from policy_net.exchange.wire import push_request
 
-CALL_SECONDS = 30.0
+CALL_SECONDS = 120.0
+_LOOK_SECONDS = 0.01
 TOO_STALE = "too-stale"
 """A cluster that was silent while others pushed is told so once."""
 ECHO = "/fedl2.benchmark.Echo/Push"
@@ -140,28 +141,39 @@ def _channel(load: Load, cluster: str) -> grpc.aio.Channel:
 
 
 async def run(clusters: Clusters, load: Load) -> Figures:
-    """Let the clusters push for a while; only answers within the measured time count."""
+    """Let the clusters push for a while; only answers within the measured time count, which is as long as it takes to
+    one answer at least."""
     pushes = [await clusters.push_of(load, name) for name in load.clusters]
     latencies: list[float] = []
     begin = time.perf_counter() + load.warm_seconds
     end = begin + load.seconds
 
+    over = asyncio.Event()
+
     async def go_on(push: Push) -> None:
         started = time.perf_counter()
-        while started < end:
+        while not over.is_set():
             applied = await push()
             answered = time.perf_counter()
-            if applied and begin <= answered < end:
+            if applied and begin <= answered and not over.is_set():
                 latencies.append(answered - started)
             started = answered
 
-    async def reading(moment: float) -> tuple[float, float, float]:
-        await asyncio.sleep(max(0.0, moment - time.perf_counter()))
+    def reading() -> tuple[float, float, float]:
         return cpu_seconds(load.server_pid), cpu_seconds(os.getpid()), time.perf_counter()
 
-    readings = asyncio.gather(reading(begin), reading(end))
-    await asyncio.gather(*(go_on(push) for push in pushes))
-    before, after = await readings
+    async def measured() -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        await asyncio.sleep(max(0.0, begin - time.perf_counter()))
+        before = reading()
+        await asyncio.sleep(max(0.0, end - time.perf_counter()))
+        while not latencies:
+            await asyncio.sleep(_LOOK_SECONDS)
+        over.set()
+        return before, reading()
+
+    measuring = asyncio.ensure_future(measured())
+    await asyncio.gather(measuring, *(go_on(push) for push in pushes))
+    before, after = measuring.result()
     return Figures(
         len(latencies),
         after[2] - before[2],

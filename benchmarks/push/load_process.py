@@ -54,7 +54,4 @@ class LoadProcess:
         line = self._from.readline()
         if not line:
             raise RuntimeError(f"the clusters of {server.name} failed")
-        figures = Figures(**json.loads(line))
-        if not figures.updates:
-            raise RuntimeError(f"{server.name} answered no update within {seconds} s")
-        return figures
+        return Figures(**json.loads(line))

@@ -22,8 +22,8 @@ from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.private_files import write_private
 
-START_SECONDS = 60.0
-CALL_SECONDS = 30.0
+START_SECONDS = 120.0
+CALL_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from benchmarks.resize.running_job import JobSetup, RunningJob
 from benchmarks.resize.steps import WorkerSteps, read_steps
-from elastic_runtime.control.messages import RequestState, ResizeMode
+from elastic_runtime.control.messages import JobStatus, RequestState, ResizeMode
 
+AFTERMATH_SECONDS = 0.5
+"""After a resize is seen to be done: processes that leave, end. Steps are not quiet before that."""
 _WARM_STEPS = 20
 """Until processes, caches and the coordinator's idea of a step's length are as they will be."""
 
@@ -84,19 +86,29 @@ def observe(
     with RunningJob(setup, folder, deadline_seconds) as job:
         warm_step = job.wait("the first steps", lambda status: status.step >= _WARM_STEPS).step
         warm = time.monotonic()
-        _settle(job, warm_step, settling)
+        _settle(job, warm, warm_step, settling)
         for number in range(resizes):
             servers = setup.servers + (number + 1) % 2
             asked = time.monotonic()
             job.resize(f"resize-{number}", servers, mode)
             ended = time.monotonic()
-            _settle(job, job.status().step, settling)
+            _settle(job, ended + AFTERMATH_SECONDS, job.status().step, settling)
             request = job.request(f"resize-{number}")  # again: waits are known only after some reports
             done.append(Resize(servers, asked, ended, time.monotonic(), request))
             tell(f"resize {number + 1} of {resizes}, to {servers} PSs: {ended - asked:.1f} s")
     return Observation(tuple(done), tuple(read_steps(job.steps_folder)), warm, time.monotonic() - began)
 
 
-def _settle(job: RunningJob, step: int, settling: Settling) -> None:
+def _settle(job: RunningJob, quiet_seconds: float, step: int, settling: Settling) -> None:
+    """Wait for the steps and seconds, and for a whole step since `quiet_seconds` (monotonic): one is needed."""
     until = time.monotonic() + settling.seconds
-    job.wait("the next steps", lambda status: status.step >= step + settling.steps and time.monotonic() >= until)
+
+    def settled(status: JobStatus) -> bool:
+        now = time.monotonic()
+        return (
+            status.step >= step + settling.steps
+            and now >= until
+            and any(worker.during([(quiet_seconds, now)]) for worker in read_steps(job.steps_folder))
+        )
+
+    job.wait("the next steps", settled)

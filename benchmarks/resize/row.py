@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.resize.resizing import Observation, Resize
+from benchmarks.resize.resizing import AFTERMATH_SECONDS, Observation, Resize
 from benchmarks.resize.steps import Step, WorkerSteps
 from elastic_runtime.control.messages import ResizeMode
 
 SLOT_SECONDS = 1200.0
 """Between two resizes, of a scheduler that decides every 20 minutes (DL2 §6)."""
-_AFTERMATH_SECONDS = 0.5
-"""After a resize is seen to be done: processes that leave, end."""
 
 
 def row(
@@ -91,7 +89,7 @@ def _cost(observation: Observation, index: int, restarts: bool) -> dict[str, flo
     resizes, workers = observation.resizes, observation.workers
     resize = resizes[index]
     quiet = [(observation.warm_seconds, resizes[0].asked_seconds)]
-    quiet += [(r.done_seconds + _AFTERMATH_SECONDS, r.settled_seconds) for r in resizes]
+    quiet += [(r.done_seconds + AFTERMATH_SECONDS, r.settled_seconds) for r in resizes]
     before, after = _mean_step(workers, quiet[index]), _mean_step(workers, quiet[index + 1])
     base = (before + after) / 2
     if restarts:
@@ -112,7 +110,7 @@ def _cost(observation: Observation, index: int, restarts: bool) -> dict[str, flo
         sum(step.stall_seconds for step in worker.during([(resize.asked_seconds, resize.settled_seconds)]))
         for worker in alive
     )
-    window = (resize.asked_seconds, resize.done_seconds + _AFTERMATH_SECONDS)
+    window = (resize.asked_seconds, resize.done_seconds + AFTERMATH_SECONDS)
     extra = sum(
         step.seconds - (before if step.number < first else base if step.number <= last else after)
         for worker in alive

@@ -18,11 +18,11 @@ from deploy.local.configs import (
 from deploy.local.display import Display
 from deploy.local.errors import DemoFailed
 from deploy.local.plan import ClusterPlan
-from deploy.local.processes import Processes, free_port
+from deploy.local.processes import Processes
 from deploy.local.watch import FleetNow, LearnerWatch
 from policy_net.exchange.generated import fleet_pb2
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 """How long the learner may take to answer for the first time; it takes two to four on an idle machine."""
 
 JUDGED_VERSIONS = 8
@@ -71,8 +71,8 @@ def run_fleet(
         DemoFailed: a process ended with an error, or the learner never answered.
     """
     display.phase("starting a learner and " + ", ".join(cluster.name for cluster in plan))
-    address, page = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    learner = write_learner_config(folder / "learner.yaml", v1, address, free_port(), page, settings)
+    address, page = f"127.0.0.1:{processes.port()}", f"127.0.0.1:{processes.port()}"
+    learner = write_learner_config(folder / "learner.yaml", v1, address, processes.port(), page, settings)
     processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
     administrator = administrator_file(folder)
     _wait_until(administrator.exists, processes)

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from deploy.local.errors import DemoFailed
 
-STOP_SECONDS = 10.0
+STOP_SECONDS = 30.0
 """How long a process may take to end by itself; an agent pushes what it has left first."""
 
 
@@ -25,6 +25,7 @@ class Processes:
         self._folder = folder
         self._clock = clock
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._held: list[socket.socket] = []
 
     def __enter__(self) -> Processes:
         return self
@@ -33,6 +34,22 @@ class Processes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop_all()
+        for holder in self._held:
+            holder.close()
+
+    def port(self) -> int:
+        """A loopback port for a program to listen on, which nobody else is given as long as the context lasts.
+
+        One that is only found free may be anybody's, also the near end of a connection, by the time it is used.
+        """
+        if sys.platform != "linux":
+            return free_port()  # elsewhere a port that is held is one that cannot be listened on
+        holder = socket.socket()
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as those set it who are to listen there
+        holder.bind(("127.0.0.1", 0))
+        self._held.append(holder)
+        number: int = holder.getsockname()[1]
+        return number
 
     def start(self, name: str, module: str, arguments: Sequence[str]) -> None:
         """Start `python -m module arguments…` under a name."""

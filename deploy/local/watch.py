@@ -11,7 +11,7 @@ from deploy.local.errors import DemoFailed
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
 
-CALL_SECONDS = 5.0
+CALL_SECONDS = 30.0
 """Deadline of one question; the learner answers in milliseconds unless the machine is overloaded."""
 
 

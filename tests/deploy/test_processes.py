@@ -1,3 +1,4 @@
+import socket
 import sys
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import pytest
 from deploy.local.errors import DemoFailed
 from deploy.local.processes import Processes
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 100.0
 
 
 def _module(folder: Path, name: str, body: str) -> str:
@@ -68,6 +69,22 @@ def test_a_process_that_ignores_the_request_is_killed(programs: Path) -> None:
             processes.check()
         processes.stop(["stubborn"], wait_seconds=0.1)
         assert _wait(processes, "stubborn") == -9
+
+
+def test_a_port_is_the_programs_until_all_has_ended(programs: Path) -> None:
+    body = "import socketserver, sys\nsocketserver.TCPServer.allow_reuse_address = True\n"
+    body += "with socketserver.TCPServer(('127.0.0.1', int(sys.argv[1])), None): print('listens')"
+    module = _module(programs, "listener", body)
+    with Processes(programs) as processes:
+        port = processes.port()
+        if sys.platform == "linux":
+            with pytest.raises(OSError, match="in use"), socket.socket() as other:
+                other.bind(("127.0.0.1", port))
+        for name in ("first", "second"):
+            processes.start(name, module, [str(port)])
+            assert _wait(processes, name) == 0, processes.log_of(name).read_text()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
 
 
 def test_programs_run_with_this_interpreter(programs: Path) -> None:

@@ -13,7 +13,7 @@ from reserved_port import ReservedPort
 
 pytestmark = pytest.mark.heavy
 
-SECONDS = 90.0
+SECONDS = 200.0
 INSPECT = "policy_net.cli inspect good.safetensors"
 POLICYCTL = "global_learner.policyctl.cli"
 
