@@ -28,8 +28,8 @@ from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 
 _TICK_SECONDS = 0.1
 _GRACE_SECONDS = 2.0
-_LINGER_SECONDS = 2.0
-"""After the job's end: so that whoever asks last learns how it ended."""
+_LINGER_SECONDS = 10.0
+"""After the job's end: so that whoever asks last learns how it ended, also a launcher that was held up. It ends us."""
 
 _log = structlog.get_logger()
 

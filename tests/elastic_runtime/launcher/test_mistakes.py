@@ -110,7 +110,7 @@ def takes_nothing_while_the_disk_is_full(job: RealJob) -> None:
 
 def test_a_job_whose_users_make_one_mistake_after_the_other(job: RealJob, mistakes: Mistakes, tmp_path: Path) -> None:
     # After the first checkpoint there is none, however long this takes: failures are to leave all as it is.
-    options = ("--ps", "1", "--workers", "2", "--min-workers", "2", "--restarts", "3", "--checkpoint-seconds", "1e6")
+    options = ("--ps", "1", "--workers", "2", "--min-workers", "2", "--restarts", "3", "--checkpoint-seconds", "86400")
     job.launch(*options, "--name", job.name, str(SCRIPT))
     job.steps_on(1)
     refuses_what_cannot_be(job)

@@ -54,6 +54,7 @@ def _become(order: dict[str, Any], parent: int) -> None:
         elastic_runtime.server.overdue._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
     if os.environ.get("ADJUSTED"):
         _let_settings_be_adjusted(Path(os.environ["ADJUSTED"]))
+        elastic_runtime.coordinator.__main__._LINGER_SECONDS = 1.0  # a test that waits for the end asks nothing more
     unheard, _, first_step = os.environ.get("UNHEARD_FROM_STEP", "").partition(" ")
     if unheard == os.environ.get("ELASTIC_TASK"):
         _drop_what_is_sent_from(int(first_step))
