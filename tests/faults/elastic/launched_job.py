@@ -217,7 +217,7 @@ class LaunchedJob:
         while True:
             port = self._reserve()
             try:
-                wire = Wire(port.address, ("127.0.0.2", port.number))
+                wire = Wire(port.address, ("127.0.0.2", port.port))
                 break
             except OSError:
                 pass  # somebody else has this number at the other address
