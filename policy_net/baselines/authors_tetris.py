@@ -36,23 +36,27 @@ class TetrisAuthorsPolicy:
         ).reshape(-1, 2)
         work = demands.sum(axis=1) * np.array([share_left(job) for job in state.jobs])
         most = [most_bundles(job) for job in state.jobs]
-        growing = np.array([count > 0 for count in most], dtype=bool)
-        if not growing.any() or not work.any():
+        # Added to the scores: no job that has reached its caps is the best.
+        handicap = np.array([0.0 if count > 0 else -np.inf for count in most])
+        growing = sum(count > 0 for count in most)
+        if not growing or not work.any():
             return nodes.decision()
         mean_work = work.mean()
         for position in range(len(state.nodes)):
             while True:
                 alignment = demands @ np.array(nodes.free_units(position))
-                if not alignment.any():
+                whole = np.add.reduce(alignment)  # of terms none of which is negative
+                if not whole:
                     break
                 # Capped jobs count in the two means, as there.
-                scores = alignment + alignment.mean() / mean_work * work
-                best = int(np.where(growing, scores, -np.inf).argmax())  # the first of several
+                scores = alignment + whole / len(work) / mean_work * work
+                best = int((scores + handicap).argmax())  # the first of several
                 if not nodes.grant_on(position, best, bundles[best]):
                     break
                 if nodes.held[best].workers >= most[best]:
-                    growing[best] = False
-                    if not growing.any():
+                    handicap[best] = -np.inf
+                    growing -= 1
+                    if not growing:
                         return nodes.decision()
         return nodes.decision()
 
