@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy.random  # noqa: F401  # for the children
 import torch  # noqa: F401  # for the children
 
 import elastic_runtime.coordinator.__main__
@@ -24,6 +25,7 @@ import elastic_runtime.coordinator.job
 import elastic_runtime.server.__main__
 import elastic_runtime.server.overdue
 import elastic_runtime.transport.address
+import elastic_runtime.worker.asynchronous  # for the children
 import elastic_runtime.worker.join
 import elastic_runtime.worker.synchronous  # for the children
 import elastic_runtime.worker.waiting
