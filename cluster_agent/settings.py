@@ -17,7 +17,7 @@ from cluster_agent.backends.settings import SimulatedBackendSettings
 from cluster_agent.job_timelines import MOST_JOBS
 from policy_net.learning.replay import REPLAY_SAMPLES
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
-from policy_net.settings import Seconds, Section
+from policy_net.settings import HOST_AND_PORT, Seconds, Section
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
 
@@ -106,7 +106,7 @@ class TlsSettings(Section):
 class LearnerSettings(Section):
     """Where the learner is."""
 
-    address: str = Field(pattern=r"^\S+:\d{1,5}$")
+    address: str = Field(pattern=HOST_AND_PORT)
     """`host:port`."""
     heartbeat_seconds: Seconds = 2.0
     """How often the status is sent and a new assignment noticed; small against a slot, cheap enough for hundreds."""
@@ -120,7 +120,7 @@ class LearnerSettings(Section):
     enrollment_file: Path | None = None
     """What `policyctl cluster enroll` wrote: traded once for a certificate, which is kept in the state directory and
     renewed by itself. The file may go then; a newer one means to enroll again."""
-    enroll_address: str | None = Field(None, pattern=r"^\S+:\d{1,5}$")
+    enroll_address: str | None = Field(None, pattern=HOST_AND_PORT)
     """`host:port` to enroll at; the host of `address` and the enrollment file's port unless set."""
 
     @model_validator(mode="after")

@@ -15,6 +15,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a folder stands under this name."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # as above
+        return False
+
+
 def check_replaceable(path: Path) -> None:
     """See that a file may take this name: it is free, or an ordinary file's.
 

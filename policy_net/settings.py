@@ -30,6 +30,11 @@ _DEEPEST = 32
 _LARGEST_NUMBER = 2.0**53
 """Larger whole numbers are not exact in JSON; larger ones of any kind are slips of the pen."""
 
+HOST_AND_PORT = r"^\S+:\d{1,5}$"
+"""The pattern of a setting that names where something listens."""
+_IN_WORDS = {HOST_AND_PORT: "write HOST:PORT, such as 127.0.0.1:7070"}
+"""What to do about a value that does not match a pattern, which few people read."""
+
 _brief = reprlib.Repr()
 """A wrong value may be megabytes long; its beginning is enough to find it."""
 _brief.maxstring = _brief.maxother = _brief.maxlong = 80
@@ -161,7 +166,14 @@ def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
         message = said
     elif first["type"] == "value_error":
         message = f"setting {where}: {said}"
+    elif first["type"] == "union_tag_invalid":
+        key = str(first["ctx"]["discriminator"]).strip("'")
+        message = (
+            f"setting {where}.{key} = {_brief.repr(first['ctx']['tag'])}: use one of {first['ctx']['expected_tags']}"
+        )
     else:
+        if first["type"] == "string_pattern_mismatch":
+            said = _IN_WORDS.get(first["ctx"]["pattern"], said)
         message = f"setting {where} = {_brief.repr(first['input'])}: {said}"
     return message + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
 

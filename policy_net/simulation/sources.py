@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from policy_net.errors import BadInput
-from policy_net.paths import is_file
+from policy_net.paths import is_file, is_folder
 from policy_net.simulation.arrivals import ARRIVAL_PATTERNS
 from policy_net.simulation.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.simulation.csv_rows import shown
@@ -56,8 +56,9 @@ def load_workload(source: str, options: WorkloadOptions | None = None) -> Worklo
         path = Path(source)
         if not is_file(path):
             formats = ", ".join(f"{name}:FILE" for name in FORMATS)
+            missing = "is a folder" if is_folder(path) else "no such file"
             raise BadInput(
-                f"workload {shown(source)}: no such file; give a csv file, {formats}, {REFERENCE_PREFIX}TRACE@FILE,"
+                f"workload {shown(source)}: {missing}; give a csv file, {formats}, {REFERENCE_PREFIX}TRACE@FILE,"
                 f" or {GENERATOR_PREFIX}jobs=60,arrivals=google,…"
             )
         workload = read_trace(path, options)

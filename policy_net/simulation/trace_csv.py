@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedModel
 from policy_net.errors import BadInput
@@ -34,6 +36,9 @@ _KIND_WORDS = {
     JobKind.ALLREDUCE: "by all-reduce",
 }
 
+_SHORT_SECONDS, _LONG_SECONDS = 1.0, 14 * 86400.0
+"""Training jobs whose usual duration lies outside are more likely hours, or milliseconds, than what they say."""
+
 
 def read_trace(path: Path, options: WorkloadOptions) -> Workload:
     """Read a window of a csv of jobs, with time from zero at its first job.
@@ -41,7 +46,14 @@ def read_trace(path: Path, options: WorkloadOptions) -> Workload:
     Raises:
         BadInput: the file, a row, or the window cannot be used, or a job's tasks are larger than a node.
     """
-    return workload_of(read_csv(path, options.strict), options)
+    recording = read_csv(path, options.strict)
+    workload = workload_of(recording, options)
+    usual = median(job.duration_seconds for job in recording.records)
+    if _SHORT_SECONDS <= usual <= _LONG_SECONDS:
+        return workload
+    shown = f"more than {usual / 86400:,.0f} days" if usual > _LONG_SECONDS else f"less than {_SHORT_SECONDS:g} s"
+    doubt = f"half of the jobs ran for {shown}: are submit_time_s and duration_s in seconds?"
+    return replace(workload, notes=(*workload.notes, doubt))
 
 
 def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:

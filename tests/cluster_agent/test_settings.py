@@ -75,7 +75,14 @@ def test_paths_of_recordings_are_taken_from_the_configurations_folder(
         (("{initial: drf}", "{}"), "policy.initial"),
         (("{initial: drf}", "{initial: drf"), "line"),
         (("{nodes: 8}", "{nodes: 8}\n  pace: {kind: scaled}"), "speedup"),
-        (("{nodes: 8}", "{nodes: 8}\n  pace: {kind: backwards}"), "backend.pace"),
+        (
+            ("{nodes: 8}", "{nodes: 8}\n  pace: {kind: backwards}"),
+            "setting backend.pace.kind = 'backwards': use one of 'lockstep', 'scaled', 'free'",
+        ),
+        (
+            ("policy:", "learner: {address: 127.0.0.1}\npolicy:"),
+            "setting learner.address = '127.0.0.1': write HOST:PORT, such as 127.0.0.1:7070",
+        ),
     ],
 )
 def test_a_bad_configuration_is_one_line_and_exit_code_2(

@@ -58,13 +58,15 @@ def test_a_reference_source_without_trace_or_file_is_refused(source: str) -> Non
         load_workload(source)
 
 
-def test_a_source_of_no_kind_is_answered_with_the_kinds() -> None:
+def test_a_source_of_no_kind_is_answered_with_the_kinds(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"'nothing\.csv': no such file; give a csv file, philly:FILE, .*, reference:.* or dl2:"
     ):
         load_workload("nothing.csv")
     with pytest.raises(BadInput, match="no such file"):
         load_workload("x" * 5000)
+    with pytest.raises(BadInput, match="is a folder; give a csv file"):
+        load_workload(str(tmp_path))
 
 
 def test_a_csv_source_and_a_reference_source_are_read(tmp_path: Path) -> None:

@@ -55,6 +55,23 @@ def test_rows_become_jobs_by_the_stated_rule(tmp_path: Path) -> None:
     assert "load: 2.0 GPUs" in notes
 
 
+@pytest.mark.parametrize(
+    ("durations", "doubt"),
+    [
+        ((5_000_000, 6_000_000, 60), "half of the jobs ran for more than 58 days: are submit_time_s and duration_s in"),
+        ((0.5, 0.8, 900), "half of the jobs ran for less than 1 s: are submit_time_s and duration_s in seconds?"),
+        ((60, 900, 6_000_000), None),
+    ],
+)
+def test_durations_that_are_hardly_in_seconds_are_doubted(
+    tmp_path: Path, durations: tuple[float, ...], doubt: str | None
+) -> None:
+    path = write(tmp_path, *(f"j{number},0,{seconds},1" for number, seconds in enumerate(durations)))
+    notes = read_trace(path, options()).notes
+    assert [note for note in notes if "in seconds?" in note] == [note for note in notes if doubt and doubt in note]
+    assert (doubt is not None) == any("in seconds?" in note for note in notes)
+
+
 def test_the_load_decides_the_cluster_where_it_is_large(tmp_path: Path) -> None:
     path = write(tmp_path, *(f"j{i},0,1000,4" for i in range(9)), "last,100,1,1")
     # 36 GPUs all the time: 36 / 0.9 = 40 GPUs
