@@ -97,6 +97,8 @@ def test_a_resize_to_a_worker_that_does_not_belong_is_given_up_and_the_job_goes_
 def test_a_damaged_checkpoint_is_passed_over_and_no_step_is_lost(forks: Forks, tmp_path: Path) -> None:
     with LiveJob(forks, tmp_path) as job:
         job.train_until_durable()
+        job.rest()  # one that is still being completed while the job halts is on the disk, and not counted
+        job.until(lambda: job.status().durable_step == job.view.changes[-1].clock, "the newest checkpoint")
         job.suspend()
         assert job.settle("suspend") is RequestOutcome.DONE
         job.until(lambda: set(job.pids) <= {COORDINATOR}, "the end of all tasks")
