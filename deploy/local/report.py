@@ -26,6 +26,7 @@ from deploy.local.page import page_content
 from deploy.local.plan import ClusterPlan
 from global_learner.report.files import write_page
 from policy_net.report.chart_style import Draw
+from policy_net.report.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         "job": partial(draw_job, timeline=comparison.job),
     }
     written = [save(folder / f"{name}.png", draw) for name, draw in draws.items()]
-    title = f"{len(report.plan)} clusters, one policy, {report.fleet.last.head_step:,} updates"
+    title = f"{counted(len(report.plan), 'cluster')}, one policy, {counted(report.fleet.last.head_step, 'update')}"
     written.append(save_grid(folder / "overview.png", list(draws.values()), title))
     summary = folder / "summary.json"
     summary.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
