@@ -28,6 +28,15 @@ def treatments(learning: Learning, rounds: int) -> MappingProxyType[str, Treatme
             "median": Treatment(_MEDIAN, optimizer(cohort)),
             # The votes have the memory that Adam's first moment would be.
             "median-memory": Treatment({**_MEDIAN, "vote_momentum": 0.9}, optimizer(remembered, 0.0)),
+            "multi-krum-memory": Treatment(
+                {
+                    **_COHORT,
+                    "strategy": "MultiKrum",
+                    "parameters": {"num_malicious_nodes": 1, "num_nodes_to_select": 4},
+                    "vote_momentum": 0.9,
+                },
+                optimizer(remembered, 0.0),
+            ),
             "trimmed-mean": Treatment(
                 {**_COHORT, "strategy": "FedTrimmedAvg", "parameters": {"beta": 0.2}}, optimizer(cohort)
             ),

@@ -186,11 +186,11 @@ def test_a_wrong_strategy_or_parameter_is_refused_in_one_line(changes, message: 
 NOISE = 3.0
 
 
-def noisy_cohorts(momentum: float, factor: float, cohorts: int = 60) -> tuple[float, BufferedAggregator]:
+def noisy_cohorts(momentum: float, factor: float, cohorts: int = 60, **changes) -> tuple[float, BufferedAggregator]:
     """How far along the common direction the head went: honest votes are that direction under three times the noise."""
     rng = np.random.default_rng(5)
     common = vector(1)
-    aggregator = make(vote_momentum=momentum)
+    aggregator = make(vote_momentum=momentum, **changes)
     state = AdamState.start(vector(0))
     for _ in range(cohorts):
         parts = [(name, (common + NOISE * rng.normal(size=common.size)).astype(np.float32), 10) for name in NAMES[:4]]
@@ -207,6 +207,16 @@ def test_votes_with_a_memory_keep_the_direction_that_a_liar_hides_in_the_noise(f
     without, _ = noisy_cohorts(0.0, factor)
     assert attacked > 1.5 * without
     assert attacked > 0.6 * clean
+
+
+@pytest.mark.parametrize("factor", [-1.0, -100.0])
+def test_the_mean_of_the_nearest_running_means_leaves_a_liar_out(factor: float) -> None:
+    nearest = {"strategy": "MultiKrum", "parameters": {"num_malicious_nodes": 1, "num_nodes_to_select": 4}}
+    clean, _ = noisy_cohorts(0.9, 1.0, **nearest)
+    attacked, _ = noisy_cohorts(0.9, factor, **nearest)
+    median, _ = noisy_cohorts(0.9, factor)
+    assert attacked > 0.9 * clean
+    assert attacked > median
 
 
 def test_a_memory_of_votes_goes_on_from_a_snapshot_bit_for_bit() -> None:
