@@ -28,8 +28,8 @@ class DefaultCommandGroup(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
     def _refuse_misspelt(self, ctx: click.Context, word: str) -> None:
-        """A word that is no file and nearly a command was meant as one."""
-        near = difflib.get_close_matches(word, self.commands, n=1)
+        """A word that is no file, no option (`--restarts`), and nearly a command was meant as one."""
+        near = [] if word.startswith("-") else difflib.get_close_matches(word, self.commands, n=1)
         if near and not Path(word).exists():
             ctx.fail(f"there is no command and no script '{word}'; did you mean '{near[0]}'?")
 

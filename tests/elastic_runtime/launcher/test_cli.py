@@ -61,7 +61,7 @@ def test_the_help_names_both_forms_and_all_commands(typed: Typed, words: list[st
 
 
 def test_a_script_needs_no_command_in_front_and_gets_its_own_options(typed: Typed, tmp_path: Path) -> None:
-    for front in (["--ps", "0"], ["run", "--ps", "0"]):
+    for front in (["--ps", "0"], ["run", "--ps", "0"], ["--restarts", "0", "--ps", "0"], ["--restore", "--ps", "0"]):
         code, _, err = typed(*front, str(tmp_path / "train.py"), "--epochs", "5", "--help")
         assert (code, err) == (2, "elastic-run: --ps 0 --workers 1: a job begins with at least one of both\n")
 
