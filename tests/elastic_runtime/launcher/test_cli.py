@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+import typer
 from job_makers import WAITS, Launcher, make_job, wait_for
 
 from elastic_runtime.cli import app
@@ -19,6 +21,10 @@ from elastic_runtime.launcher.job_folder import JobFolder, write_json
 from elastic_runtime.launcher.job_lock import JobLock
 from elastic_runtime.launcher.job_spec import spec_of
 from elastic_runtime.launcher.programs import Programs
+
+OPTIONS_OF_RUN = [
+    parameter for parameter in typer.main.get_command(app).commands["run"].params if isinstance(parameter, click.Option)
+]
 
 
 class Typed:
@@ -111,6 +117,13 @@ def test_an_address_that_others_reach_is_refused_before_anything_is_made(
     assert "--bind 192.0.2.7" in err
     assert "--allow-insecure" in err
     assert not typed.jobs.exists()
+
+
+@pytest.mark.parametrize("option", [name for parameter in OPTIONS_OF_RUN for name in parameter.opts])
+def test_no_option_in_front_of_the_script_is_taken_for_a_misspelt_command(typed: Typed, option: str) -> None:
+    code, _, err = typed(option)
+    assert code in (0, 2)
+    assert "did you mean" not in err.lower()
 
 
 def test_a_script_may_be_called_nearly_as_a_command(
