@@ -44,7 +44,8 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.use_local_subchannel_pool", 1),
     # A coordinator that restarts is back within seconds; the default waits two minutes before it looks again.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # How long a connection may take to be made: a coordinator that waits for a processor is not gone.
+    ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     # A job's control never goes through a proxy that the environment names for other traffic.
     ("grpc.enable_http_proxy", 0),

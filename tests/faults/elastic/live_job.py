@@ -105,6 +105,7 @@ class LiveJob(LaunchedJob):
             return view.proposal is None and all(change.number <= view.committed for change in view.changes)
 
         self.until(nothing_is_under_way, "the end of all changes")
+        self.stand()  # the next change waits for all to have come past the one before
 
     # ---- what is asked of it
 
