@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from cluster_agent import agent, cli
+from cluster_agent.errors import BadConfig
 from cluster_agent.stop_signals import SIGNALS, StopSignals
 from policy_net import cli_errors
 
@@ -57,18 +58,15 @@ def test_an_agent_that_has_started_is_asked_to_stop() -> None:
 def test_a_signal_after_a_refusal_does_not_take_its_line_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flushed = []
-    flush = sys.stdout.flush
+    write = sys.stderr.write
 
-    def signalled_flush() -> None:
-        flushed.append(True)
+    def signalled_write(text: str) -> int:
         os.kill(os.getpid(), signal.SIGTERM)
-        flush()
+        return write(text)
 
-    monkeypatch.setattr(sys.stdout, "flush", signalled_flush)
-    monkeypatch.setattr(sys, "argv", ["cluster-agent", "run", "--config", str(tmp_path / "nothing.yaml")])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert flushed
-    assert ended.value.code == cli_errors.BAD_INPUT
+    monkeypatch.setattr(sys.stderr, "write", signalled_write)
+    arguments = ["run", "--config", str(tmp_path / "nothing.yaml")]
+    codes = {BadConfig: cli_errors.BAD_INPUT}
+    assert cli_errors.run(cli.app, "cluster-agent", arguments, codes) == cli_errors.BAD_INPUT
     assert "nothing.yaml" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, signal.SIG_IGN}
