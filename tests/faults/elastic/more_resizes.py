@@ -52,6 +52,8 @@ class HeldResize:
 
     def __init__(self, job: LiveJob, kind: Kind, state: str, number: int) -> None:
         self.job, self.kind, self.state, self.number = job, kind, state, number
+        # A job that went back may have far to come to where it is let; a change before that would not be held.
+        job.stand()
         job.catch_up()
         plan = plan_of(job)
         servers, workers = in_order(plan.owners), in_order(plan.workers)
