@@ -17,11 +17,11 @@ import structlog
 
 from elastic_runtime.control.backoff import Backoff
 from elastic_runtime.control.calls import call, metadata, translate
-from elastic_runtime.control.conversions import role_to_message, view_from_message
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
 from elastic_runtime.control.ready_file import ReadyFile
 from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
+from elastic_runtime.control.view_conversions import role_to_message, view_from_message
 from elastic_runtime.errors import (
     BadInput,
     CoordinatorMistrusted,

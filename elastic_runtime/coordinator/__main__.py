@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import structlog
 
 from elastic_runtime.coordinator.address_file import write_address
-from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.checkpoint_store import CheckpointDepot
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.machine import Machine, begin
 from elastic_runtime.coordinator.metrics import serve_metrics
 from elastic_runtime.coordinator.options import Options, parse
+from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import EXIT_CODES, BadInput, ElasticError

@@ -21,7 +21,7 @@ import structlog
 from elastic_runtime.coordinator.errors import JournalDamaged, JournalUnusable
 from elastic_runtime.coordinator.journal_file import pack, unpack
 from elastic_runtime.coordinator.record_codec import encode, restore, whole
-from elastic_runtime.coordinator.state import State
+from elastic_runtime.coordinator.rules.state import State
 from elastic_runtime.errors import BadInput
 
 _log = structlog.get_logger()

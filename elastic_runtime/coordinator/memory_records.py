@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elastic_runtime.coordinator.state import State
+from elastic_runtime.coordinator.rules.state import State
 
 
 class MemoryRecords:

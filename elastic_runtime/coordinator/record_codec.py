@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from elastic_runtime.coordinator.errors import JournalDamaged
-from elastic_runtime.coordinator.state import State
+from elastic_runtime.coordinator.rules.state import State
 
 _SECTIONS: dict[str, TypeAdapter[Any]] = {
     name: TypeAdapter(section) for name, section in get_type_hints(State).items() if name != "return"

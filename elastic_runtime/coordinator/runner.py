@@ -11,10 +11,10 @@ import structlog
 
 from elastic_runtime.checkpoint import Search
 from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestState
-from elastic_runtime.coordinator.machine import Machine, Outcome
-from elastic_runtime.coordinator.orders import ManifestOrder, SearchOrder
-from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.coordinator.state import State
+from elastic_runtime.coordinator.rules.machine import Machine, Outcome
+from elastic_runtime.coordinator.rules.orders import ManifestOrder, SearchOrder
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.state import State
 from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
 from elastic_runtime.plan import View
 

@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 
 from elastic_runtime.control.checks import MOST_TASKS, check_task, check_text
-from elastic_runtime.control.conversions import role_from_message, view_to_message
 from elastic_runtime.control.credentials import (
     JOB_KEY,
     SERVER_OPTIONS,
@@ -27,7 +26,8 @@ from elastic_runtime.control.report_conversions import (
     size_from_message,
     status_to_message,
 )
-from elastic_runtime.coordinator.registering import Newcomer
+from elastic_runtime.control.view_conversions import role_from_message, view_to_message
+from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import BadInput, ProtocolError, ResizeFailed
 from elastic_runtime.generated import elastic_pb2 as pb

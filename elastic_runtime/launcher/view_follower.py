@@ -10,8 +10,8 @@ import grpc
 
 from elastic_runtime.control.backoff import Backoff
 from elastic_runtime.control.calls import metadata, translate
-from elastic_runtime.control.conversions import view_from_message
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
+from elastic_runtime.control.view_conversions import view_from_message
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub

@@ -14,12 +14,12 @@ from google.protobuf.message import Message
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import JOB_KEY, TOKEN_KEY, ClientCredentials, ServerCredentials
 from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.checkpoint_store import CheckpointDepot
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.machine import Machine, begin
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
-from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
 from elastic_runtime.launcher.job_folder import JobFolder, create, write_json

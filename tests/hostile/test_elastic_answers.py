@@ -16,9 +16,9 @@ import pytest
 from bad_fields import attacks
 from google.protobuf.message import Message
 
-from elastic_runtime.control.conversions import view_from_message, view_to_message
 from elastic_runtime.control.messages import JobStatus, RequestState, TaskStatus
 from elastic_runtime.control.report_conversions import outcome_from_message, status_from_message, status_to_message
+from elastic_runtime.control.view_conversions import view_from_message, view_to_message
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.launcher.options import console_of

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elastic_runtime.control.conversions import view_from_message, view_to_message
 from elastic_runtime.control.messages import (
     JobStatus,
     MemberReport,
@@ -25,6 +24,7 @@ from elastic_runtime.control.report_conversions import (
     status_from_message,
     status_to_message,
 )
+from elastic_runtime.control.view_conversions import view_from_message, view_to_message
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, View

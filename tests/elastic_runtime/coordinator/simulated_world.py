@@ -8,10 +8,10 @@ from pathlib import Path
 
 from elastic_runtime.checkpoint import Manifest, Search
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
-from elastic_runtime.coordinator.machine import Machine, Outcome, begin
 from elastic_runtime.coordinator.record_codec import encode, restore
-from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.machine import Machine, Outcome, begin
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
 from elastic_runtime.layout import Layout, TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD

@@ -10,10 +10,10 @@ import pytest
 from simulated_world import LAYOUT, SETTINGS, TRAINING
 
 from elastic_runtime.control.messages import MemberReport, RequestState, Size
-from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.checkpoint_store import CheckpointDepot
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.machine import Machine, begin
-from elastic_runtime.coordinator.registering import Newcomer
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import ResizeFailed
 from elastic_runtime.plan import Phase, Role

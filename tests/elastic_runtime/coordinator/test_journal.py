@@ -15,7 +15,7 @@ from elastic_runtime.control.messages import RequestOutcome, RequestState, Resiz
 from elastic_runtime.coordinator.errors import JournalUnusable
 from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.record_codec import whole
-from elastic_runtime.coordinator.state import (
+from elastic_runtime.coordinator.rules.state import (
     Checkpoints,
     Course,
     Generation,

@@ -11,10 +11,10 @@ from simulated_world import BATCH, LAYOUT, SETTINGS, TRAINING, World
 from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of
 from elastic_runtime.control.messages import Shard
-from elastic_runtime.coordinator.depot import CheckpointDepot, checkpoint_name
-from elastic_runtime.coordinator.machine import Machine, begin
-from elastic_runtime.coordinator.orders import ManifestOrder
-from elastic_runtime.coordinator.registering import Newcomer
+from elastic_runtime.coordinator.checkpoint_store import CheckpointDepot, checkpoint_name
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.orders import ManifestOrder
+from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.layout import Layout, TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD

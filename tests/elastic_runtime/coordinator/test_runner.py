@@ -10,10 +10,10 @@ import pytest
 from simulated_world import SETTINGS
 
 from elastic_runtime.control.messages import RequestState, Size
-from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.checkpoint_store import CheckpointDepot
 from elastic_runtime.coordinator.errors import JournalUnusable
-from elastic_runtime.coordinator.machine import Machine, begin
 from elastic_runtime.coordinator.memory_records import MemoryRecords
+from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import BadInput
 

@@ -13,12 +13,12 @@ import pytest
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials, ServerCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, ResizeMode, Size
-from elastic_runtime.coordinator.depot import CheckpointDepot
-from elastic_runtime.coordinator.machine import Machine, begin
+from elastic_runtime.coordinator.checkpoint_store import CheckpointDepot
 from elastic_runtime.coordinator.memory_records import MemoryRecords
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
-from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.plan import Phase
 

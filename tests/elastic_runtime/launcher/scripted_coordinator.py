@@ -16,10 +16,10 @@ from pathlib import Path
 
 import grpc
 
-from elastic_runtime.control.conversions import view_to_message
 from elastic_runtime.control.credentials import SERVER_OPTIONS, TOKEN_KEY
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.control.report_conversions import status_to_message
+from elastic_runtime.control.view_conversions import view_to_message
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
 from elastic_runtime.plan import Member, Phase, Plan, Role, View

@@ -14,11 +14,11 @@ from world import BATCH, Server, Worker, World, first_values
 
 from elastic_runtime.block_state import BlockState
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
-from elastic_runtime.coordinator.machine import Machine, Outcome, begin
-from elastic_runtime.coordinator.orders import ManifestOrder
 from elastic_runtime.coordinator.record_codec import encode, restore
-from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.machine import Machine, Outcome, begin
+from elastic_runtime.coordinator.rules.orders import ManifestOrder
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.plan import Phase, Role, Timeline, View
 from elastic_runtime.server.serving import Rules, Serving
 from elastic_runtime.server.snapshots import Snapshots

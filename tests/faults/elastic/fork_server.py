@@ -21,7 +21,7 @@ import numpy.random  # noqa: F401  # for the children
 import torch  # noqa: F401  # for the children
 
 import elastic_runtime.coordinator.__main__
-import elastic_runtime.coordinator.job
+import elastic_runtime.coordinator.rules.job
 import elastic_runtime.server.__main__
 import elastic_runtime.server.overdue
 import elastic_runtime.transport.address
@@ -74,12 +74,12 @@ class _Adjusted:
 
 
 def _let_settings_be_adjusted(path: Path) -> None:
-    begin = elastic_runtime.coordinator.job.Job.__init__
+    begin = elastic_runtime.coordinator.rules.job.Job.__init__
 
     def begin_adjusted(self: Any, settings: Any, *others: Any) -> None:
         begin(self, _Adjusted(settings, path), *others)  # type: ignore[arg-type]
 
-    elastic_runtime.coordinator.job.Job.__init__ = begin_adjusted  # type: ignore[method-assign]
+    elastic_runtime.coordinator.rules.job.Job.__init__ = begin_adjusted  # type: ignore[method-assign]
 
 
 def _drop_what_is_sent_from(step: int) -> None:

@@ -6,11 +6,20 @@ from typing import Any
 import pytest
 
 from elastic_runtime.control.messages import MemberReport
-from elastic_runtime.coordinator import leases, members
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.registering import Newcomer, register
-from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.coordinator.state import Checkpoints, Course, Generation, Leases, Roster, State, Task, TaskState
+from elastic_runtime.coordinator.rules import leases, members
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.registering import Newcomer, register
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.state import (
+    Checkpoints,
+    Course,
+    Generation,
+    Leases,
+    Roster,
+    State,
+    Task,
+    TaskState,
+)
 from elastic_runtime.errors import BadInput
 from elastic_runtime.layout import TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD

@@ -7,12 +7,12 @@ from dataclasses import replace
 import structlog
 
 from elastic_runtime.control.messages import MemberReport
-from elastic_runtime.coordinator import leases
-from elastic_runtime.coordinator.assembly import fail
-from elastic_runtime.coordinator.failures import failed
-from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
-from elastic_runtime.coordinator.state import TaskState
-from elastic_runtime.coordinator.tasks import dismiss, lose
+from elastic_runtime.coordinator.rules import leases
+from elastic_runtime.coordinator.rules.assembly import fail
+from elastic_runtime.coordinator.rules.failures import failed
+from elastic_runtime.coordinator.rules.job import ENDED, GATHERING, Job
+from elastic_runtime.coordinator.rules.state import TaskState
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose
 from elastic_runtime.errors import BadInput
 from elastic_runtime.plan import Role
 

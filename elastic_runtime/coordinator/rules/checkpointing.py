@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import structlog
 
-from elastic_runtime.coordinator import leases
-from elastic_runtime.coordinator.depot import checkpoint_name
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.orders import ManifestOrder
-from elastic_runtime.coordinator.state import PendingCheckpoint
+from elastic_runtime.coordinator.checkpoint_store import checkpoint_name
+from elastic_runtime.coordinator.rules import leases
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.orders import ManifestOrder
+from elastic_runtime.coordinator.rules.state import PendingCheckpoint
 from elastic_runtime.plan import Change
 
 _log = structlog.get_logger()

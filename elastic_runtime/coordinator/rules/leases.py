@@ -7,8 +7,8 @@ book as it is when the checkpoint is decided: whatever was told done by then is 
 from __future__ import annotations
 
 from elastic_runtime.control.messages import LeasedRange
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.state import Leases
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.state import Leases
 from elastic_runtime.errors import BadInput
 from elastic_runtime.sample_leases import LeaseBook
 

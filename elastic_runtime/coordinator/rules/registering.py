@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from elastic_runtime.coordinator import leases
-from elastic_runtime.coordinator.job import ENDED, Job
-from elastic_runtime.coordinator.job_model import JobModel, read_model
-from elastic_runtime.coordinator.state import Model, TaskState
-from elastic_runtime.coordinator.tasks import PREFIX, lose
+from elastic_runtime.coordinator.rules import leases
+from elastic_runtime.coordinator.rules.job import ENDED, Job
+from elastic_runtime.coordinator.rules.job_model import JobModel, read_model
+from elastic_runtime.coordinator.rules.state import Model, TaskState
+from elastic_runtime.coordinator.rules.tasks import PREFIX, lose
 from elastic_runtime.errors import BadInput
 from elastic_runtime.layout import Layout, difference
 from elastic_runtime.plan import Phase, Role

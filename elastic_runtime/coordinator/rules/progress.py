@@ -6,11 +6,11 @@ from dataclasses import replace
 from statistics import median
 
 from elastic_runtime.control.messages import JobStatus, Size, TaskStatus
-from elastic_runtime.coordinator.checkpointing import durable_step
-from elastic_runtime.coordinator.job import ENDED, Job
-from elastic_runtime.coordinator.leases import samples_done
-from elastic_runtime.coordinator.state import Task, TaskState
-from elastic_runtime.coordinator.survival import doubly_held
+from elastic_runtime.coordinator.rules.checkpointing import durable_step
+from elastic_runtime.coordinator.rules.job import ENDED, Job
+from elastic_runtime.coordinator.rules.leases import samples_done
+from elastic_runtime.coordinator.rules.state import Task, TaskState
+from elastic_runtime.coordinator.rules.survival import doubly_held
 from elastic_runtime.plan import Phase, Plan, Role
 
 

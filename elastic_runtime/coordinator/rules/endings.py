@@ -6,13 +6,13 @@ All workers stop at one step, the servers write it, and once that is durable the
 from __future__ import annotations
 
 from elastic_runtime.control.messages import RequestOutcome
-from elastic_runtime.coordinator import requests
-from elastic_runtime.coordinator.assembly import fail, sleep
-from elastic_runtime.coordinator.changes import close, write_again
-from elastic_runtime.coordinator.checkpointing import durable_step
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.state import Purpose, TaskState
-from elastic_runtime.coordinator.tasks import dismiss, recover, unwant
+from elastic_runtime.coordinator.rules import requests
+from elastic_runtime.coordinator.rules.assembly import fail, sleep
+from elastic_runtime.coordinator.rules.changes import close, write_again
+from elastic_runtime.coordinator.rules.checkpointing import durable_step
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.state import Purpose, TaskState
+from elastic_runtime.coordinator.rules.tasks import dismiss, recover, unwant
 from elastic_runtime.plan import Change, Phase
 
 _TRIES = 3

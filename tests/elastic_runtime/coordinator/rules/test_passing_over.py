@@ -10,11 +10,11 @@ from simulated_world import LAYOUT, SETTINGS, World
 
 from elastic_runtime.checkpoint import Manifest, Search
 from elastic_runtime.control.messages import RequestState, Size
-from elastic_runtime.coordinator import leases, passing_over
-from elastic_runtime.coordinator.depot import lent
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.orders import SearchOrder
-from elastic_runtime.coordinator.state import Checkpoints, Course, Generation, Leases, State
+from elastic_runtime.coordinator.checkpoint_store import lent
+from elastic_runtime.coordinator.rules import leases, passing_over
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.orders import SearchOrder
+from elastic_runtime.coordinator.rules.state import Checkpoints, Course, Generation, Leases, State
 from elastic_runtime.layout import Layout
 from elastic_runtime.optimizers import SGD
 from elastic_runtime.plan import Phase, Plan

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
-from elastic_runtime.coordinator import leases, requests
-from elastic_runtime.coordinator.assignment import assign, stages
-from elastic_runtime.coordinator.changes import last_step, propose
-from elastic_runtime.coordinator.checkpointing import due
-from elastic_runtime.coordinator.draining import can_do_without, going, release_spares
-from elastic_runtime.coordinator.endings import end, end_halt
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.resize_times import ResizeTimes
-from elastic_runtime.coordinator.state import Purpose, TaskState
-from elastic_runtime.coordinator.tasks import dismiss, recover, want
+from elastic_runtime.coordinator.rules import leases, requests
+from elastic_runtime.coordinator.rules.assignment import assign, stages
+from elastic_runtime.coordinator.rules.changes import last_step, propose
+from elastic_runtime.coordinator.rules.checkpointing import due
+from elastic_runtime.coordinator.rules.draining import can_do_without, going, release_spares
+from elastic_runtime.coordinator.rules.endings import end, end_halt
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.resize_times import ResizeTimes
+from elastic_runtime.coordinator.rules.state import Purpose, TaskState
+from elastic_runtime.coordinator.rules.tasks import dismiss, recover, want
 from elastic_runtime.plan import Phase, Role, Stage
 
 

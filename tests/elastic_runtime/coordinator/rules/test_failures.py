@@ -8,7 +8,7 @@ import pytest
 from simulated_world import SETTINGS, World
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
-from elastic_runtime.coordinator.registering import Newcomer
+from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.plan import Phase, Role
 
 LINE = "worker-9 has another model than its job"

@@ -15,7 +15,7 @@ from elastic_runtime.checkpoint import (
     retain,
     write_manifest,
 )
-from elastic_runtime.coordinator.orders import ManifestOrder, SearchOrder
+from elastic_runtime.coordinator.rules.orders import ManifestOrder, SearchOrder
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.layout import Layout
 from elastic_runtime.training import Training

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import structlog
 
-from elastic_runtime.coordinator import leases, requests
-from elastic_runtime.coordinator.checkpointing import begin_checkpoint, durable_step
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.state import Purpose
-from elastic_runtime.coordinator.tasks import dismiss, lose
+from elastic_runtime.coordinator.rules import leases, requests
+from elastic_runtime.coordinator.rules.checkpointing import begin_checkpoint, durable_step
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.state import Purpose
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose
 from elastic_runtime.plan import Change, Stage
 from elastic_runtime.transfers import transfers
 

@@ -7,9 +7,9 @@ import json
 import pytest
 from simulated_world import LAYOUT, SETTINGS, TRAINING, World
 
-from elastic_runtime.coordinator.machine import Machine, begin
-from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.plan import Phase, Role
 
 KEY = "a" * 40

@@ -5,12 +5,12 @@ from __future__ import annotations
 import structlog
 
 from elastic_runtime.control.messages import RequestState
-from elastic_runtime.coordinator import requests
-from elastic_runtime.coordinator.assembly import fail
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.resizing import abort
-from elastic_runtime.coordinator.state import Purpose
-from elastic_runtime.coordinator.tasks import lose
+from elastic_runtime.coordinator.rules import requests
+from elastic_runtime.coordinator.rules.assembly import fail
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.resizing import abort
+from elastic_runtime.coordinator.rules.state import Purpose
+from elastic_runtime.coordinator.rules.tasks import lose
 from elastic_runtime.plain_line import plain_line
 
 _log = structlog.get_logger()

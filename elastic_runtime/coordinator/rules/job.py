@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from elastic_runtime.control.messages import MemberReport, Size
-from elastic_runtime.coordinator.job_model import JobModel, read_model
-from elastic_runtime.coordinator.orders import Orders
-from elastic_runtime.coordinator.reports import Reports
-from elastic_runtime.coordinator.resize_times import ResizeTimes
-from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.coordinator.state import Course, Generation, State, Task, TaskState
-from elastic_runtime.coordinator.timers import Timers
+from elastic_runtime.coordinator.rules.job_model import JobModel, read_model
+from elastic_runtime.coordinator.rules.orders import Orders
+from elastic_runtime.coordinator.rules.reports import Reports
+from elastic_runtime.coordinator.rules.resize_times import ResizeTimes
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.state import Course, Generation, State, Task, TaskState
+from elastic_runtime.coordinator.rules.timers import Timers
 from elastic_runtime.plan import Change, Phase, Plan, Role, Timeline, View, without_lost
 
 TRAINING = {Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING}

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import structlog
 
-from elastic_runtime.coordinator import leases
-from elastic_runtime.coordinator.checkpointing import give_up
-from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
-from elastic_runtime.coordinator.state import Task, TaskState
-from elastic_runtime.coordinator.survival import survives
+from elastic_runtime.coordinator.rules import leases
+from elastic_runtime.coordinator.rules.checkpointing import give_up
+from elastic_runtime.coordinator.rules.job import ENDED, GATHERING, Job
+from elastic_runtime.coordinator.rules.state import Task, TaskState
+from elastic_runtime.coordinator.rules.survival import survives
 from elastic_runtime.plan import Phase, Plan, Role
 
 _log = structlog.get_logger()

@@ -7,13 +7,13 @@ checkpoints are, before one is passed over: a server whose disk is not there see
 from __future__ import annotations
 
 from elastic_runtime.checkpoint import Search
-from elastic_runtime.coordinator import leases
-from elastic_runtime.coordinator.assembly import fail
-from elastic_runtime.coordinator.depot import lent
-from elastic_runtime.coordinator.failures import failed
-from elastic_runtime.coordinator.job import GATHERING, Job
-from elastic_runtime.coordinator.orders import SearchOrder
-from elastic_runtime.coordinator.state import Checkpoints
+from elastic_runtime.coordinator.checkpoint_store import lent
+from elastic_runtime.coordinator.rules import leases
+from elastic_runtime.coordinator.rules.assembly import fail
+from elastic_runtime.coordinator.rules.failures import failed
+from elastic_runtime.coordinator.rules.job import GATHERING, Job
+from elastic_runtime.coordinator.rules.orders import SearchOrder
+from elastic_runtime.coordinator.rules.state import Checkpoints
 
 
 def searched(job: Job, order: SearchOrder, search: Search | None, error: str) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from elastic_runtime.control.checks import MOST_TASKS, check_request_id
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
-from elastic_runtime.coordinator.job import ENDED, Job
-from elastic_runtime.coordinator.state import Purpose, Requests, TaskState
+from elastic_runtime.coordinator.rules.job import ENDED, Job
+from elastic_runtime.coordinator.rules.state import Purpose, Requests, TaskState
 from elastic_runtime.errors import BadInput
 from elastic_runtime.plan import Change, Phase, Role
 

@@ -8,8 +8,8 @@ import pytest
 from simulated_world import BATCH, BLOCKS, LAYOUT, SETTINGS, TOTAL_STEPS, TRAINING, World
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
-from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
 from elastic_runtime.layout import TensorSpec, build_layout
 from elastic_runtime.plan import Phase, Role, Timeline, View

@@ -14,7 +14,8 @@ from typing import Any
 
 from elastic_runtime.checkpoint import Search
 from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestOutcome, RequestState, Size
-from elastic_runtime.coordinator import (
+from elastic_runtime.coordinator.checkpoint_store import lent
+from elastic_runtime.coordinator.rules import (
     assembly,
     changes,
     checkpointing,
@@ -24,14 +25,13 @@ from elastic_runtime.coordinator import (
     requests,
     resizing,
 )
-from elastic_runtime.coordinator.depot import lent
-from elastic_runtime.coordinator.job import GATHERING, Job
-from elastic_runtime.coordinator.orders import ManifestOrder, Orders, SearchOrder
-from elastic_runtime.coordinator.progress import status
-from elastic_runtime.coordinator.registering import Newcomer, not_needed, register
-from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.coordinator.state import Checkpoints, Course, Leases, Model, State
-from elastic_runtime.coordinator.views import build_view
+from elastic_runtime.coordinator.rules.job import GATHERING, Job
+from elastic_runtime.coordinator.rules.orders import ManifestOrder, Orders, SearchOrder
+from elastic_runtime.coordinator.rules.progress import status
+from elastic_runtime.coordinator.rules.registering import Newcomer, not_needed, register
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.state import Checkpoints, Course, Leases, Model, State
+from elastic_runtime.coordinator.rules.views import build_view
 from elastic_runtime.plan import Phase, View
 
 _MOST_ROUNDS = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from elastic_runtime.coordinator.job import Job
+from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.plan import Plan
 
 

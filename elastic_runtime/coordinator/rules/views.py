@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastic_runtime.coordinator.state import State, TaskState
+from elastic_runtime.coordinator.rules.state import State, TaskState
 from elastic_runtime.plan import View
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.state import TaskState
-from elastic_runtime.coordinator.tasks import dismiss
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.state import TaskState
+from elastic_runtime.coordinator.rules.tasks import dismiss
 from elastic_runtime.plan import Role
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.coordinator import requests
-from elastic_runtime.coordinator.assignment import assign
-from elastic_runtime.coordinator.depot import checkpoint_name
-from elastic_runtime.coordinator.draining import release_spares
-from elastic_runtime.coordinator.job import Job
-from elastic_runtime.coordinator.orders import SearchOrder
-from elastic_runtime.coordinator.state import Generation, TaskState
-from elastic_runtime.coordinator.tasks import dismiss, lose, unwant, want
+from elastic_runtime.coordinator.checkpoint_store import checkpoint_name
+from elastic_runtime.coordinator.rules import requests
+from elastic_runtime.coordinator.rules.assignment import assign
+from elastic_runtime.coordinator.rules.draining import release_spares
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.orders import SearchOrder
+from elastic_runtime.coordinator.rules.state import Generation, TaskState
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose, unwant, want
 from elastic_runtime.plan import Phase, Plan, Role
 
 
