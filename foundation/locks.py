@@ -21,7 +21,7 @@ _BETWEEN_TRIES_SECONDS = 0.05
 """Whoever only asks for the holder (`lock_holder`) has the lock for an instant; that is no holder."""
 
 
-class LockHeld(Exception):  # noqa: N818  (named for what happened, and told by whoever takes the lock)
+class LockHeld(Exception):
     """A living process holds the lock.
 
     Attributes:
