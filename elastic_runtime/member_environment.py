@@ -12,8 +12,7 @@ import zmq
 
 from elastic_runtime.control.checks import check_host_and_port, check_job, check_task
 from elastic_runtime.control.credentials import ClientCredentials, read_ca, read_token
-from elastic_runtime.control.member_link import MemberLink
-from elastic_runtime.control.ready_file import ReadyFile
+from elastic_runtime.control.member_link import MemberLink, ReadyFile
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.plain_line import plain_line
 from elastic_runtime.plan import Role

@@ -1,4 +1,4 @@
-"""A member's line to its coordinator: registers, follows views, reports, and survives the coordinator's restarts.
+"""Link of a member to its coordinator: it registers, follows views, reports, and survives the coordinator's restarts.
 
 State goes both ways, so nothing is lost with a connection: a reconnected stream begins with the newest view, and each
 report is a member's whole state. Two threads: one reads views and calls `on_view`, one sends reports.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -16,10 +17,9 @@ import grpc
 import structlog
 
 from elastic_runtime.control.backoff import Backoff
-from elastic_runtime.control.calls import call, metadata, translate
+from elastic_runtime.control.client import call, metadata, translate
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
-from elastic_runtime.control.ready_file import ReadyFile
 from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
 from elastic_runtime.control.view_conversions import role_to_message, view_from_message
 from elastic_runtime.errors import (
@@ -279,6 +279,44 @@ class MemberLink:
             self._fail(ProtocolError(f"{self._task} and the coordinator at {self._address} disagree: {error}"))
 
     def _fail(self, error: ElasticError) -> None:
-        _log.error("control_lost", task=self._task, error=str(error))
+        _log.error("control-lost", task=self._task, error=str(error))
         self.failure = error
         self.expelled.set()
+
+
+class ReadyFile:
+    """An empty file that is there while a member takes part in its job: what a container's readiness probe looks for.
+
+    One that is left of an earlier process is removed.
+
+    Raises:
+        BadInput: there can be no such file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if not path.parent.is_dir() or path.is_dir():
+            raise BadInput(f"the ready file {path} cannot be written: its folder is missing, or it is a folder")
+        self.clear()
+
+    def mark(self) -> None:
+        """The member takes part.
+
+        Raises:
+            BadInput: the file cannot be written.
+        """
+        try:
+            self._path.touch()
+        except OSError as error:
+            raise BadInput(f"the ready file {self._path} cannot be written: {error.strerror}") from error
+
+    def clear(self) -> None:
+        """The member takes no part, or not yet.
+
+        Raises:
+            BadInput: the file is there and cannot be removed.
+        """
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise BadInput(f"the ready file {self._path} cannot be removed: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The job's checkpoints on disk, as far as the coordinator touches them."""
+"""Store of a job's checkpoints: what the coordinator does to those on the disk, and what it tells the rules of them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ from elastic_runtime.checkpoint import (
     Manifest,
     Search,
     ShardRecord,
-    folder_of,
     list_checkpoints,
     newest_sound,
     retain,
     write_manifest,
 )
-from elastic_runtime.coordinator.rules.orders import ManifestOrder, SearchOrder
+from elastic_runtime.coordinator.rules.checkpointing import FoundCheckpoint, ManifestOrder, SearchOrder, SearchResult
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.layout import Layout
 from elastic_runtime.training import Training
 
 
-def checkpoint_name(step: int) -> str:
-    """The name of the folder of the checkpoint at a step."""
-    return folder_of(Path(), step).name
+def describe(search: Search) -> SearchResult:
+    """What a look for a sound checkpoint found, without its files."""
+    return SearchResult(_found(search.sound) if search.sound else None, bool(search.damaged), search.line)
 
 
-def lent(manifest: Manifest) -> str:
-    """Asynchronous training: what was lent to whom at a checkpoint, as its book writes it; else empty."""
-    return json.dumps(manifest.position["leases"]) if "leases" in manifest.position else ""
+def _found(manifest: Manifest) -> FoundCheckpoint:
+    book_json = json.dumps(manifest.position["leases"]) if "leases" in manifest.position else ""
+    return FoundCheckpoint(manifest.folder.name, manifest.step, manifest.layout.to_json().decode(), book_json)
 
 
-class CheckpointDepot:
+class CheckpointStore:
     """A folder of checkpoints, each a folder of shards.
 
     Args:
@@ -43,7 +42,7 @@ class CheckpointDepot:
         self._folder = folder
         self._kept = kept
 
-    def found(self, restore: bool) -> Search | None:
+    def found(self, restore: bool) -> SearchResult | None:
         """The newest sound checkpoint, for a new job to begin from; None: it begins anew.
 
         Raises:
@@ -67,15 +66,15 @@ class CheckpointDepot:
             raise BadInput(
                 f"no checkpoint in {self._folder} can be used, and nothing was changed there: {search.damaged[0][1]}"
             )
-        return search
+        return describe(search)
 
-    def search(self, order: SearchOrder) -> Search:
+    def search(self, order: SearchOrder) -> SearchResult:
         """The newest sound one of a job's checkpoints.
 
         Raises:
             CheckpointError: one cannot be read: whether it is sound is not known.
         """
-        return newest_sound(self._folder / name for name in order.names)
+        return describe(newest_sound(self._folder / name for name in order.names))
 
     def complete(self, order: ManifestOrder) -> None:
         """Make a checkpoint count, as all its shards are there.

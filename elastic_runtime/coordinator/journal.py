@@ -1,4 +1,4 @@
-"""The coordinator's memory: what it decided, on disk before anybody hears of it.
+"""Journal of a coordinator: what it decided, on disk before anybody hears of it.
 
 Room for more records is reserved ahead, so that a disk that fills up is noticed while the journal can still take what
 keeps the job going; requests are refused from then on. A record that finds no room waits, and is written together with
@@ -18,9 +18,15 @@ from typing import Any
 
 import structlog
 
-from elastic_runtime.coordinator.errors import JournalDamaged, JournalUnusable
-from elastic_runtime.coordinator.journal_file import pack, unpack
-from elastic_runtime.coordinator.record_codec import encode, restore, whole
+from elastic_runtime.coordinator.journal_records import (
+    JournalDamaged,
+    JournalUnusable,
+    encode,
+    pack,
+    restore,
+    unpack,
+    whole,
+)
 from elastic_runtime.coordinator.rules.state import State
 from elastic_runtime.errors import BadInput
 
@@ -138,7 +144,7 @@ class Journal:
                 os.close(descriptor)
                 raise
         except OSError as error:
-            _log.warning("journal_not_cut", path=str(self._path), error=str(error))
+            _log.warning("journal-not-cut", path=str(self._path), error=str(error))
             with contextlib.suppress(OSError):
                 aside.unlink()
             self._snapshot_bytes = self._end  # not again before it has grown much more
@@ -209,7 +215,7 @@ class Journal:
     def _note(self, full: bool) -> None:
         if full != self._full:
             self._full = full
-            _log.warning("journal_disk_full" if full else "journal_disk_has_room", path=str(self._path))
+            _log.warning("journal-disk-filled" if full else "journal-disk-freed", path=str(self._path))
 
     def _write(self, data: bytes) -> None:
         _write_all(self._file, data, self._end)

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from elastic_runtime.control.backoff import Backoff
-from elastic_runtime.control.calls import metadata, translate
+from elastic_runtime.control.client import metadata, translate
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.view_conversions import view_from_message
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError, ProtocolError

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from elastic_runtime.checkpoint import read_blocks, read_manifest, require_same_model
-from elastic_runtime.control.client import MemberLink
+from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.messages import Registration
 from elastic_runtime.errors import CheckpointDamaged, ElasticError, ProtocolError
 from elastic_runtime.layout import Layout

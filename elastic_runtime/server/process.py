@@ -12,7 +12,7 @@ from contextlib import closing
 
 import structlog
 
-from elastic_runtime.control.client import MemberLink
+from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.messages import Registration
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member_environment import MemberEnvironment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elastic_runtime.control.client import MemberLink
+from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.outbox import traffic_bytes
 from elastic_runtime.server.part import ServerPart
 from elastic_runtime.server.shards import Shards

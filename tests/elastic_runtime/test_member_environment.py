@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.control.ready_file import ReadyFile
+from elastic_runtime.control.member_link import ReadyFile
 from elastic_runtime.errors import BadInput
 from elastic_runtime.member_environment import MemberEnvironment
 

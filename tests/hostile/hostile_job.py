@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import JOB_KEY, TOKEN_KEY, ClientCredentials, ServerCredentials
 from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.coordinator.checkpoint_store import CheckpointDepot
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
@@ -76,7 +76,7 @@ class HostileJob:
         self._lock = JobLock(folder.path)
         self.journal = Journal(folder.journal_folder, self.name)
         machine = Machine(settings, time.monotonic(), begin(settings), time.time)
-        self.runner = Runner(machine, self.journal, CheckpointDepot(folder.checkpoint_folder, 3), time.monotonic)
+        self.runner = Runner(machine, self.journal, CheckpointStore(folder.checkpoint_folder, 3), time.monotonic)
         token = folder.token()
         self._server, port = start_server(self.runner, self.name, "127.0.0.1:0", ServerCredentials(token), 1.0)
         self.address = f"127.0.0.1:{port}"

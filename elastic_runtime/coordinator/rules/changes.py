@@ -1,4 +1,4 @@
-"""A change, from its proposal to its end: clock, votes, confirmation, arrivals, commit.
+"""Changes of a plan, each from its proposal to its end: clock, votes, confirmation, arrivals, commit.
 
 No worker may have begun the clock's step when a change is confirmed; so each is asked, and holds that step back from
 its yes on until it hears more. One change at a time.
@@ -7,23 +7,36 @@ its yes on until it hears more. One change at a time.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-import structlog
-
-from elastic_runtime.coordinator.rules import leases, requests
+from elastic_runtime.coordinator.rules import requests
 from elastic_runtime.coordinator.rules.checkpointing import begin_checkpoint, durable_step
 from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import begin_change, end_change, publish_proposal, withdraw_proposal
 from elastic_runtime.coordinator.rules.state import Purpose
-from elastic_runtime.coordinator.rules.tasks import dismiss, lose
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose, release_later
 from elastic_runtime.plan import Change, Stage
 from elastic_runtime.transfers import transfers
 
-_log = structlog.get_logger()
 _LEAST_MARGIN_STEPS = 2
 """The step in flight, and the one that may be begun while the proposal travels."""
 _LARGEST_FACTOR = 64
 _MOST_CHANGES = 8
+
+
+@dataclass
+class _Margin:
+    """How much further ahead than usual the next clock is set: twice as far after each proposal that came too late."""
+
+    factor: int = 1
+
+
+@dataclass
+class _Written:
+    """Servers that were lost already when the newest checkpoint was begun."""
+
+    without: set[str] = field(default_factory=set)
 
 
 def propose(
@@ -38,10 +51,10 @@ def propose(
     minimum_bytes: int = 0,
 ) -> bool:
     """Publish a proposal, unless training ends before its last stage; then nothing is proposed, and False returned."""
-    if leases.asynchronous(job):
+    if job.is_asynchronous:
         # Nobody has to agree: whoever works goes on at once, and asks the new owners as soon as these have the blocks.
-        job.generation(proposal=None, purpose=purpose, minimum_bytes=minimum_bytes)
-        _note_proposal(job, purpose, now)
+        job.state.set_generation(purpose=purpose, minimum_bytes=minimum_bytes)
+        requests.note_proposal(job, purpose, now)
         own_checkpoint = checkpoint and not halt
         _confirm(job, Change(_next_number(job), next_mark(job), stages, own_checkpoint, halt), now)
         return True
@@ -52,28 +65,31 @@ def propose(
     elif total is not None and clock + max(len(stages), 1) > total:
         return False
     change = Change(_next_number(job), clock, stages, checkpoint, halt, barrier)
-    job.generation(proposal=change, purpose=purpose, minimum_bytes=minimum_bytes)
+    publish_proposal(job.state, change, purpose, minimum_bytes)
     job.timers.clear("vote")
-    _note_proposal(job, purpose, now)
+    requests.note_proposal(job, purpose, now)
     return True
-
-
-def _note_proposal(job: Job, purpose: Purpose, now: float) -> None:
-    if job.times is not None:
-        job.times.proposed = now
-    if purpose is Purpose.RESIZE:
-        job.stalled_before = {task.name: job.reports.of(task.name).stall_seconds for task in job.tasks() if task.live}
-        job.waited.clear()
 
 
 def next_clock(job: Job, now: float) -> int:
     """A step that no worker has begun and none will before it has voted, if all goes as usual."""
-    working = job.working()
+    working = job.live_workers()
     seconds = max((job.report(name).step_seconds for name in working), default=0.0)
-    delay = job.settings.control_delay_seconds * job.margin_factor
-    ahead = math.ceil(delay / seconds) if seconds > 0 else job.margin_factor
+    factor = job.own(_Margin).factor
+    delay = job.settings.control_delay_seconds * factor
+    ahead = math.ceil(delay / seconds) if seconds > 0 else factor
     after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
-    return max(job.expected_step(working, now) + _LEAST_MARGIN_STEPS + ahead, after)
+    return max(_expected_step(job, working, now) + _LEAST_MARGIN_STEPS + ahead, after)
+
+
+def _expected_step(job: Job, workers: Sequence[str], now: float) -> int:
+    """The step that the fastest of these will have come to, as reports are some steps old."""
+    steps = [job.state.generation.start_step]
+    for name in workers:
+        report = job.report(name)
+        age_seconds = min(job.reports.silent_seconds(name, now), job.settings.report_every_seconds)
+        steps.append(report.step + (int(age_seconds / report.step_seconds) if report.step_seconds > 0 else 0))
+    return max(steps)
 
 
 def next_mark(job: Job) -> int:
@@ -85,11 +101,12 @@ def next_mark(job: Job) -> int:
 
 def close(job: Job, now: float) -> None:
     """All steps are applied: a last checkpoint. Nobody is asked, as nobody has a step left to begin."""
-    clock = max(job.newest_step(job.working()), max((last_step(c) for c in job.state.generation.changes), default=0))
+    newest = max((job.report(name).step for name in job.live_workers()), default=job.state.generation.start_step)
+    clock = max(newest, max((last_step(change) for change in job.state.generation.changes), default=0))
     total = job.model.total_steps if job.model is not None else None
-    if job.model is not None and leases.asynchronous(job):
+    if job.model is not None and job.is_asynchronous:
         clock = max(next_mark(job), job.model.order.total_steps)
-    job.generation(purpose=Purpose.FINISH)
+    job.state.set_generation(purpose=Purpose.FINISH)
     _confirm(job, Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True), now)
 
 
@@ -98,7 +115,7 @@ def write_again(job: Job, halt: Change, now: float) -> bool:
 
     Nobody is asked, as the workers stand at the halt already. False if no server was lost since the last time.
     """
-    if set(job.state.generation.lost) <= job.written_without:
+    if set(job.state.generation.lost) <= job.own(_Written).without:
         return False
     _confirm(job, Change(_next_number(job), halt.clock, checkpoint=True, halt=True), now)
     return True
@@ -115,10 +132,11 @@ def count_votes(job: Job, now: float) -> None:
     proposal = job.state.generation.proposal
     if proposal is None:
         return
-    voters = job.working()
+    voters = job.live_workers()
     if any(job.report(name).refused == proposal.number for name in voters):
-        job.margin_factor = min(job.margin_factor * 2, _LARGEST_FACTOR)
-        job.generation(proposal=None)
+        margin = job.own(_Margin)
+        margin.factor = min(margin.factor * 2, _LARGEST_FACTOR)
+        withdraw_proposal(job.state)
         return
     silent = [name for name in voters if job.report(name).accepted != proposal.number]
     if not silent:
@@ -130,21 +148,21 @@ def count_votes(job: Job, now: float) -> None:
 
 def watch_moving(job: Job, now: float) -> None:
     """See whether the confirmed change is over: all workers past it, all blocks arrived."""
-    change = job.moving()
+    change = job.moving_change()
     if change is None:
         return
-    if leases.asynchronous(job):
+    if job.is_asynchronous:
         _watch_settling(job, change, now)
         return
     before = job.plan_before(change)
-    working = job.working()
+    working = job.live_workers()
     staying = set(job.plan().workers)
     dismiss(
         job,
         [
             name
             for name in dict.fromkeys(before.workers)
-            if name not in staying and job.alive(name) and job.report(name).step >= change.clock
+            if name not in staying and job.is_alive(name) and job.report(name).step >= change.clock
         ],
     )
     if not all(_past(job, name, change) for name in working):
@@ -161,7 +179,7 @@ def _watch_settling(job: Job, change: Change, now: float) -> None:
     before = job.plan_before(change)
     workers = dict.fromkeys((*before.workers, *job.plan().workers))
     dismiss(job, [name for name in workers if name not in job.plan().workers])
-    unsettled = [name for name in workers if job.alive(name) and job.report(name).arrived < change.number]
+    unsettled = [name for name in workers if job.is_alive(name) and job.report(name).arrived < change.number]
     if not _all_arrived(job, change, now) or (unsettled and not change.checkpoint):
         return
     _commit(job, change, now)
@@ -183,17 +201,17 @@ def _all_arrived(job: Job, change: Change, now: float) -> bool:
 def _past(job: Job, name: str, change: Change) -> bool:
     """Whether a worker has done all steps before the last one of a change."""
     report = job.report(name)
-    return job.heard(name) and (report.finished or report.step >= last_step(change))
+    return job.has_reported(name) and (report.finished or report.step >= last_step(change))
 
 
 def _confirm(job: Job, change: Change, now: float) -> None:
-    generation = job.state.generation
-    job.margin_factor = max(1, job.margin_factor // 2)
-    job.generation(proposal=None, changes=(*generation.changes, change), moving=change.number)
+    margin = job.own(_Margin)
+    margin.factor = max(1, margin.factor // 2)
+    begin_change(job.state, change)
     job.timers.clear("vote", "arrival")
     requests.note_begin(job, change, now)
     if change.checkpoint:
-        job.written_without = set(generation.lost)
+        job.own(_Written).without = set(job.state.generation.lost)
         begin_checkpoint(job, change, now)
 
 
@@ -201,15 +219,14 @@ def _commit(job: Job, change: Change, now: float) -> None:
     generation, plan, before = job.state.generation, job.plan(), job.plan_before(change)
     # Nobody is at a step before the change any more: lost workers that it took out need no stand-in.
     substitutes = {name: by for name, by in generation.substitutes.items() if name in plan.workers}
-    committed = max(change.number, generation.committed)
-    job.generation(committed=committed, moving=0, substitutes=substitutes)
+    end_change(job.state, change, substitutes)
     job.timers.clear("arrival")
     requests.note_end(job, change, now)
-    job.released |= set(before.servers) - set(plan.servers)
-    fold(job)
+    release_later(job, set(before.servers) - set(plan.servers))
+    _fold(job)
 
 
-def fold(job: Job) -> None:
+def _fold(job: Job) -> None:
     """Forget changes that are over, so that views do not grow: those that changed nothing, and the oldest of many.
 
     The newest stays, as data messages name it. What a folded one changed becomes part of the plan at the start, which
@@ -219,10 +236,10 @@ def fold(job: Job) -> None:
     over = [change for change in generation.changes if change.number != generation.moving]
     kept = [change for change in over[:-1] if change.stages] + over[-1:]
     while len(kept) > _MOST_CHANGES:
-        job.generation(start_plan=job.named_after(kept[0]), changes=tuple(kept[1:]))
+        job.state.set_generation(start_plan=job.named_after(kept[0]), changes=tuple(kept[1:]))
         kept = kept[1:]
     moving = tuple(change for change in generation.changes if change.number == generation.moving)
-    job.generation(changes=(*kept, *moving))
+    job.state.set_generation(changes=(*kept, *moving))
     _forget_lost(job)
 
 
@@ -234,7 +251,7 @@ def _forget_lost(job: Job) -> None:
         for change in generation.changes:
             for stage in change.stages:
                 named |= {*stage.moves.values(), *stage.replicas.values()}
-        job.generation(lost=tuple(name for name in generation.lost if name in named))
+        job.state.set_generation(lost=tuple(name for name in generation.lost if name in named))
 
 
 def last_step(change: Change) -> int:

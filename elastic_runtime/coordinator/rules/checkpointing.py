@@ -1,27 +1,114 @@
-"""Checkpoints: when one is due, who writes what of it, and when it is durable."""
+"""Checkpoints of a job: when one is due, who writes what of it, when it is durable, and what the shell does for it.
+
+The rules have no files. What they want done with some is an order, collected while an event is handled; that it was
+carried out is an event again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from elastic_runtime.coordinator.checkpoint_store import checkpoint_name
-from elastic_runtime.coordinator.rules import leases
+from elastic_runtime.control.messages import Shard
 from elastic_runtime.coordinator.rules.job import Job
-from elastic_runtime.coordinator.rules.orders import ManifestOrder
 from elastic_runtime.coordinator.rules.state import PendingCheckpoint
 from elastic_runtime.plan import Change
 
 _log = structlog.get_logger()
 
 
-def due(job: Job, now: float) -> bool:
-    """Whether it is time for the next checkpoint."""
-    if job.checkpointed_seconds is None:
-        job.checkpointed_seconds = now
+@dataclass(frozen=True)
+class ManifestOrder:
+    """All shards of a checkpoint are written: verify and complete it, and say so.
+
+    `protected`: steps whose checkpoints members may still read. `leases_json`: of asynchronous training: which
+    samples are done.
+    """
+
+    name: str
+    generation: int
+    step: int
+    shards: tuple[Shard, ...]
+    layout_json: str
+    training_json: str
+    protected: tuple[int, ...]
+    leases_json: str = ""
+
+
+@dataclass(frozen=True)
+class SearchOrder:
+    """Servers of a generation say that its checkpoint is damaged: find the newest sound one; `names`: newest first."""
+
+    generation: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A sound checkpoint on the disk; `book_json`: what was lent to whom at it, in asynchronous training."""
+
+    name: str
+    step: int
+    layout_json: str
+    book_json: str = ""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a look for a sound checkpoint found.
+
+    Attributes:
+        sound: the newest; None: there is none.
+        damaged: whether newer ones were passed over.
+        line: which, why, and what is taken in their place; empty without any.
+    """
+
+    sound: FoundCheckpoint | None
+    damaged: bool = False
+    line: str = ""
+
+
+@dataclass
+class Orders:
+    """Collected while an event is handled; taken by whoever runs the machine."""
+
+    manifests: list[ManifestOrder] = field(default_factory=list)
+    searches: list[SearchOrder] = field(default_factory=list)
+
+
+@dataclass
+class _Pace:
+    """When the newest checkpoint was begun; None: as long as the coordinator has been there."""
+
+    begun_seconds: float | None = None
+
+
+def take_orders(job: Job) -> Orders:
+    """What was ordered since this was called last."""
+    orders = job.own(Orders)
+    taken = replace(orders)
+    orders.manifests, orders.searches = [], []
+    return taken
+
+
+def checkpoint_name(step: int) -> str:
+    """The name of the checkpoint at a step, and of its folder."""
+    return f"step-{step:010d}"
+
+
+def is_due(job: Job, now: float) -> bool:
+    """Whether it is time for the next checkpoint; the first time is when this is first asked."""
+    pace = job.own(_Pace)
+    if pace.begun_seconds is None:
+        pace.begun_seconds = now
     pending = job.state.checkpoints.pending is not None
-    return not pending and now - job.checkpointed_seconds >= job.settings.checkpoint_seconds
+    return not pending and now - pace.begun_seconds >= job.settings.checkpoint_seconds
+
+
+def on_generation_running(job: Job, now: float) -> None:
+    """A generation has read a checkpoint: the next one is due in the usual time."""
+    job.own(_Pace).begun_seconds = now
 
 
 def durable_step(job: Job) -> int:
@@ -38,7 +125,7 @@ def begin_checkpoint(job: Job, change: Change, now: float) -> None:
         checkpoint_name(change.clock), number, change.clock, servers, (), job.state.leases.book_json, change.number
     )
     job.state.checkpoints = replace(job.state.checkpoints, pending=pending)
-    job.checkpointed_seconds = now
+    job.own(_Pace).begun_seconds = now
     job.timers.clear("checkpoint")
 
 
@@ -68,15 +155,14 @@ def watch_checkpoint(job: Job, now: float) -> None:
                 (job.state.generation.start_step, durable_step(job)),
                 pending.book_json,
             )
-            job.orders.manifests.append(order)
+            job.own(Orders).manifests.append(order)
     # The time begins when the workers are at the clock: before that, servers have nothing to write.
-    working = job.working()
-    begun = not working or leases.asynchronous(job) or job.lowest_step(working) >= pending.step
+    begun = job.is_asynchronous or all(job.report(name).step >= pending.step for name in job.live_workers())
     if begun and job.timers.passed("checkpoint", now, job.settings.checkpoint_write_seconds):
         give_up(job, f"not written within {job.settings.checkpoint_write_seconds:g} s")
 
 
-def completed(job: Job, order: ManifestOrder, error: str) -> None:
+def on_checkpoint_completed(job: Job, order: ManifestOrder, error: str) -> None:
     """An order was carried out: the pending checkpoint is complete on disk, or (`error`) will not be."""
     checkpoints = job.state.checkpoints
     pending = checkpoints.pending
@@ -85,14 +171,13 @@ def completed(job: Job, order: ManifestOrder, error: str) -> None:
     if error:
         give_up(job, error)
         return
-    name = order.name
-    durable = tuple(row for row in checkpoints.durable if row[0] != name)
+    durable = tuple(row for row in checkpoints.durable if row[0] != order.name)
     durable = (*durable, (pending.name, pending.step))
     kept = durable[-job.settings.checkpoints_kept :]
     grew = pending.step > durable_step(job)
     job.state.checkpoints = replace(checkpoints, durable=kept, pending=None, book_json=pending.book_json)
     if grew:
-        job.course(losses=0)
+        job.state.set_course(losses=0)
     job.timers.clear("checkpoint")
 
 
@@ -100,6 +185,6 @@ def give_up(job: Job, why: str) -> None:
     """The pending checkpoint is not going to be; the one before stands."""
     pending = job.state.checkpoints.pending
     if pending is not None:
-        _log.warning("checkpoint_given_up", name=pending.name, why=why)
+        _log.warning("checkpoint-given-up", name=pending.name, why=why)
         job.state.checkpoints = replace(job.state.checkpoints, pending=None)
         job.timers.clear("checkpoint")

@@ -1,28 +1,28 @@
-"""One job as its coordinator sees it now: the remembered state, the newest reports, and what both mean together."""
+"""One job as its coordinator sees it now: the state, what members reported of it, and what both mean together.
+
+What members reported, and since when something is waited for, is forgotten with the coordinator: they report it again,
+and get the whole time again. So is what one rule keeps for itself (`Job.own`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from elastic_runtime.control.messages import MemberReport, Size
-from elastic_runtime.coordinator.rules.job_model import JobModel, read_model
-from elastic_runtime.coordinator.rules.orders import Orders
-from elastic_runtime.coordinator.rules.reports import Reports
-from elastic_runtime.coordinator.rules.resize_times import ResizeTimes
+from elastic_runtime.coordinator.rules.phases import TRAINING
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
-from elastic_runtime.coordinator.rules.state import Course, Generation, State, Task, TaskState
-from elastic_runtime.coordinator.rules.timers import Timers
+from elastic_runtime.coordinator.rules.state import Generation, JobModel, State, Task, TaskState, read_model
 from elastic_runtime.plan import Change, Phase, Plan, Role, Timeline, View, without_lost
 
-TRAINING = {Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING}
-"""Phases with a plan that holds."""
-GATHERING = {Phase.STARTING, Phase.RECOVERING}
-ENDED = {Phase.FINISHED, Phase.FAILED}
+_Own = TypeVar("_Own")
+_END = 2**62
+"""Behind every step."""
 
 
 class Job:
-    """State, reports and timers of one job, with the questions that all parts of the machine ask.
+    """State, reports and timers of one job, with the questions that all rules ask.
 
     Args:
         settings: of the job.
@@ -35,20 +35,16 @@ class Job:
         self.state = state
         self.reports = Reports()
         self.timers = Timers()
-        self.orders = Orders()
         self.unix_clock = unix_clock
-        self.margin_factor = 1
+        self._own: dict[type[Any], Any] = {}
         self._planned: tuple[Generation, dict[int, tuple[Plan, Plan]]] = (state.generation, {})
-        self.released: set[str] = set()
-        self.moved_before = 0
-        self.stalls: dict[str, float] = {}
-        self.times: ResizeTimes | None = None
-        self.stalled_before: dict[str, float] = {}
-        self.waited: dict[str, float] = {}
-        self.halt_tries = 0
-        self.searching = 0
-        self.written_without: set[str] = set()
-        self.checkpointed_seconds: float | None = None
+
+    def own(self, kind: type[_Own]) -> _Own:
+        """What one rule keeps for itself of this job; made when it is first asked for."""
+        kept: _Own | None = self._own.get(kind)
+        if kept is None:
+            kept = self._own[kind] = kind()
+        return kept
 
     @property
     def model(self) -> JobModel | None:
@@ -57,9 +53,15 @@ class Job:
         return read_model(model.layout_json, model.training_json) if model.training_json else None
 
     @property
-    def training(self) -> bool:
+    def is_training(self) -> bool:
         """Whether a plan holds, and steps are done by it."""
         return self.state.course.phase in TRAINING
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether workers train each for itself."""
+        model = self.model
+        return model is not None and not model.training.synchronous
 
     def task(self, name: str) -> Task | None:
         """A task by its name."""
@@ -78,7 +80,7 @@ class Job:
         """Names of the live tasks that were not told to leave."""
         return [task.name for task in self.tasks(role, TaskState.LIVE)]
 
-    def alive(self, name: str) -> bool:
+    def is_alive(self, name: str) -> bool:
         """Whether a task is registered and not lost; also one that was told to leave."""
         task = self.task(name)
         return task is not None and task.live
@@ -92,18 +94,6 @@ class Job:
             kept = {name: task for name, task in now.items() if task.state is not TaskState.GONE}
             self.state.roster = replace(roster, tasks=kept)
 
-    def course(self, **changes: object) -> None:
-        """Change the course."""
-        course: Course = replace(self.state.course, **changes)  # type: ignore[arg-type]  # names are Course's
-        if course != self.state.course:
-            self.state.course = course
-
-    def generation(self, **changes: object) -> None:
-        """Change the generation."""
-        generation: Generation = replace(self.state.generation, **changes)  # type: ignore[arg-type]  # likewise
-        if generation != self.state.generation:
-            self.state.generation = generation
-
     def report(self, name: str) -> MemberReport:
         """What a task reported of this generation; an empty report if it has not come to it yet."""
         report = self.reports.of(name)
@@ -111,9 +101,9 @@ class Job:
             return MemberReport(report.task, report.incarnation)
         return report
 
-    def heard(self, name: str) -> bool:
+    def has_reported(self, name: str) -> bool:
         """Whether a task has reported from this generation, to this coordinator."""
-        return self.report(name).generation > 0 and self.reports.heard(name).reported
+        return self.report(name).generation > 0 and self.reports.contact(name).reported
 
     def plan(self) -> Plan:
         """The plan after all confirmed changes, lost workers included."""
@@ -151,62 +141,31 @@ class Job:
             plans[number] = (without_lost(named, frozenset(generation.lost)), named)
         return plans[number]
 
-    def moving(self) -> Change | None:
+    def moving_change(self) -> Change | None:
         """The confirmed change that is not over yet."""
         generation = self.state.generation
         return next((change for change in generation.changes if change.number == generation.moving), None)
 
-    def owning(self) -> set[str]:
+    def holders(self) -> set[str]:
         """Servers that hold blocks, or that a change takes blocks from."""
         servers = set(self.plan().servers)
-        moving = self.moving()
+        moving = self.moving_change()
         return servers | set(self.plan_before(moving).servers) if moving is not None else servers
 
-    def working(self) -> list[str]:
+    def live_workers(self) -> list[str]:
         """The live workers of the newest plan, each once."""
-        return [name for name in dict.fromkeys(self.plan().workers) if self.alive(name)]
+        return [name for name in dict.fromkeys(self.plan().workers) if self.is_alive(name)]
 
     def halt(self) -> Change | None:
         """The confirmed change that stops the job."""
         return next((change for change in self.state.generation.changes if change.halt), None)
 
-    def needs(self, name: str) -> bool:
-        """Whether a worker of the plan still has steps to compute, as far as is known."""
-        if self.state.generation.ended:
-            return False
-        step, moving, halt = self.report(name).step, self.moving(), self.halt()
-        if halt is not None and step >= halt.clock:
-            return False
-        if name in self.plan().workers:
-            return True
-        return moving is not None and name in self.plan_before(moving).workers and step < moving.clock
-
-    def newest_step(self, names: Iterable[str]) -> int:
-        """The highest step that any of these has reported."""
-        return max((self.report(name).step for name in names), default=self.state.generation.start_step)
-
-    def expected_step(self, names: Iterable[str], now: float) -> int:
-        """The step that the fastest of these will have come to, as reports are some steps old."""
-        steps = [self.state.generation.start_step]
-        for name in names:
-            report = self.report(name)
-            age_seconds = min(self.reports.silent_seconds(name, now), self.settings.report_every_seconds)
-            steps.append(report.step + (int(age_seconds / report.step_seconds) if report.step_seconds > 0 else 0))
-        return max(steps)
-
-    def lowest_step(self, names: Iterable[str]) -> int:
-        """The lowest step that any of these has reported; one that has not come to its first counts as the start."""
-        return min((self.report(name).step for name in names), default=self.state.generation.start_step)
-
     def size(self) -> Size:
         """What the newest plan consists of."""
-        if not self.training:
+        if not self.is_training:
             return Size(0, 0)
         plan = self.plan()
-        return Size(len(plan.servers), len(self.working()))
-
-
-_END = 2**62
+        return Size(len(plan.servers), len(self.live_workers()))
 
 
 def _view(generation: Generation, changes: tuple[Change, ...]) -> View:
@@ -219,3 +178,82 @@ def _view(generation: Generation, changes: tuple[Change, ...]) -> View:
         start_plan=generation.start_plan,
         changes=changes,
     )
+
+
+@dataclass
+class Contact:
+    """One member, as it was heard last.
+
+    Attributes:
+        report: its newest.
+        seconds: when that was; monotonic.
+        reported: to this coordinator.
+        streams: of views that it has open.
+    """
+
+    report: MemberReport
+    seconds: float
+    reported: bool = False
+    streams: int = 0
+
+
+class Reports:
+    """The newest report of each live task."""
+
+    def __init__(self) -> None:
+        self._contacts: dict[str, Contact] = {}
+
+    def expect(self, task: str, incarnation: int, now: float) -> None:
+        """A task registered, or the coordinator began with it: it has the whole time to report."""
+        self._contacts[task] = Contact(MemberReport(task, incarnation), now)
+
+    def on_report(self, report: MemberReport, now: float) -> None:
+        """A report came."""
+        contact = self._contacts[report.task]
+        contact.report, contact.seconds, contact.reported = report, now, True
+
+    def on_stream(self, task: str, opened: bool, now: float) -> None:
+        """A task's stream of views was opened or closed."""
+        contact = self._contacts.get(task)
+        if contact is not None:
+            # A stream that broke may be noticed after the next one was opened.
+            contact.streams = max(0, contact.streams + (1 if opened else -1))
+            if opened:
+                contact.seconds = now
+
+    def forget(self, task: str) -> None:
+        """The task is gone."""
+        self._contacts.pop(task, None)
+
+    def silent_seconds(self, task: str, now: float) -> float:
+        """Seconds since it was heard."""
+        return now - self._contacts[task].seconds
+
+    def contact(self, task: str) -> Contact:
+        """How a live task was heard last."""
+        return self._contacts[task]
+
+    def of(self, task: str) -> MemberReport:
+        """The newest report; an empty one if there is none yet."""
+        contact = self._contacts.get(task)
+        return contact.report if contact is not None else MemberReport(task, 0)
+
+
+class Timers:
+    """Named deadlines of rules that have no clock of their own: each begins when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, float] = {}
+
+    def passed(self, name: str, now: float, seconds: float) -> bool:
+        """Whether `seconds` have gone by since this name was first asked for."""
+        return now - self._began.setdefault(name, now) >= seconds
+
+    def runs(self, name: str) -> bool:
+        """Whether this name was asked for and not cleared since."""
+        return name in self._began
+
+    def clear(self, *names: str) -> None:
+        """What was waited for has come."""
+        for name in names:
+            self._began.pop(name, None)

@@ -1,4 +1,4 @@
-"""Asynchronous training: samples are lent to workers, and lent anew when one is lost or a checkpoint is gone back to.
+"""Leases of samples in asynchronous training: lent to workers, and lent anew when one is lost or the job goes back.
 
 What was lent is journaled before the worker hears of it, with `sample_leases` as the book. A checkpoint remembers the
 book as it is when the checkpoint is decided: whatever was told done by then is in every block that is copied for it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import withdraw_proposal
 from elastic_runtime.coordinator.rules.state import Leases
 from elastic_runtime.errors import BadInput
 from elastic_runtime.sample_leases import LeaseBook
@@ -15,13 +16,7 @@ from elastic_runtime.sample_leases import LeaseBook
 _MOST_BATCHES = 1000
 
 
-def asynchronous(job: Job) -> bool:
-    """Whether workers train each for itself."""
-    model = job.model
-    return model is not None and not model.training.synchronous
-
-
-def lease(
+def lend(
     job: Job, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
 ) -> tuple[tuple[LeasedRange, ...], bool]:
     """Count leases as done, and lend more until the worker holds `batches`; all that it holds, and whether all is done.
@@ -38,7 +33,7 @@ def lease(
     if batches > _MOST_BATCHES:
         raise BadInput(f"{batches} batches at once; ask for at most {_MOST_BATCHES}")
     task = job.task(worker)
-    if not job.training or task is None or not task.live or task.incarnation != incarnation:
+    if not job.is_training or task is None or not task.live or task.incarnation != incarnation:
         return (), False
     if generation != job.state.generation.number:
         return (), False
@@ -52,18 +47,19 @@ def lease(
     if changed:
         job.state.leases = Leases(book.to_json().decode())
     if book.finished:
-        job.generation(ended=True, proposal=None)
+        withdraw_proposal(job.state)
+        job.state.set_generation(ended=True)
     return tuple(LeasedRange(one.id, one.epoch, one.start, one.stop) for one in book.held(worker)), book.finished
 
 
-def returned(job: Job, worker: str) -> None:
+def on_worker_lost(job: Job, worker: str) -> None:
     """A worker is gone: what it held is lent to others."""
     book = _book(job) if job.state.leases.book_json else None
     if book is not None and book.lost(worker):
         job.state.leases = Leases(book.to_json().decode())
 
 
-def gone_back(job: Job, book_json: str) -> None:
+def go_back(job: Job, book_json: str) -> None:
     """The job goes back to a checkpoint: what was done since is to be done again, and nobody holds anything."""
     if not job.state.leases.book_json:
         return

@@ -1,4 +1,4 @@
-"""The coordinator as a pure state machine: events in; views, records and orders out. No files, sockets, threads, clock.
+"""Machine of a coordinator, pure: events in; views, records and orders out. No files, sockets, threads, clock.
 
 Each event is handled and then everything that follows from it is settled, so that a view always shows a state in which
 nothing is left to do but to wait. Records (the sections that changed) have to be durable before the view is published.
@@ -12,26 +12,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from elastic_runtime.checkpoint import Search
 from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestOutcome, RequestState, Size
-from elastic_runtime.coordinator.checkpoint_store import lent
 from elastic_runtime.coordinator.rules import (
-    assembly,
     changes,
     checkpointing,
+    generations,
     leases,
     members,
-    passing_over,
+    registering,
     requests,
     resizing,
+    tasks,
 )
-from elastic_runtime.coordinator.rules.job import GATHERING, Job
-from elastic_runtime.coordinator.rules.orders import ManifestOrder, Orders, SearchOrder
-from elastic_runtime.coordinator.rules.progress import status
-from elastic_runtime.coordinator.rules.registering import Newcomer, not_needed, register
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, Orders, SearchOrder, SearchResult
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import GATHERING, enter
+from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.rules.state import Checkpoints, Course, Leases, Model, State
-from elastic_runtime.coordinator.rules.views import build_view
+from elastic_runtime.coordinator.rules.views import build_view, status
 from elastic_runtime.plan import Phase, View
 
 _MOST_ROUNDS = 1000
@@ -55,16 +54,15 @@ class Outcome:
     orders: Orders
 
 
-def begin(settings: CoordinatorSettings, found: Search | None = None) -> State:
+def begin(settings: CoordinatorSettings, found: SearchResult | None = None) -> State:
     """The state of a new job, which may begin from an older job's checkpoint."""
     target = Size(settings.servers, settings.workers)
     state = State(course=Course(target=target, settled=target, notice=found.line if found is not None else ""))
     restored = found.sound if found is not None else None
     if restored is not None:
-        book_json = lent(restored)
-        state.checkpoints = Checkpoints(durable=((restored.folder.name, restored.step),), book_json=book_json)
-        state.leases = Leases(book_json)
-        state.model = Model(layout_json=restored.layout.to_json().decode())
+        state.checkpoints = Checkpoints(durable=((restored.name, restored.step),), book_json=restored.book_json)
+        state.leases = Leases(restored.book_json)
+        state.model = Model(layout_json=restored.layout_json)
     return state
 
 
@@ -87,7 +85,7 @@ class Machine:
         self._view: View | None = None
         self._number = self._job.state.numbers.view_limit
         if not self._fresh:
-            members.return_to(self._job, now)
+            members.on_coordinator_return(self._job, now)
 
     @property
     def view(self) -> View:
@@ -105,33 +103,33 @@ class Machine:
         """What is remembered."""
         return self._job.state
 
-    def register(self, newcomer: Newcomer, now: float) -> tuple[str, Outcome]:
+    def on_register(self, newcomer: Newcomer, now: float) -> tuple[str, Outcome]:
         """A task wants to join; the line is why it may not."""
-        refusal = register(self._job, newcomer, now)
+        refusal = registering.register(self._job, newcomer, now)
         return refusal, self._settle(now)
 
-    def not_needed(self, task: str) -> bool:
+    def is_not_needed(self, task: str) -> bool:
         """Whether a task was refused only because the job does without it by now."""
-        return not_needed(self._job, task)
+        return registering.is_not_needed(self._job, task)
 
-    def report(self, report: MemberReport, now: float) -> tuple[bool, Outcome]:
+    def on_report(self, report: MemberReport, now: float) -> tuple[bool, Outcome]:
         """A member says where it is; whether it is still one."""
-        known = members.report(self._job, report, now)
+        known = members.on_report(self._job, report, now)
         return known, self._settle(now)
 
-    def following(self, task: str, incarnation: int, following: bool, now: float) -> Outcome:
+    def on_stream(self, task: str, incarnation: int, opened: bool, now: float) -> Outcome:
         """A member's stream of views was opened or closed."""
         known = self._job.task(task)
         if known is not None and known.live and known.incarnation == incarnation:
-            self._job.reports.following(task, following, now)
+            self._job.reports.on_stream(task, opened, now)
         return self._settle(now)
 
-    def task_ended(self, task: str, exit_code: int, last_line: str, now: float) -> Outcome:
+    def on_task_ended(self, task: str, exit_code: int, last_line: str, now: float) -> Outcome:
         """The launcher saw a task's process end."""
-        members.ended(self._job, task, exit_code, last_line)
+        members.on_process_ended(self._job, task, exit_code, last_line)
         return self._settle(now)
 
-    def request(self, request: RequestState, now: float) -> tuple[RequestState, Outcome]:
+    def on_request(self, request: RequestState, now: float) -> tuple[RequestState, Outcome]:
         """A scheduler asks for something.
 
         Raises:
@@ -141,28 +139,30 @@ class Machine:
         outcome = self._settle(now)
         return requests.find(self._job, row.request_id) or row, outcome
 
-    def lease(
+    def on_lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int, now: float
     ) -> tuple[tuple[tuple[LeasedRange, ...], bool], Outcome]:
-        """An asynchronous worker asks for samples; see `leases.lease`.
+        """An asynchronous worker asks for samples; see `leases.lend`.
 
         Raises:
             BadInput: the job trains synchronously, or the numbers are none.
         """
-        answer = leases.lease(self._job, worker, incarnation, generation, done, batches)
+        answer = leases.lend(self._job, worker, incarnation, generation, done, batches)
         return answer, self._settle(now)
 
-    def checkpoint_completed(self, order: ManifestOrder, error: str, now: float) -> Outcome:
+    def on_checkpoint_completed(self, order: ManifestOrder, error: str, now: float) -> Outcome:
         """A manifest order was carried out; `error` is why not."""
-        checkpointing.completed(self._job, order, error)
+        checkpointing.on_checkpoint_completed(self._job, order, error)
         return self._settle(now)
 
-    def checkpoint_searched(self, order: SearchOrder, search: Search | None, error: str, now: float) -> Outcome:
+    def on_checkpoint_searched(
+        self, order: SearchOrder, search: SearchResult | None, error: str, now: float
+    ) -> Outcome:
         """A search order was carried out; `error` is why not."""
-        passing_over.searched(self._job, order, search, error)
+        members.on_checkpoint_searched(self._job, order, search, error)
         return self._settle(now)
 
-    def tick(self, now: float) -> Outcome:
+    def on_tick(self, now: float) -> Outcome:
         """Time has passed."""
         members.watch(self._job, now)
         return self._settle(now)
@@ -184,28 +184,30 @@ class Machine:
     def _advance(self, now: float) -> None:
         job = self._job
         phase = job.state.course.phase
-        members.release(job, now)
+        tasks.release(job, now)
         if phase in GATHERING:
             queued = next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
             if queued is not None and queued.kind == "suspend" and requests.start_next(job):
-                assembly.sleep(job, "the job was suspended")
+                generations.suspend(job, "the job was suspended")
                 return
-            assembly.assemble(job, now)
+            generations.assemble(job, now)
         elif phase is Phase.SUSPENDED:
-            _wake(job)
-        elif job.training:
+            _look_at_requests(job)
+        elif job.is_training:
             checkpointing.watch_checkpoint(job, now)
             if job.state.generation.proposal is not None:
                 changes.count_votes(job, now)
-            elif job.moving() is not None:
+            elif job.moving_change() is not None:
                 changes.watch_moving(job, now)
-            else:
+            elif job.state.generation.ended:
+                generations.end_training(job, now)
+            elif not generations.end_halt(job, now):
                 resizing.decide(job, now)
 
     def _outcome(self) -> Outcome:
         job = self._job
         if self._view is not None and not _changed(self._recorded, job.state):
-            orders, job.orders = job.orders, Orders()
+            orders = checkpointing.take_orders(job)
             return Outcome({}, None, orders)
         view = build_view(job.state, self._number)
         if self._view is None or view != self._view:
@@ -220,7 +222,7 @@ class Machine:
         self._fresh = False
         record = {name: getattr(job.state, name) for name in names}
         self._recorded = replace(job.state)
-        orders, job.orders = job.orders, Orders()
+        orders = checkpointing.take_orders(job)
         return Outcome(record, published, orders)
 
 
@@ -228,7 +230,7 @@ def _changed(before: State, after: State) -> list[str]:
     return [field.name for field in fields(State) if getattr(before, field.name) is not getattr(after, field.name)]
 
 
-def _wake(job: Job) -> None:
+def _look_at_requests(job: Job) -> None:
     """A suspended job looks at what was asked for since."""
     if not requests.start_next(job):
         return
@@ -236,7 +238,7 @@ def _wake(job: Job) -> None:
     if running is None:
         return
     if running.kind == "suspend":
-        assembly.sleep(job, "")
+        generations.suspend(job, "")
         return
-    job.course(phase=Phase.STARTING, formed=False, target=running.target, notice="")
+    enter(job.state, Phase.STARTING, formed=False, target=running.target, notice="")
     job.timers.clear("start", "gather")

@@ -1,4 +1,4 @@
-"""Who may join: tasks that are wanted, with the job's own model and terms."""
+"""Registration of tasks: who is wanted may join, with the job's own model and terms."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, replace
 
 from elastic_runtime.coordinator.rules import leases
-from elastic_runtime.coordinator.rules.job import ENDED, Job
-from elastic_runtime.coordinator.rules.job_model import JobModel, read_model
-from elastic_runtime.coordinator.rules.state import Model, TaskState
-from elastic_runtime.coordinator.rules.tasks import PREFIX, lose
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import ENDED
+from elastic_runtime.coordinator.rules.state import JobModel, Model, TaskState, read_model
+from elastic_runtime.coordinator.rules.tasks import TASK_PREFIXES, lose
 from elastic_runtime.errors import BadInput
 from elastic_runtime.layout import Layout, difference
 from elastic_runtime.plan import Phase, Role
@@ -52,17 +52,17 @@ def register(job: Job, newcomer: Newcomer, now: float) -> str:
                 address_json=newcomer.address_json,
             )
         )
-        job.reports.begin(name, newcomer.incarnation, now)
+        job.reports.expect(name, newcomer.incarnation, now)
     return ""
 
 
-def not_needed(job: Job, name: str) -> bool:
+def is_not_needed(job: Job, name: str) -> bool:
     """Whether a task that was refused had a place in the job, which does without it by now."""
     if job.state.course.phase in ENDED:
         return job.state.course.phase is Phase.FINISHED
     task = job.task(name)
     prefix, _, number = name.rpartition("-")
-    role = next((role for role, known in PREFIX.items() if known == prefix), None)
+    role = next((role for role, known in TASK_PREFIXES.items() if known == prefix), None)
     if task is not None and task.state is not TaskState.GONE:
         return False
     return role is not None and number.isdecimal() and int(number) < job.state.roster.next_number[role]
@@ -131,7 +131,7 @@ def _take_model(job: Job, newcomer: Newcomer) -> str:
     """The first worker's is the job's model; the samples have to be those that a restored job has left."""
     before, job.state.model = job.state.model, Model(newcomer.layout_json, newcomer.training_json)
     try:
-        leases.gone_back(job, job.state.checkpoints.book_json)
+        leases.go_back(job, job.state.checkpoints.book_json)
     except BadInput as error:
         job.state.model = before
         return f"{newcomer.task} reads other samples than the checkpoint to begin from: {error}"

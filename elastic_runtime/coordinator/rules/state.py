@@ -1,17 +1,23 @@
-"""What a coordinator has to remember beyond its own end: sections of plain values, replaced and never changed.
+"""State of a job: what a coordinator has to remember beyond its own end, in sections of plain values.
 
-A section that was replaced is journaled whole, before anything that depends on it is published. What members report is
-not here: they report it again.
+A section is replaced and never changed; one that was replaced is journaled whole, before anything that depends on it is
+published. What members report is not here: they report it again. `phases` alone sets the phase, the proposal and the
+change that is under way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property, lru_cache
 
 from elastic_runtime.control.messages import RequestState, Shard, Size
+from elastic_runtime.data_shards import SampleOrder, check_workers
+from elastic_runtime.errors import BadInput
+from elastic_runtime.layout import Layout, difference
 from elastic_runtime.plan import Change, Member, Phase, Plan, Role
+from elastic_runtime.training import Training
 
 
 class TaskState(StrEnum):
@@ -178,7 +184,7 @@ class Leases:
 
 @dataclass
 class State:
-    """All sections; the machine replaces them one by one."""
+    """All sections; the rules replace them one by one."""
 
     roster: Roster = field(default_factory=Roster)
     model: Model = field(default_factory=Model)
@@ -188,3 +194,70 @@ class State:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     numbers: Numbers = field(default_factory=Numbers)
     leases: Leases = field(default_factory=Leases)
+
+    def set_course(self, **changes: object) -> None:
+        """Replace fields of the course."""
+        course: Course = replace(self.course, **changes)  # type: ignore[arg-type]  # names are Course's
+        if course != self.course:
+            self.course = course
+
+    def set_generation(self, **changes: object) -> None:
+        """Replace fields of the generation."""
+        generation: Generation = replace(self.generation, **changes)  # type: ignore[arg-type]  # likewise
+        if generation != self.generation:
+            self.generation = generation
+
+
+@dataclass(frozen=True)
+class JobModel:
+    """The model section, read: a model's layout and the choices of its training."""
+
+    layout: Layout
+    training: Training
+
+    @cached_property
+    def order(self) -> SampleOrder:
+        """Of the samples."""
+        return self.training.order()
+
+    @property
+    def total_steps(self) -> int | None:
+        """Steps of the whole job; None in asynchronous training, which has no common step."""
+        return self.order.total_steps if self.training.synchronous else None
+
+    def refusal(self, other: JobModel, task: str) -> str:
+        """Why a worker with another model cannot join; empty if it can."""
+        differs = difference(other.layout, self.layout)
+        if differs:
+            return f"{task} has another model than its job: {differs}"
+        differs = other.training.difference(self.training)
+        if differs:
+            return f"{task} trains otherwise than its job (here: the task; there: the job): {differs}"
+        return ""
+
+    def check(self, servers: int, workers: int) -> None:
+        """Refuse a size with which a task would have nothing to do.
+
+        Raises:
+            BadInput: more PSs than blocks, or more workers than the batch allows.
+        """
+        if self.training.synchronous:
+            check_workers(workers, self.training.global_batch, self.training.min_worker_batch)
+        blocks = len(self.layout.blocks)
+        if servers > blocks:
+            raise BadInput(
+                f"{servers} PSs for a model of {blocks} blocks: ask for at most {blocks}, one for each block"
+            )
+
+
+@lru_cache(maxsize=8)
+def read_model(layout_json: str, training_json: str) -> JobModel:
+    """The model of two JSON texts.
+
+    Raises:
+        BadInput: they are not what this version writes.
+    """
+    layout = Layout.from_json(layout_json.encode())
+    if not layout.blocks:
+        raise BadInput("a model without parameters; there is nothing to train")
+    return JobModel(layout, Training.from_json(training_json.encode()))

@@ -13,8 +13,9 @@ import torch
 
 from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of
-from elastic_runtime.control.client import ControlClient, MemberLink
+from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
+from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.messages import JobStatus, Shard
 from elastic_runtime.errors import CoordinatorUnreachable, NotNeeded
 from elastic_runtime.layout import TensorSpec, build_layout

@@ -14,9 +14,9 @@ from world import BATCH, Server, Worker, World, first_values
 
 from elastic_runtime.block_state import BlockState
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
-from elastic_runtime.coordinator.record_codec import encode, restore
+from elastic_runtime.coordinator.journal_records import encode, restore
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder
 from elastic_runtime.coordinator.rules.machine import Machine, Outcome, begin
-from elastic_runtime.coordinator.rules.orders import ManifestOrder
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.plan import Phase, Role, Timeline, View
@@ -85,7 +85,7 @@ class WholeJob(World):
         self.records: list[bytes] = []
         self.deaths = self.written = self.survived = 0
         self.machine = Machine(self.settings, self.now, begin(self.settings), lambda: 0.0)
-        self.take(self.machine.tick(self.now))
+        self.take(self.machine.on_tick(self.now))
 
     # ---- the coordinator and its files
 
@@ -102,7 +102,7 @@ class WholeJob(World):
         """What it had recorded is all that is left of it."""
         self.orders.clear()
         self.machine = Machine(self.settings, self.now, restore(self.records) or begin(self.settings), lambda: 0.0)
-        self.take(self.machine.tick(self.now))
+        self.take(self.machine.on_tick(self.now))
 
     def complete(self, order: ManifestOrder) -> None:
         """Write a manifest: every block is there once, as it was at that step; unless a shard was written anew."""
@@ -110,7 +110,7 @@ class WholeJob(World):
         for shard in order.shards:
             part = self.parts[shard.name][shard.change]
             if part.digest != shard.sha256:
-                self.take(self.machine.checkpoint_completed(order, "another digest", self.now))
+                self.take(self.machine.on_checkpoint_completed(order, "another digest", self.now))
                 return
             for block, state in part.blocks.items():
                 assert block not in found
@@ -118,11 +118,11 @@ class WholeJob(World):
                 found[block] = state
         assert found.keys() == set(range(len(self.layout.blocks)))
         self.checkpoints[order.name] = found
-        self.take(self.machine.checkpoint_completed(order, "", self.now))
+        self.take(self.machine.on_checkpoint_completed(order, "", self.now))
 
     def resize(self, request_id: str, servers: int, workers: int) -> None:
         request = RequestState(request_id, "resize", target=Size(servers, workers))
-        _, outcome = self.machine.request(request, self.now)
+        _, outcome = self.machine.on_request(request, self.now)
         self.take(outcome)
 
     # ---- the launcher
@@ -144,7 +144,7 @@ class WholeJob(World):
             and status.blocks_with_replica == status.blocks
             and name in Timeline(self.views[-1]).at(10**9).servers
         )
-        self.take(self.machine.task_ended(name, -9, "", self.now))
+        self.take(self.machine.on_task_ended(name, -9, "", self.now))
         if safe:
             self.survived += 1
             assert self.machine.state.generation.number == generation.number
@@ -161,7 +161,7 @@ class WholeJob(World):
             "{}",
             *(self._model if worker else ("", "")),
         )
-        refusal, outcome = self.machine.register(newcomer, self.now)
+        refusal, outcome = self.machine.on_register(newcomer, self.now)
         assert not refusal
         self.take(outcome)
         if worker:
@@ -208,7 +208,7 @@ class WholeJob(World):
         else:
             self.report_of_server(self.servers[name])
         report = self.reports[name]
-        known, outcome = self.machine.report(report, self.now)
+        known, outcome = self.machine.on_report(report, self.now)
         self.take(outcome)
         if report.left or not known:
             self.end(name)
@@ -314,7 +314,7 @@ class WholeJob(World):
         elif choice < 0.2 and self.alive():
             self.send_report(self.random.choice(self.alive()))
         elif choice < 0.23:
-            self.take(self.machine.tick(self.now))
+            self.take(self.machine.on_tick(self.now))
         elif choice < 0.26 and self.orders:
             self.complete(self.orders.pop(0))
         elif self.workers:

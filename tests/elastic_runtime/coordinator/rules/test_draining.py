@@ -170,7 +170,7 @@ def test_a_coordinator_that_was_killed_hears_it_again() -> None:
 def test_a_script_that_ends_before_its_job_has_failed_whatever_it_says(exit_code: int, failures: int) -> None:
     world = world_with()
     del world.members["worker-1"]
-    world.take(world.machine.task_ended("worker-1", exit_code, "", world.now))
+    world.take(world.machine.on_task_ended("worker-1", exit_code, "", world.now))
     assert world.machine.state.course.script_failures == failures
     world.rounds(lambda view: workers(view) == ("worker-0", "worker-2"))
 
@@ -178,7 +178,7 @@ def test_a_script_that_ends_before_its_job_has_failed_whatever_it_says(exit_code
 def test_scripts_that_always_end_early_fail_the_job_with_one_line() -> None:
     world = world_with(restarts=0)
     del world.members["worker-1"]
-    world.take(world.machine.task_ended("worker-1", 0, "", world.now))
+    world.take(world.machine.on_task_ended("worker-1", 0, "", world.now))
     assert world.views[-1].phase is Phase.FAILED
     assert world.views[-1].failure == (
         "worker-1: its script ended before the job did; let its loop over the job's batches come to its end"
@@ -189,11 +189,11 @@ def test_whoever_was_let_go_or_had_finished_may_end() -> None:
     world = world_with()
     world.resize("r", 2, 1)
     world.ended("r")
-    world.take(world.machine.task_ended("worker-1", 0, "", world.now))
+    world.take(world.machine.on_task_ended("worker-1", 0, "", world.now))
     member = world.members["worker-0"]
     member.report = replace(member.report, finished=True)
     world.send(member)
-    world.take(world.machine.task_ended("worker-0", 0, "", world.now))
+    world.take(world.machine.on_task_ended("worker-0", 0, "", world.now))
     assert world.machine.state.course.script_failures == 0
 
 

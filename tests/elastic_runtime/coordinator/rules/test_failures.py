@@ -21,12 +21,12 @@ def world(**settings: object) -> World:
 def end(world: World, task: str, exit_code: int) -> None:
     """A task's process ends so."""
     world.members.pop(task, None)
-    world.take(world.machine.task_ended(task, exit_code, LINE, world.now))
+    world.take(world.machine.on_task_ended(task, exit_code, LINE, world.now))
 
 
 def refuse(world: World, task: str) -> None:
     """A worker comes with a model that is none, and ends with what it is told."""
-    _, outcome = world.machine.register(Newcomer(task, Role.WORKER, 77, "{}", "{}", "{}"), world.now)
+    _, outcome = world.machine.on_register(Newcomer(task, Role.WORKER, 77, "{}", "{}", "{}"), world.now)
     world.take(outcome)
     end(world, task, 2)
 
@@ -44,7 +44,7 @@ def test_a_script_that_says_that_its_input_is_bad_ends_its_job_at_once() -> None
     job = world().training()
     worker = job.members.pop("worker-1")
     report = replace(worker.report, failure="worker-1: ModelMismatch: it grew", bad_input=True)
-    job.take(job.machine.report(report, job.now)[1])
+    job.take(job.machine.on_report(report, job.now)[1])
     assert job.views[-1].phase is Phase.FAILED
     assert job.views[-1].failure == "worker-1: ModelMismatch: it grew"
     end(job, "worker-1", 2)  # its process, then: it is said once
@@ -107,10 +107,10 @@ def test_a_member_of_the_plan_that_fails_so_in_a_resize_is_no_reason_to_give_the
 
 def test_a_resumed_job_whose_script_has_another_model_by_now_fails_at_once_and_keeps_its_checkpoint() -> None:
     job = world().training()
-    job.take(job.machine.request(RequestState("suspend", "suspend"), job.now)[1])
+    job.take(job.machine.on_request(RequestState("suspend", "suspend"), job.now)[1])
     job.until(Phase.SUSPENDED)
     durable = job.machine.state.checkpoints.durable
-    job.take(job.machine.request(RequestState("resume", "resume", target=Size(2, 2)), job.now)[1])
+    job.take(job.machine.on_request(RequestState("resume", "resume", target=Size(2, 2)), job.now)[1])
     refuse(job, job.views[-1].wanted[-1])
     assert job.views[-1].phase is Phase.FAILED
     assert job.machine.state.checkpoints.durable == durable

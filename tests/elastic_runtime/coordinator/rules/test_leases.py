@@ -51,55 +51,55 @@ def ranges(answer: tuple[Any, bool]) -> list[tuple[int, int]]:
 
 def test_the_answer_is_all_that_is_held_however_often_it_is_asked_for() -> None:
     running = job()
-    first = leases.lease(running, "worker-0", 7, 1, (), 2)
+    first = leases.lend(running, "worker-0", 7, 1, (), 2)
     assert ranges(first) == [(0, 4), (4, 8)]
-    assert leases.lease(running, "worker-0", 7, 1, (), 2) == first
-    assert leases.lease(running, "worker-0", 7, 1, (), 0) == first
-    assert ranges(leases.lease(running, "worker-1", 7, 1, (), 1)) == [(8, 12)]
+    assert leases.lend(running, "worker-0", 7, 1, (), 2) == first
+    assert leases.lend(running, "worker-0", 7, 1, (), 0) == first
+    assert ranges(leases.lend(running, "worker-1", 7, 1, (), 1)) == [(8, 12)]
     told = (first[0][0].lease,)
-    assert ranges(leases.lease(running, "worker-0", 7, 1, told, 2)) == [(4, 8), (12, 16)]
-    assert ranges(leases.lease(running, "worker-0", 7, 1, told, 2)) == [(4, 8), (12, 16)]
+    assert ranges(leases.lend(running, "worker-0", 7, 1, told, 2)) == [(4, 8), (12, 16)]
+    assert ranges(leases.lend(running, "worker-0", 7, 1, told, 2)) == [(4, 8), (12, 16)]
     assert leases.samples_done(running) == 4
 
 
 def test_who_is_not_of_this_generation_gets_nothing_and_nothing_is_counted() -> None:
     running = job()
-    held, _ = leases.lease(running, "worker-0", 7, 1, (), 1)
+    held, _ = leases.lend(running, "worker-0", 7, 1, (), 1)
     for worker, incarnation, generation in (("worker-0", 8, 1), ("worker-0", 7, 2), ("worker-9", 7, 1)):
-        assert leases.lease(running, worker, incarnation, generation, (held[0].lease,), 3) == ((), False)
+        assert leases.lend(running, worker, incarnation, generation, (held[0].lease,), 3) == ((), False)
     assert leases.samples_done(running) == 0
     with pytest.raises(BadInput, match="trains synchronously"):
-        leases.lease(job(training(synchronous=True, worker_batch=None)), "worker-0", 7, 1, (), 1)
+        leases.lend(job(training(synchronous=True, worker_batch=None)), "worker-0", 7, 1, (), 1)
 
 
 def test_a_lost_workers_batches_are_lent_first_and_the_end_is_when_all_is_told() -> None:
     running = job()
-    leases.lease(running, "worker-0", 7, 1, (), 3)
-    leases.returned(running, "worker-0")
-    held, finished = leases.lease(running, "worker-1", 7, 1, (), 9)
+    leases.lend(running, "worker-0", 7, 1, (), 3)
+    leases.on_worker_lost(running, "worker-0")
+    held, finished = leases.lend(running, "worker-1", 7, 1, (), 9)
     assert ([(lent.start, lent.stop) for lent in held], finished) == ([(k, k + 4) for k in range(0, 20, 4)], False)
     told = tuple(lent.lease for lent in held)
-    assert leases.lease(running, "worker-1", 7, 1, told[:4], 9)[1] is False
+    assert leases.lend(running, "worker-1", 7, 1, told[:4], 9)[1] is False
     assert not running.state.generation.ended
-    assert leases.lease(running, "worker-1", 7, 1, told, 9) == ((), True)
+    assert leases.lend(running, "worker-1", 7, 1, told, 9) == ((), True)
     assert running.state.generation.ended
 
 
 def test_a_job_that_goes_back_lends_again_what_was_done_since_the_checkpoint() -> None:
     running = job()
-    held, _ = leases.lease(running, "worker-0", 7, 1, (), 2)
-    leases.lease(running, "worker-0", 7, 1, (held[0].lease,), 0)
+    held, _ = leases.lend(running, "worker-0", 7, 1, (), 2)
+    leases.lend(running, "worker-0", 7, 1, (held[0].lease,), 0)
     checkpoint = running.state.leases.book_json
-    leases.lease(running, "worker-0", 7, 1, (held[1].lease,), 2)
-    leases.gone_back(running, checkpoint)
+    leases.lend(running, "worker-0", 7, 1, (held[1].lease,), 2)
+    leases.go_back(running, checkpoint)
     assert leases.samples_done(running) == 4
-    assert ranges(leases.lease(running, "worker-1", 7, 1, (), 2)) == [(4, 8), (8, 12)]
+    assert ranges(leases.lend(running, "worker-1", 7, 1, (), 2)) == [(4, 8), (8, 12)]
 
 
 def test_a_restored_job_goes_on_with_the_samples_that_were_left_and_with_no_others() -> None:
     earlier = job()
-    held, _ = leases.lease(earlier, "worker-0", 7, 1, (), 2)
-    leases.lease(earlier, "worker-0", 7, 1, (held[0].lease,), 2)
+    held, _ = leases.lend(earlier, "worker-0", 7, 1, (), 2)
+    leases.lend(earlier, "worker-0", 7, 1, (held[0].lease,), 2)
     book = earlier.state.leases.book_json
     state = State(checkpoints=Checkpoints(durable=(("step-5", 5),), book_json=book), leases=Leases(book))
     state.roster = Roster({"worker-0": Task("worker-0", Role.WORKER)})
@@ -116,16 +116,16 @@ def test_a_worker_that_alone_does_not_reach_the_server_is_lost_and_its_batches_g
 ) -> None:
     running = job()
     running.put(replace(Task("ps-0", Role.SERVER), state=TaskState.LIVE, incarnation=7))
-    leases.lease(running, "worker-0", 7, 1, (), 3)
+    leases.lend(running, "worker-0", 7, 1, (), 3)
     for seconds in range(40):
         for name, suspects in (("worker-0", ("ps-0",)), ("worker-1", others), ("ps-0", ())):
-            if running.alive(name):
-                running.reports.begin(name, 7, float(seconds))
-                members.report(running, MemberReport(name, 7, generation=1, suspects=suspects), float(seconds))
+            if running.is_alive(name):
+                running.reports.expect(name, 7, float(seconds))
+                members.on_report(running, MemberReport(name, 7, generation=1, suspects=suspects), float(seconds))
         members.watch(running, float(seconds))
     # If nobody reaches the server, it is the server.
-    assert [name for name in ("worker-0", "worker-1", "ps-0") if not running.alive(name)] == (
+    assert [name for name in ("worker-0", "worker-1", "ps-0") if not running.is_alive(name)] == (
         ["ps-0"] if others else ["worker-0"]
     )
-    held, _ = leases.lease(running, "worker-1", 7, 1, (), 9)
+    held, _ = leases.lend(running, "worker-1", 7, 1, (), 9)
     assert (len(held) == 5) is not bool(others)

@@ -59,7 +59,7 @@ def operate(world: World, operation: str, number: int) -> None:  # noqa: PLR0912
     elif operation == "time":
         world.pass_time([0.1, 1.0, 5.0, 25.0][number % 4])
     elif operation == "crash":
-        outcome = world.machine.tick(world.now + 0.01)
+        outcome = world.machine.on_tick(world.now + 0.01)
         world.take(outcome, journaled=bool(number % 2), published=False)
     elif operation == "network":
         world.slow_network = bool(number % 2)

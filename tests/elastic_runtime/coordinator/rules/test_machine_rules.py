@@ -195,7 +195,7 @@ def test_a_worker_that_had_finished_before_the_job_went_back_is_replaced() -> No
     finished = replace(world.members["worker-0"].report, step=TOTAL_STEPS, finished=True)
     world.kill(world.members["ps-1"], told=True)
     world.rounds(lambda view: view.generation == 2)
-    known, outcome = world.machine.report(finished, world.now)
+    known, outcome = world.machine.on_report(finished, world.now)
     world.take(outcome)
     del world.members["worker-0"]
     assert not known
@@ -217,13 +217,13 @@ def test_without_a_replacement_the_other_servers_take_the_blocks_and_give_them_b
 def test_silence_is_death_sooner_if_the_stream_of_views_is_gone_too() -> None:
     world = World().training()
     silent, frozen = world.members["worker-0"], world.members["worker-1"]
-    world.take(world.machine.following("worker-1", frozen.incarnation, True, world.now))
+    world.take(world.machine.on_stream("worker-1", frozen.incarnation, True, world.now))
     for _ in range(11):
         for task in ("ps-0", "ps-1"):
             world.send(world.members[task])
         world.pass_time(1.0)
     assert world.views[-1].substitutes == {"worker-0": "worker-1"}
-    assert world.machine.report(silent.report, world.now)[0] is False, "expelled"
+    assert world.machine.on_report(silent.report, world.now)[0] is False, "expelled"
     for _ in range(20):
         for task in ("ps-0", "ps-1"):
             world.send(world.members[task])
@@ -239,7 +239,7 @@ def test_a_late_clock_is_refused_and_proposed_anew() -> None:
     assert proposal is not None
     member = world.members["worker-0"]
     late = replace(member.report, refused=proposal.number, step=proposal.clock + 3, generation=1)
-    world.take(world.machine.report(late, world.now)[1])
+    world.take(world.machine.on_report(late, world.now)[1])
     again = world.views[-1].proposal
     assert again is not None
     assert again.number > proposal.number
@@ -258,7 +258,7 @@ def test_who_does_not_vote_is_taken_for_dead() -> None:
             world.send(member)
         world.pass_time(1.0)
     assert "worker-1" in world.views[-1].substitutes or world.views[-1].changes
-    assert world.machine.report(deaf.report, world.now)[0] is False
+    assert world.machine.on_report(deaf.report, world.now)[0] is False
 
 
 def test_suspend_checkpoints_releases_everything_and_resume_goes_on() -> None:
@@ -307,7 +307,7 @@ def test_a_script_that_raises_is_restarted_a_few_times_and_then_fails_the_job() 
         world.rounds(lambda view: view.phase is Phase.RUNNING and len(last_plan(view)[1]) == 2)
         name = last_plan(world.views[-1])[1][-1]
         failed = replace(world.members.pop(name).report, failure=f"{name}: ValueError: no")
-        world.take(world.machine.report(failed, world.now)[1])
+        world.take(world.machine.on_report(failed, world.now)[1])
     assert world.views[-1].phase is Phase.FAILED
     assert world.views[-1].failure == f"{name}: ValueError: no (2 failures; 1 restart is allowed)"
     with pytest.raises(BadInput, match="has failed"):
@@ -338,7 +338,7 @@ def test_tasks_that_come_and_die_in_vain_fail_the_job_in_the_end() -> None:
 def test_a_worker_with_another_model_or_training_is_refused(layout: str, training: str, line: str) -> None:
     world = World()
     world.start("worker-0")
-    refusal, _ = world.machine.register(Newcomer("worker-1", Role.WORKER, 99, "{}", layout, training), world.now)
+    refusal, _ = world.machine.on_register(Newcomer("worker-1", Role.WORKER, 99, "{}", layout, training), world.now)
     assert line in refusal
     assert "\n" not in refusal
     assert world.views[-1].member("worker-1") is None
@@ -346,10 +346,10 @@ def test_a_worker_with_another_model_or_training_is_refused(layout: str, trainin
 
 def test_a_name_that_is_not_wanted_or_was_lost_is_refused() -> None:
     world = World().training()
-    refusal, _ = world.machine.register(Newcomer("ps-9", Role.SERVER, 99, "{}"), world.now)
+    refusal, _ = world.machine.on_register(Newcomer("ps-9", Role.SERVER, 99, "{}"), world.now)
     assert refusal == "ps-9 is not wanted in job simulated"
     newcomer = Newcomer("ps-1", Role.SERVER, 99, "{}")
-    refusal, outcome = world.machine.register(newcomer, world.now)
+    refusal, outcome = world.machine.on_register(newcomer, world.now)
     assert refusal.startswith("ps-1 is not wanted in job simulated")
     world.take(outcome)
     assert world.views[-1].phase is Phase.RECOVERING, "its process of before is gone"

@@ -10,10 +10,11 @@ from simulated_world import LAYOUT, SETTINGS, World
 
 from elastic_runtime.checkpoint import Manifest, Search
 from elastic_runtime.control.messages import RequestState, Size
-from elastic_runtime.coordinator.checkpoint_store import lent
-from elastic_runtime.coordinator.rules import leases, passing_over
+from elastic_runtime.coordinator.checkpoint_store import describe
+from elastic_runtime.coordinator.rules import leases, members
+from elastic_runtime.coordinator.rules.checkpointing import SearchOrder
 from elastic_runtime.coordinator.rules.job import Job
-from elastic_runtime.coordinator.rules.orders import SearchOrder
+from elastic_runtime.coordinator.rules.phases import enter
 from elastic_runtime.coordinator.rules.state import Checkpoints, Course, Generation, Leases, State
 from elastic_runtime.layout import Layout
 from elastic_runtime.optimizers import SGD
@@ -36,7 +37,7 @@ def lose_a_server(world: World) -> None:
 
 def suspend_and_begin_again(world: World) -> None:
     """As the last process of a job ends, and `elastic-run resume` starts it again."""
-    _, outcome = world.machine.request(RequestState("suspend", "suspend"), world.now)
+    _, outcome = world.machine.on_request(RequestState("suspend", "suspend"), world.now)
     world.take(outcome)
     world.until(Phase.SUSPENDED)
     world.members.clear()
@@ -44,7 +45,7 @@ def suspend_and_begin_again(world: World) -> None:
 
 
 def resume(world: World) -> None:
-    _, outcome = world.machine.request(RequestState("resume", "resume", target=Size(2, 2)), world.now)
+    _, outcome = world.machine.on_request(RequestState("resume", "resume", target=Size(2, 2)), world.now)
     world.take(outcome)
 
 
@@ -124,21 +125,23 @@ def manifest(name: str, **position: object) -> Manifest:
 def test_samples_are_lent_again_from_where_the_older_checkpoint_was(monkeypatch: pytest.MonkeyPatch) -> None:
     job = gathering('{"of": "20"}')
     gone_back: list[str] = []
-    monkeypatch.setattr(leases, "gone_back", lambda _, book_json: gone_back.append(book_json))
-    older = manifest("step-10", leases={"of": "10"})
-    passing_over.searched(job, SearchOrder(3, ("step-20", "step-10")), Search(older, ((Path("step-20"), "cut"),)), "")
+    monkeypatch.setattr(leases, "go_back", lambda _, book_json: gone_back.append(book_json))
+    found = describe(Search(manifest("step-10", leases={"of": "10"}), ((Path("step-20"), "cut"),)))
+    members.on_checkpoint_searched(job, SearchOrder(3, ("step-20", "step-10")), found, "")
     assert job.state.checkpoints == Checkpoints((("step-10", 10),), '{"of": "10"}')
-    assert gone_back == ['{"of": "10"}'] == [lent(older)]
-    assert lent(manifest("step-10")) == ""
+    assert gone_back == ['{"of": "10"}']
+    without = describe(Search(manifest("step-10"), ())).sound
+    assert without is not None
+    assert without.book_json == ""
 
 
 def test_an_answer_that_comes_too_late_changes_nothing() -> None:
     job = gathering("")
     before = replace(job.state)
-    found = Search(manifest("step-10"), ((Path("step-20"), "cut"),))
-    passing_over.searched(job, SearchOrder(2, ("step-20", "step-10")), found, "")
-    job.course(phase=Phase.SUSPENDED)
-    passing_over.searched(job, SearchOrder(3, ("step-20", "step-10")), found, "")
+    found = describe(Search(manifest("step-10"), ((Path("step-20"), "cut"),)))
+    members.on_checkpoint_searched(job, SearchOrder(2, ("step-20", "step-10")), found, "")
+    enter(job.state, Phase.FAILED)
+    members.on_checkpoint_searched(job, SearchOrder(3, ("step-20", "step-10")), found, "")
     assert job.state.checkpoints == before.checkpoints
 
 

@@ -19,13 +19,13 @@ def refusal(machine: Machine, task: str, address_json: str) -> str:
     worker = task.startswith("worker")
     role = Role.WORKER if worker else Role.SERVER
     models = (LAYOUT, TRAINING) if worker else ("", "")
-    return machine.register(Newcomer(task, role, 7, address_json, *models), 0.0)[0]
+    return machine.on_register(Newcomer(task, role, 7, address_json, *models), 0.0)[0]
 
 
 @pytest.fixture
 def machine() -> Machine:
     machine = Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0)
-    machine.tick(0.0)
+    machine.on_tick(0.0)
     return machine
 
 
@@ -47,17 +47,17 @@ def test_one_task_that_encrypts_otherwise_than_the_others_is_refused(machine: Ma
 
 def test_who_comes_when_the_job_does_without_it_is_told_from_who_never_had_a_place() -> None:
     world = World().training()
-    world.machine.task_ended("worker-1", -9, "", world.now)
+    world.machine.on_task_ended("worker-1", -9, "", world.now)
     late = Newcomer("worker-1", Role.WORKER, 99, "{}", LAYOUT, TRAINING)
-    assert world.machine.register(late, world.now)[0].startswith("worker-1 is not wanted")
+    assert world.machine.on_register(late, world.now)[0].startswith("worker-1 is not wanted")
     names = ("worker-1", "worker-0", "worker-77", "ps-77", "x", "x-0")
-    assert [name for name in names if world.machine.not_needed(name)] == ["worker-1"]
+    assert [name for name in names if world.machine.is_not_needed(name)] == ["worker-1"]
 
 
 @pytest.mark.parametrize(("phase", "not_needed"), [(Phase.FINISHED, True), (Phase.FAILED, False)])
 def test_a_finished_job_needs_nobody_and_a_failed_one_says_so(phase: Phase, not_needed: bool) -> None:
     world = World(settings=CoordinatorSettings.model_validate({**SETTINGS.model_dump(), "restarts": 0})).training()
     if phase is Phase.FAILED:
-        world.take(world.machine.task_ended("worker-0", 1, "it broke", world.now))
+        world.take(world.machine.on_task_ended("worker-0", 1, "it broke", world.now))
     world.until(phase)
-    assert world.machine.not_needed("worker-0") is not_needed
+    assert world.machine.is_not_needed("worker-0") is not_needed

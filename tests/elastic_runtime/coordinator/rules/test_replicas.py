@@ -152,7 +152,7 @@ def test_asynchronous_training_with_two_holders_is_refused(holders: int) -> None
     )
     job = world(replicas=holders)
     newcomer = Newcomer("worker-0", Role.WORKER, 7, "{}", LAYOUT, training.to_json().decode())
-    refusal, _ = job.machine.register(newcomer, 0.0)
+    refusal, _ = job.machine.on_register(newcomer, 0.0)
     if holders == 1:
         assert refusal == ""
     else:

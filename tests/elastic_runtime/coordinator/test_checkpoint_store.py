@@ -11,9 +11,9 @@ from simulated_world import BATCH, LAYOUT, SETTINGS, TRAINING, World
 from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of
 from elastic_runtime.control.messages import Shard
-from elastic_runtime.coordinator.checkpoint_store import CheckpointDepot, checkpoint_name
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, checkpoint_name
 from elastic_runtime.coordinator.rules.machine import Machine, begin
-from elastic_runtime.coordinator.rules.orders import ManifestOrder
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.layout import Layout, TensorSpec, build_layout
@@ -34,18 +34,18 @@ def write(folder: Path, step: int) -> ManifestOrder:
 
 
 def test_checkpoints_of_an_earlier_job_are_not_taken_or_written_over_unasked(tmp_path: Path) -> None:
-    depot = CheckpointDepot(tmp_path, 2)
-    assert depot.found(restore=False) is None
+    store = CheckpointStore(tmp_path, 2)
+    assert store.found(restore=False) is None
     with pytest.raises(BadInput, match="holds no complete checkpoint"):
-        depot.found(restore=True)
+        store.found(restore=True)
     for step in (10, 20, 30):
-        depot.complete(write(tmp_path, step))
-    depot.tidy((10,))
+        store.complete(write(tmp_path, step))
+    store.tidy((10,))
     assert [step.name for step in sorted(tmp_path.iterdir())] == [checkpoint_name(step) for step in (10, 20, 30)]
-    depot.tidy(())
+    store.tidy(())
     with pytest.raises(BadInput, match="up to step 30: give --restore"):
-        depot.found(restore=False)
-    found = depot.found(restore=True)
+        store.found(restore=False)
+    found = store.found(restore=True)
     assert found is not None
     assert found.sound is not None
     assert (found.sound.step, found.line) == (30, "")
@@ -56,17 +56,17 @@ def test_a_checkpoint_whose_shard_is_damaged_is_not_completed(tmp_path: Path) ->
     path = tmp_path / order.name / order.shards[0].name
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckpointError):
-        CheckpointDepot(tmp_path, 2).complete(order)
+        CheckpointStore(tmp_path, 2).complete(order)
 
 
 def test_a_restored_job_has_no_initialiser_and_takes_its_checkpoints_model_only(tmp_path: Path) -> None:
-    depot = CheckpointDepot(tmp_path, 2)
-    depot.complete(write(tmp_path, 30))
+    store = CheckpointStore(tmp_path, 2)
+    store.complete(write(tmp_path, 30))
     world = World()
-    world.machine = Machine(SETTINGS, 0.0, begin(SETTINGS, depot.found(restore=True)), lambda: 0.0)
+    world.machine = Machine(SETTINGS, 0.0, begin(SETTINGS, store.found(restore=True)), lambda: 0.0)
     world.views.clear()
-    world.take(world.machine.tick(0.0))
-    refusal, _ = world.machine.register(Newcomer("worker-0", Role.WORKER, 7, "{}", OTHER, TRAINING), 0.0)
+    world.take(world.machine.on_tick(0.0))
+    refusal, _ = world.machine.on_register(Newcomer("worker-0", Role.WORKER, 7, "{}", OTHER, TRAINING), 0.0)
     assert "another model than the checkpoint to begin from" in refusal
     view = world.rounds(lambda view: view.phase is Phase.RUNNING)
     assert (view.start_step, view.start_checkpoint, view.initialiser) == (30, checkpoint_name(30), "")

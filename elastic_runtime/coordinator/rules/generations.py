@@ -1,23 +1,48 @@
-"""A generation begins: tasks gather, read the checkpoint, and run.
+"""Generations of a job, from the tasks' gathering to the halt that ends one.
 
-The job's start, a resume and the recovery from a lost server are one path; at the start a worker writes the first
-checkpoint.
+A generation begins: tasks gather, read the checkpoint, and run. The job's start, a resume and the recovery from a lost
+server are one path; at the start a worker writes the first checkpoint.
+
+It ends: the job is done, is suspended, or restarts with other tasks. Each begins with a halt: all workers stop at one
+step, the servers write it, and once that is durable the tasks may go.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.coordinator.checkpoint_store import checkpoint_name
 from elastic_runtime.coordinator.rules import requests
-from elastic_runtime.coordinator.rules.assignment import assign
-from elastic_runtime.coordinator.rules.draining import release_spares
+from elastic_runtime.coordinator.rules.changes import close, write_again
+from elastic_runtime.coordinator.rules.checkpointing import (
+    Orders,
+    SearchOrder,
+    checkpoint_name,
+    durable_step,
+    on_generation_running,
+)
 from elastic_runtime.coordinator.rules.job import Job
-from elastic_runtime.coordinator.rules.orders import SearchOrder
-from elastic_runtime.coordinator.rules.state import Generation, TaskState
-from elastic_runtime.coordinator.rules.tasks import dismiss, lose, unwant, want
-from elastic_runtime.plan import Phase, Plan, Role
+from elastic_runtime.coordinator.rules.phases import enter, withdraw_proposal
+from elastic_runtime.coordinator.rules.resizing import assign
+from elastic_runtime.coordinator.rules.state import Generation, Purpose, TaskState
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, release_spares, unwant, want
+from elastic_runtime.plan import Change, Phase, Plan, Role
+
+_HALT_TRIES = 3
+
+
+@dataclass
+class _Search:
+    """Number of the generation for which a sound checkpoint is being looked for; 0: none."""
+
+    generation: int = 0
+
+
+@dataclass
+class _HaltTries:
+    """How often in turn the checkpoint of a halt was not written."""
+
+    count: int = 0
 
 
 def assemble(job: Job, now: float) -> None:
@@ -46,22 +71,22 @@ def assemble(job: Job, now: float) -> None:
         if enough:
             _form(job)
         elif job.state.checkpoints.durable and not recovering:
-            sleep(job, _too_few(job, here))
+            suspend(job, _too_few(job, here))
         else:
             fail(job, _too_few(job, here))
 
 
 def fail(job: Job, line: str) -> None:
     """The job has failed; all are told why."""
-    job.course(phase=Phase.FAILED, failure=line, initialiser="")
-    job.generation(proposal=None)
+    enter(job.state, Phase.FAILED, failure=line, initialiser="")
+    withdraw_proposal(job.state)
     unwant(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
 
 
-def sleep(job: Job, why: str) -> None:
+def suspend(job: Job, why: str) -> None:
     """All tasks may go; the job waits for a resume. A running request that is not a suspend was in vain."""
     dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
-    job.course(phase=Phase.SUSPENDED, target=Size(0, 0), formed=False, initialiser="")
+    enter(job.state, Phase.SUSPENDED, target=Size(0, 0), formed=False, initialiser="")
     job.timers.clear("start", "gather", "ready")
     running = requests.running(job)
     if running is not None:
@@ -88,18 +113,18 @@ def _initialise(job: Job) -> None:
     """The first worker writes the job's first checkpoint; if it is lost, the next one."""
     course, checkpoints = job.state.course, job.state.checkpoints
     if checkpoints.durable:
-        job.course(initialiser="")
+        job.state.set_course(initialiser="")
         return
     workers = job.live(Role.WORKER)
     if course.initialiser not in workers:
-        job.course(initialiser=workers[0] if workers else "")
+        job.state.set_course(initialiser=workers[0] if workers else "")
     initialiser = job.state.course.initialiser
     name = checkpoint_name(0)
     if initialiser:
-        job.generation(start_checkpoint=name)
+        job.state.set_generation(start_checkpoint=name)
     if initialiser and job.reports.of(initialiser).initialised:
         job.state.checkpoints = replace(checkpoints, durable=((name, 0),))
-        job.course(initialiser="")
+        job.state.set_course(initialiser="")
 
 
 def _form(job: Job) -> None:
@@ -122,7 +147,7 @@ def _form(job: Job) -> None:
     )
     spare = [*job.live(Role.SERVER), *job.live(Role.WORKER)]
     dismiss(job, [task for task in spare if task not in servers and task not in workers])
-    job.course(formed=True)
+    job.state.set_course(formed=True)
     job.timers.clear("ready", "gather", "start")
 
 
@@ -136,9 +161,9 @@ def _await_servers(job: Job, now: float) -> None:
     generation = job.state.generation
     waiting = [name for name in generation.start_plan.servers if not job.report(name).ready]
     if not waiting:
-        job.course(phase=Phase.RUNNING, formed=False)
+        enter(job.state, Phase.RUNNING, formed=False)
         job.timers.clear("ready")
-        job.checkpointed_seconds = now
+        on_generation_running(job, now)
     elif _searches(job):
         job.timers.clear("ready")
     elif job.timers.passed("ready", now, job.settings.ready_seconds):
@@ -149,11 +174,84 @@ def _await_servers(job: Job, now: float) -> None:
 def _searches(job: Job) -> bool:
     """Whether a sound checkpoint is being looked for, as servers say that the one to begin from is damaged."""
     generation = job.state.generation
-    if job.searching == generation.number:
+    search = job.own(_Search)
+    if search.generation == generation.number:
         return True
     if not any(job.report(name).damage for name in generation.start_plan.servers):
         return False
-    job.searching = generation.number
+    search.generation = generation.number
     names = tuple(name for name, _ in reversed(job.state.checkpoints.durable))
-    job.orders.searches.append(SearchOrder(generation.number, names))
+    job.own(Orders).searches.append(SearchOrder(generation.number, names))
     return True
+
+
+def end_search(job: Job) -> None:
+    """The look for a sound checkpoint is over; the next complaint begins another."""
+    job.own(_Search).generation = 0
+
+
+def end_training(job: Job, now: float) -> None:
+    """All steps are applied: write the last checkpoint, wait for the workers that still take the values, finish."""
+    halt = job.halt()
+    if halt is None:
+        close(job, now)
+        return
+    if job.state.checkpoints.pending is not None:
+        return
+    if durable_step(job) < halt.clock:
+        if not write_again(job, halt, now):
+            _retry(job, halt)
+    elif all(job.report(name).finished for name in job.live_workers()) or job.timers.passed(
+        "ending", now, job.settings.leave_seconds
+    ):
+        _finish(job)
+
+
+def end_halt(job: Job, now: float) -> bool:
+    """If the job was halted: go on to what it was halted for, once its checkpoint is durable."""
+    halt = job.halt()
+    if halt is None:
+        return False
+    if job.state.checkpoints.pending is not None:
+        return True
+    if durable_step(job) < halt.clock:
+        if not write_again(job, halt, now):
+            _retry(job, halt)
+        return True
+    job.own(_HaltTries).count = 0
+    if job.state.generation.purpose is Purpose.RESTART:
+        _restart(job)
+    else:
+        suspend(job, "the job was suspended")
+    return True
+
+
+def _retry(job: Job, halt: Change) -> None:
+    """The checkpoint of a halt was not written: go back to the one before, and come here again; not for ever."""
+    tries = job.own(_HaltTries)
+    tries.count += 1
+    if tries.count >= _HALT_TRIES:
+        tries.count = 0
+        line = f"the checkpoint at step {halt.clock} could not be written; the one at step {durable_step(job)} stands"
+        if job.state.generation.purpose is Purpose.FINISH:
+            fail(job, line)
+            return
+        running = requests.running(job)
+        if running is not None:
+            requests.end(job, running, RequestOutcome.ABORTED, line)
+        job.state.set_course(target=job.state.course.settled)
+    recover(job)
+
+
+def _finish(job: Job) -> None:
+    """All is done and durable."""
+    enter(job.state, Phase.FINISHED)
+    requests.abort_all(job, "the job has finished")
+    unwant(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
+
+
+def _restart(job: Job) -> None:
+    """The mode checkpoint-restart: all tasks end, and as many as were asked for are started."""
+    dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
+    enter(job.state, Phase.STARTING, formed=False)
+    job.timers.clear("start", "gather")

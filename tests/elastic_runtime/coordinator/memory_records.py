@@ -1,4 +1,4 @@
-"""Records that are kept nowhere: for tests, and where a lost coordinator may be a lost job."""
+"""Records that are kept nowhere, for coordinators that need not remember anything."""
 
 from __future__ import annotations
 
