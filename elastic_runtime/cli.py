@@ -6,13 +6,12 @@ import sys
 
 import typer
 
-from elastic_runtime.cli_errors import run as run_program
-from elastic_runtime.errors import EXIT_CODES
 from elastic_runtime.launcher.ask_commands import resize, stop, suspend
 from elastic_runtime.launcher.default_command import DEFAULT, DefaultCommandGroup
 from elastic_runtime.launcher.options import PROGRAM
 from elastic_runtime.launcher.show_commands import list_jobs, status
 from elastic_runtime.launcher.start_commands import resume, run
+from foundation.command_line import run as run_program
 
 app = typer.Typer(
     cls=DefaultCommandGroup,
@@ -34,7 +33,7 @@ app.command("list")(list_jobs)
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run_program(app, PROGRAM, EXIT_CODES))
+    sys.exit(run_program(app, PROGRAM))
 
 
 if __name__ == "__main__":

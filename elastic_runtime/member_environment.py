@@ -14,9 +14,9 @@ from elastic_runtime.control.checks import check_host_and_port, check_job, check
 from elastic_runtime.control.credentials import ClientCredentials, read_ca, read_token
 from elastic_runtime.control.member_link import MemberLink, ReadyFile
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError
-from elastic_runtime.plain_line import plain_line
 from elastic_runtime.plan import Role
 from elastic_runtime.transport import BadAddress, CurveKeys, Endpoint
+from foundation.text import plain_line
 
 COORDINATOR = "ELASTIC_COORDINATOR"
 JOB = "ELASTIC_JOB"

@@ -17,7 +17,7 @@ import grpc
 
 from elastic_runtime.control.checks import MOST_MESSAGE_BYTES
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plain_line import plain_line
+from foundation.text import plain_line
 
 TOKEN_KEY = "elastic-token"  # noqa: S105 - the name of the metadata, no secret
 JOB_KEY = "elastic-job"

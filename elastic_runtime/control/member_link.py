@@ -16,7 +16,6 @@ from typing import Any
 import grpc
 import structlog
 
-from elastic_runtime.control.backoff import Backoff
 from elastic_runtime.control.client import call, metadata, translate
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
@@ -33,11 +32,17 @@ from elastic_runtime.errors import (
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.plan import Role, View
+from foundation.backoff import Backoff
 
 _log = structlog.get_logger()
 _CALL_SECONDS = 5.0
 _STREAM_SECONDS = 3600.0
 """A stream is opened anew after an hour, so that even a half-dead one has an end."""
+
+
+def _backoff(incarnation: int) -> Backoff:
+    """Waits of 0.025 s up to 2 s; incarnations differ, so that a restarted coordinator is not rushed."""
+    return Backoff(incarnation, first_seconds=0.05, longest_seconds=2.0, least_share=0.5)
 
 
 class MemberLink:
@@ -115,7 +120,7 @@ class MemberLink:
             training_json=training_json,
         )
         deadline = self._clock() + deadline_seconds
-        backoff = Backoff(self._incarnation)
+        backoff = _backoff(self._incarnation)
         while True:
             problem: CoordinatorUnreachable | None = None
             try:
@@ -205,7 +210,7 @@ class MemberLink:
                 thread.join(_CALL_SECONDS)
 
     def _read(self, on_view: Callable[[View], None]) -> None:
-        backoff = Backoff(self._incarnation)
+        backoff = _backoff(self._incarnation)
         newest = 0
         while not self._closed.is_set():
             try:
@@ -242,7 +247,7 @@ class MemberLink:
             return False
 
     def _send(self) -> None:
-        backoff = Backoff(self._incarnation)
+        backoff = _backoff(self._incarnation)
         while not self._closed.is_set():
             with self._changed:
                 self._changed.wait_for(self._due, self._report_every_seconds)

@@ -22,10 +22,11 @@ from elastic_runtime.coordinator.options import Options, parse
 from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
-from elastic_runtime.errors import EXIT_CODES, BadInput, ElasticError
-from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
+from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.plan import Phase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
+from foundation.files import write_whole
+from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 _TICK_SECONDS = 0.1
 _GRACE_SECONDS = 2.0
@@ -92,10 +93,8 @@ def _write_address(path: Path, address: str, incarnation: int) -> None:
         BadInput: the file cannot be written.
     """
     content = {"address": address, "pid": os.getpid(), "incarnation": f"{incarnation:016x}"}
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_text(json.dumps(content) + "\n")
-        aside.replace(path)
+        write_whole(path, json.dumps(content) + "\n", durable=False)
     except OSError as error:
         raise BadInput(f"the coordinator's address cannot be written to {path}: {error}") from error
 
@@ -109,8 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return serve(parse(sys.argv[1:] if arguments is None else arguments), stop)
     except ElasticError as error:
-        print(f"elastic_runtime.coordinator: {plain_line(str(error), LONGEST_ERROR)}", file=sys.stderr)
-        return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+        print(f"elastic_runtime.coordinator: {plain_line(str(error), LONGEST_ERROR_CHARACTERS)}", file=sys.stderr)
+        return error.exit_code
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ the next one, as each brings whole sections. When the file has grown, it is repl
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -29,6 +27,9 @@ from elastic_runtime.coordinator.journal_records import (
 )
 from elastic_runtime.coordinator.rules.state import State
 from elastic_runtime.errors import BadInput
+from foundation.errors import NO_ROOM
+from foundation.files import sync_folder, write_at
+from foundation.locks import FileLock, LockHeld
 
 _log = structlog.get_logger()
 _FORMAT = 1
@@ -37,7 +38,6 @@ _RESERVE_BYTES = 1 << 20
 _CUT_BYTES = 4 << 20
 _CUT_FACTOR = 4
 """A file is cut once it is so many times its snapshot, so that cutting costs less than writing."""
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Journal:
@@ -69,22 +69,19 @@ class Journal:
         self._full = self._unwritten = False
         self._sequence = self._end = self._reserved = self._snapshot_bytes = 0
         try:
-            self._lock = os.open(folder / "journal.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = FileLock(folder / "journal.lock")
+        except LockHeld as error:
+            raise BadInput(f"another coordinator of job {job} runs on {folder}; end it first") from error
         except OSError as error:
             raise BadInput(f"the journal's folder {folder} cannot be used: {error}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise BadInput(f"another coordinator of job {job} runs on {folder}; end it first") from error
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self.state = self._read()
         except OSError as error:
-            os.close(self._lock)
+            self._lock.release()
             raise JournalDamaged(f"the journal {self._path} cannot be read: {error.strerror}") from error
         except (BadInput, JournalUnusable):
-            os.close(self._lock)
+            self._lock.release()
             raise
 
     @property
@@ -115,7 +112,7 @@ class Journal:
         try:
             self._write(body)
         except OSError as error:
-            if error.errno in _NO_ROOM:  # reserved room that is none: file systems that copy on write, quotas
+            if error.errno in NO_ROOM:  # reserved room that is none: file systems that copy on write, quotas
                 self._unwritten = True
                 self._note(True)
                 return False
@@ -137,7 +134,7 @@ class Journal:
         try:
             descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                _write_all(descriptor, data, 0)
+                write_at(descriptor, 0, (data,))
                 os.fsync(descriptor)
                 aside.replace(self._path)
             except OSError:
@@ -152,12 +149,12 @@ class Journal:
         os.close(self._file)
         self._file, self._sequence = descriptor, 2
         self._end = self._reserved = self._snapshot_bytes = len(data)
-        self._sync_folder()
+        sync_folder(self._path.parent)
 
     def close(self) -> None:
         """Give file and lock back."""
         os.close(self._file)
-        os.close(self._lock)
+        self._lock.release()
 
     def _read(self) -> State | None:
         data = self._path.read_bytes()
@@ -177,7 +174,7 @@ class Journal:
             self._write(header)
             self._end = self._reserved = len(header)
             self._sequence = 1
-            self._sync_folder()
+            sync_folder(self._path.parent)
         return restore(bodies[1:])
 
     def _header(self) -> bytes:
@@ -204,7 +201,7 @@ class Journal:
         try:
             self._allocate(self._file, self._reserved, size)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise JournalUnusable(f"no room can be reserved for the journal {self._path}: {error}") from error
             self._note(True)
             return False
@@ -218,19 +215,5 @@ class Journal:
             _log.warning("journal-disk-filled" if full else "journal-disk-freed", path=str(self._path))
 
     def _write(self, data: bytes) -> None:
-        _write_all(self._file, data, self._end)
+        write_at(self._file, self._end, (data,))
         os.fdatasync(self._file)
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written

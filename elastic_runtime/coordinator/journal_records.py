@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic_runtime.coordinator.rules.state import State
 from elastic_runtime.errors import BadInput, ElasticError
+from foundation.record_tail import find_whole_record
 
 _HEAD = struct.Struct("<4sIQI")  # marker, crc32 of the rest and the body, sequence, length
 _CHECKED = struct.Struct("<QI")
@@ -58,14 +59,14 @@ def unpack(data: bytes, path: str) -> tuple[list[bytes], int]:
             break
         bodies.append(body)
         offset += _HEAD.size + len(body)
-    later = data.find(_MARKER, offset + 1)
-    while later >= 0:
-        if _record(data, later, None) is not None:
-            raise JournalDamaged(
-                f"the journal {path} is damaged at byte {offset} of {len(data)}, before its end: "
-                "restore the file, or begin a new job from the newest checkpoint"
-            )
-        later = data.find(_MARKER, later + 1)
+    if (
+        find_whole_record(data, offset + 1, (_MARKER,), lambda later: _record(data, later, None) is not None)
+        is not None
+    ):
+        raise JournalDamaged(
+            f"the journal {path} is damaged at byte {offset} of {len(data)}, before its end: "
+            "restore the file, or begin a new job from the newest checkpoint"
+        )
     return bodies, offset
 
 

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elastic_runtime.control.backoff import Backoff
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
+from foundation.backoff import Backoff
 
 _JOIN_SECONDS = 5.0
 
@@ -27,7 +27,7 @@ class Outbox:
 
     def __init__(self, seed: int = 0) -> None:
         self._letters: queue.SimpleQueue[_Letter | None] = queue.SimpleQueue()
-        self._backoff = Backoff(seed)
+        self._backoff = Backoff(seed, 0.05, 2.0, 0.5)
         self._closed = threading.Event()
         self._unsent = 0
         self._lock = threading.Lock()

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import IO
 
 from elastic_runtime.launcher.task_log import TaskLog
-from elastic_runtime.plain_line import plain_line
+from foundation.text import plain_line
 
 _PIECE_BYTES = 65536
 _LONGEST_LINE_BYTES = 65536

@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 
-from elastic_runtime.control.backoff import Backoff
 from elastic_runtime.control.client import metadata, translate
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.view_conversions import view_from_message
@@ -16,6 +15,7 @@ from elastic_runtime.errors import CoordinatorUnreachable, ElasticError, Protoco
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.plan import View
+from foundation.backoff import Backoff
 
 _STREAM_SECONDS = 3600.0
 """A stream is opened anew after an hour, so that even a half-dead one has an end."""
@@ -40,7 +40,7 @@ class ViewFollower:
         self.failure: ElasticError | None = None
         self._address = address
         self._on_news = on_news
-        self._backoff = Backoff(seed)
+        self._backoff = Backoff(seed, 0.05, 2.0, 0.5)
         self._headers = metadata(job, credentials)
         self._closed = threading.Event()
         self._stream: Any = None

@@ -17,7 +17,6 @@ from elastic_runtime.layout import Layout
 from elastic_runtime.member_environment import MemberEnvironment
 from elastic_runtime.messages import Header, unpack
 from elastic_runtime.outbox import Outbox
-from elastic_runtime.plain_line import plain_line
 from elastic_runtime.plan import Phase, View
 from elastic_runtime.server.applying import Applying
 from elastic_runtime.server.part import ServerPart
@@ -29,6 +28,7 @@ from elastic_runtime.server.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
 from elastic_runtime.training import Training
 from elastic_runtime.transport import Endpoint, Message, Part
+from foundation.text import plain_line
 
 _log = structlog.get_logger()
 _ENDED = {Phase.FINISHED, Phase.SUSPENDED, Phase.FAILED}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import elastic_runtime.cli
-from elastic_runtime.errors import EXIT_CODES, ElasticError
+from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher import ask_commands
 from elastic_runtime.launcher.supervisor import Supervisor
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from command_table import Line, Place
 
 PROGRAM = "elastic-run"
-CODES = (elastic_runtime.cli.app, EXIT_CODES)
+CODES = (elastic_runtime.cli.app, {})
 RUNS, RESTS = "runs", "rests"
 """The two jobs' names."""
 STARTED = "the job was started"

@@ -19,7 +19,6 @@ from hostile_job import LAYOUT, HostileJob, make_job
 
 from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of, write_manifest
-from elastic_runtime.cli_errors import run
 from elastic_runtime.coordinator.__main__ import serve
 from elastic_runtime.coordinator.options import parse
 from elastic_runtime.errors import ElasticError
@@ -27,6 +26,7 @@ from elastic_runtime.launcher.job_state import JobStateFile
 from elastic_runtime.launcher.supervisor import Supervisor
 from elastic_runtime.layout import Layout
 from elastic_runtime.optimizers import SGD
+from foundation.command_line import run
 
 NAME = "digits"
 LONGEST_LINE = 1100
@@ -115,7 +115,7 @@ class Commands:
     def __call__(self, jobs: Path, *words: str) -> Said:
         self._capsys.readouterr()
         app, codes = elastic_rows.CODES
-        code = run(app, elastic_rows.PROGRAM, codes, [*words[:1], "--folder", str(jobs), *words[1:]])
+        code = run(app, elastic_rows.PROGRAM, [*words[:1], "--folder", str(jobs), *words[1:]], codes)
         said = self._capsys.readouterr()
         lines = said.err.splitlines(keepends=True)
         # What a launcher says while it works is no error.

@@ -23,14 +23,11 @@ from elastic_runtime.coordinator.rules.resizing import abort
 from elastic_runtime.coordinator.rules.state import Checkpoints, Purpose, TaskState
 from elastic_runtime.coordinator.rules.tasks import lose
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plain_line import plain_line
 from elastic_runtime.plan import Role
+from foundation.errors import BAD_INPUT, UNREACHABLE
+from foundation.text import plain_line
 
 _log = structlog.get_logger()
-_BAD_INPUT = 2
-"""The exit code of whoever was used or told wrongly: another try would end the same."""
-_UNREACHABLE = 3
-"""The exit code of a member that waited for its coordinator in vain: no failure of the script."""
 
 
 def on_coordinator_return(job: Job, now: float) -> None:
@@ -91,8 +88,8 @@ def on_process_ended(job: Job, name: str, exit_code: int, last_line: str) -> Non
     if task is None:
         return
     missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
-    if missed and exit_code > 0 and exit_code != _UNREACHABLE:
-        on_failure(job, name, last_line or f"its process ended with code {exit_code}", exit_code == _BAD_INPUT)
+    if missed and exit_code > 0 and exit_code != UNREACHABLE:  # it waited for us in vain: no failure of the script
+        on_failure(job, name, last_line or f"its process ended with code {exit_code}", exit_code == BAD_INPUT)
     elif missed and exit_code == 0 and task.role is Role.WORKER and not job.reports.of(name).finished:
         on_failure(
             job, name, "its script ended before the job did; let its loop over the job's batches come to its end"
