@@ -124,10 +124,11 @@ def _open_missing_streams() -> None:
 
 def _drop_output() -> None:
     """What could not be written must not be tried again, with a traceback, when the interpreter ends."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  (open to the end)
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except (OSError, ValueError):
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123  (open to the end)
 
 
 def _guarded(command: click.Command) -> click.Command:
