@@ -1,6 +1,6 @@
 """Reports, registrations, requests and status between the protocol's messages and plain values.
 
-Raises `ProtocolError` as `conversions` does.
+Raises `ProtocolError` as `view_conversions` does.
 """
 
 from __future__ import annotations
