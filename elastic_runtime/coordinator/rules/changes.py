@@ -56,9 +56,9 @@ def propose(
         job.state.set_generation(purpose=purpose, minimum_bytes=minimum_bytes)
         requests.note_proposal(job, purpose, now)
         own_checkpoint = checkpoint and not halt
-        _confirm(job, Change(_next_number(job), next_mark(job), stages, own_checkpoint, halt), now)
+        _confirm(job, Change(_next_number(job), _next_mark(job), stages, own_checkpoint, halt), now)
         return True
-    clock = next_clock(job, now)
+    clock = _next_clock(job, now)
     total = job.model.total_steps if job.model is not None else None
     if total is not None and halt:
         clock = min(clock, total)
@@ -71,7 +71,7 @@ def propose(
     return True
 
 
-def next_clock(job: Job, now: float) -> int:
+def _next_clock(job: Job, now: float) -> int:
     """A step that no worker has begun and none will before it has voted, if all goes as usual."""
     working = job.live_workers()
     seconds = max((job.report(name).step_seconds for name in working), default=0.0)
@@ -90,41 +90,6 @@ def _expected_step(job: Job, workers: Sequence[str], now: float) -> int:
         age_seconds = min(job.reports.silent_seconds(name, now), job.settings.report_every_seconds)
         steps.append(report.step + (int(age_seconds / report.step_seconds) if report.step_seconds > 0 else 0))
     return max(steps)
-
-
-def next_mark(job: Job) -> int:
-    """Asynchronous training: a number for a change, later than all before; about the newest update that is known."""
-    known = [job.report(task.name).step for task in job.tasks() if task.live]
-    after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
-    return max(*known, after, durable_step(job) + 1, job.state.generation.start_step + 1)
-
-
-def close(job: Job, now: float) -> None:
-    """All steps are applied: a last checkpoint. Nobody is asked, as nobody has a step left to begin."""
-    newest = max((job.report(name).step for name in job.live_workers()), default=job.state.generation.start_step)
-    clock = max(newest, max((last_step(change) for change in job.state.generation.changes), default=0))
-    total = job.model.total_steps if job.model is not None else None
-    if job.model is not None and job.is_asynchronous:
-        clock = max(next_mark(job), job.model.order.total_steps)
-    job.state.set_generation(purpose=Purpose.FINISH)
-    _confirm(job, Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True), now)
-
-
-def write_again(job: Job, halt: Change, now: float) -> bool:
-    """A server was lost before the checkpoint of a halt was written: those who own its blocks now write it.
-
-    Nobody is asked, as the workers stand at the halt already. False if no server was lost since the last time.
-    """
-    if set(job.state.generation.lost) <= job.own(_Written).without:
-        return False
-    _confirm(job, Change(_next_number(job), halt.clock, checkpoint=True, halt=True), now)
-    return True
-
-
-def _next_number(job: Job) -> int:
-    number = job.state.numbers.change + 1
-    job.state.numbers = replace(job.state.numbers, change=number)
-    return number
 
 
 def count_votes(job: Job, now: float) -> None:
@@ -146,13 +111,24 @@ def count_votes(job: Job, now: float) -> None:
             lose(job, name, "it did not answer a proposal in time")
 
 
+def _confirm(job: Job, change: Change, now: float) -> None:
+    margin = job.own(_Margin)
+    margin.factor = max(1, margin.factor // 2)
+    begin_change(job.state, change)
+    job.timers.clear("vote", "arrival")
+    requests.note_begin(job, change, now)
+    if change.checkpoint:
+        job.own(_Written).without = set(job.state.generation.lost)
+        begin_checkpoint(job, change, now)
+
+
 def watch_moving(job: Job, now: float) -> None:
     """See whether the confirmed change is over: all workers past it, all blocks arrived."""
     change = job.moving_change()
     if change is None:
         return
     if job.is_asynchronous:
-        _watch_settling(job, change, now)
+        _watch_asynchronous(job, change, now)
         return
     before = job.plan_before(change)
     working = job.live_workers()
@@ -171,20 +147,10 @@ def watch_moving(job: Job, now: float) -> None:
         _commit(job, change, now)
 
 
-def _watch_settling(job: Job, change: Change, now: float) -> None:
-    """Asynchronous: over once all blocks have arrived and no worker reads the memory of their former owners any more.
-
-    A halt is followed by its checkpoint when all workers have stopped: that one holds every update.
-    """
-    before = job.plan_before(change)
-    workers = dict.fromkeys((*before.workers, *job.plan().workers))
-    dismiss(job, [name for name in workers if name not in job.plan().workers])
-    unsettled = [name for name in workers if job.is_alive(name) and job.report(name).arrived < change.number]
-    if not _all_arrived(job, change, now) or (unsettled and not change.checkpoint):
-        return
-    _commit(job, change, now)
-    if change.halt and not change.checkpoint:
-        _confirm(job, Change(_next_number(job), next_mark(job), checkpoint=True, halt=True), now)
+def _past(job: Job, name: str, change: Change) -> bool:
+    """Whether a worker has done all steps before the last one of a change."""
+    report = job.report(name)
+    return job.has_reported(name) and (report.finished or report.step >= last_step(change))
 
 
 def _all_arrived(job: Job, change: Change, now: float) -> bool:
@@ -196,23 +162,6 @@ def _all_arrived(job: Job, change: Change, now: float) -> bool:
         for name in missing:
             lose(job, name, "moved blocks did not arrive in time")
     return not missing
-
-
-def _past(job: Job, name: str, change: Change) -> bool:
-    """Whether a worker has done all steps before the last one of a change."""
-    report = job.report(name)
-    return job.has_reported(name) and (report.finished or report.step >= last_step(change))
-
-
-def _confirm(job: Job, change: Change, now: float) -> None:
-    margin = job.own(_Margin)
-    margin.factor = max(1, margin.factor // 2)
-    begin_change(job.state, change)
-    job.timers.clear("vote", "arrival")
-    requests.note_begin(job, change, now)
-    if change.checkpoint:
-        job.own(_Written).without = set(job.state.generation.lost)
-        begin_checkpoint(job, change, now)
 
 
 def _commit(job: Job, change: Change, now: float) -> None:
@@ -252,6 +201,57 @@ def _forget_lost(job: Job) -> None:
             for stage in change.stages:
                 named |= {*stage.moves.values(), *stage.replicas.values()}
         job.state.set_generation(lost=tuple(name for name in generation.lost if name in named))
+
+
+def _next_mark(job: Job) -> int:
+    """Asynchronous training: a number for a change, later than all before; about the newest update that is known."""
+    known = [job.report(task.name).step for task in job.tasks() if task.live]
+    after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
+    return max(*known, after, durable_step(job) + 1, job.state.generation.start_step + 1)
+
+
+def _watch_asynchronous(job: Job, change: Change, now: float) -> None:
+    """In asynchronous training: over once all blocks have arrived, and no worker reads their former owners' memory.
+
+    A halt is followed by its checkpoint when all workers have stopped: that one holds every update.
+    """
+    before = job.plan_before(change)
+    workers = dict.fromkeys((*before.workers, *job.plan().workers))
+    dismiss(job, [name for name in workers if name not in job.plan().workers])
+    unsettled = [name for name in workers if job.is_alive(name) and job.report(name).arrived < change.number]
+    if not _all_arrived(job, change, now) or (unsettled and not change.checkpoint):
+        return
+    _commit(job, change, now)
+    if change.halt and not change.checkpoint:
+        _confirm(job, Change(_next_number(job), _next_mark(job), checkpoint=True, halt=True), now)
+
+
+def begin_last_checkpoint(job: Job, now: float) -> None:
+    """All steps are applied: a last checkpoint. Nobody is asked, as nobody has a step left to begin."""
+    newest = max((job.report(name).step for name in job.live_workers()), default=job.state.generation.start_step)
+    clock = max(newest, max((last_step(change) for change in job.state.generation.changes), default=0))
+    total = job.model.total_steps if job.model is not None else None
+    if job.model is not None and job.is_asynchronous:
+        clock = max(_next_mark(job), job.model.order.total_steps)
+    job.state.set_generation(purpose=Purpose.FINISH)
+    _confirm(job, Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True), now)
+
+
+def write_again(job: Job, halt: Change, now: float) -> bool:
+    """A server was lost before the checkpoint of a halt was written: those who own its blocks now write it.
+
+    Nobody is asked, as the workers stand at the halt already. False if no server was lost since the last time.
+    """
+    if set(job.state.generation.lost) <= job.own(_Written).without:
+        return False
+    _confirm(job, Change(_next_number(job), halt.clock, checkpoint=True, halt=True), now)
+    return True
+
+
+def _next_number(job: Job) -> int:
+    number = job.state.numbers.change + 1
+    job.state.numbers = replace(job.state.numbers, change=number)
+    return number
 
 
 def last_step(change: Change) -> int:

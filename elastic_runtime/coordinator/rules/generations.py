@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from elastic_runtime.control.messages import RequestOutcome, Size
 from elastic_runtime.coordinator.rules import requests
-from elastic_runtime.coordinator.rules.changes import close, write_again
+from elastic_runtime.coordinator.rules.changes import begin_last_checkpoint, write_again
 from elastic_runtime.coordinator.rules.checkpointing import (
     Orders,
     SearchOrder,
@@ -194,7 +194,7 @@ def end_training(job: Job, now: float) -> None:
     """All steps are applied: write the last checkpoint, wait for the workers that still take the values, finish."""
     halt = job.halt()
     if halt is None:
-        close(job, now)
+        begin_last_checkpoint(job, now)
         return
     if job.state.checkpoints.pending is not None:
         return
