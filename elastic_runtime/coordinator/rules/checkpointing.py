@@ -87,7 +87,7 @@ class _Pace:
 def take_orders(job: Job) -> Orders:
     """What was ordered since this was called last."""
     orders = job.own(Orders)
-    taken = replace(orders)
+    taken = Orders(orders.manifests, orders.searches)
     orders.manifests, orders.searches = [], []
     return taken
 

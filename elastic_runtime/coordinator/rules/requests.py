@@ -194,11 +194,14 @@ class _Measures:
     waited: dict[str, float] = field(default_factory=dict)
 
 
-def resize_times(job: Job, now: float) -> ResizeTimes:
-    """When the resize that is carried out came to what; it begins when this is first asked."""
+def note_new_tasks(job: Job, now: float, registered: bool, ready: bool) -> None:
+    """The running request was looked at: whether all new tasks have registered, and are ready to be named in a plan."""
     measures = job.own(_Measures)
-    measures.times = measures.times or ResizeTimes(now)
-    return measures.times
+    times = measures.times = measures.times or ResizeTimes(now)
+    if registered:
+        times.note_registered(now)
+    if ready:
+        times.note_ready(now)
 
 
 def note_assignment(job: Job, seconds: float) -> None:

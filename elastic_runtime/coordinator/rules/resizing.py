@@ -75,9 +75,8 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
     servers, workers, missing = _wanted_members(
         job, running.target, (*running.victims, *(() if restart else draining_tasks(job)))
     )
-    times = requests.resize_times(job, now)
-    if not any(task.name in missing for task in job.tasks(None, TaskState.WANTED)):
-        times.note_registered(now)
+    registered = not any(task.name in missing for task in job.tasks(None, TaskState.WANTED))
+    requests.note_new_tasks(job, now, registered, ready=not missing)
     if missing:
         if job.timers.passed("new tasks", now, job.settings.new_task_seconds):
             names = " and ".join(missing)
@@ -86,7 +85,6 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
             _checkpoint(job, now)
         return
     job.timers.clear("new tasks")
-    times.note_ready(now)
     plan = job.plan()
     if (set(servers), workers) == (set(plan.servers), plan.workers):
         _done(job, running)

@@ -9,7 +9,7 @@ from pathlib import Path
 from elastic_runtime.checkpoint import Manifest, Search
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
 from elastic_runtime.coordinator.checkpoint_store import describe
-from elastic_runtime.coordinator.journal_records import encode, restore
+from elastic_runtime.coordinator.journal import encode, restore
 from elastic_runtime.coordinator.rules.checkpointing import SearchResult
 from elastic_runtime.coordinator.rules.machine import Machine, Outcome, begin
 from elastic_runtime.coordinator.rules.registering import Newcomer

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Shard, Size
-from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.journal_records import JournalUnusable, whole
+from elastic_runtime.coordinator.journal import Journal, JournalUnusable, whole
 from elastic_runtime.coordinator.rules.state import (
     Checkpoints,
     Course,

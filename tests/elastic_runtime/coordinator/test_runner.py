@@ -12,7 +12,7 @@ from simulated_world import SETTINGS
 
 from elastic_runtime.control.messages import RequestState, Size
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
-from elastic_runtime.coordinator.journal_records import JournalUnusable
+from elastic_runtime.coordinator.journal import JournalUnusable
 from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import BadInput

@@ -14,7 +14,7 @@ from world import BATCH, Server, Worker, World, first_values
 
 from elastic_runtime.block_state import BlockState
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
-from elastic_runtime.coordinator.journal_records import encode, restore
+from elastic_runtime.coordinator.journal import encode, restore
 from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder
 from elastic_runtime.coordinator.rules.machine import Machine, Outcome, begin
 from elastic_runtime.coordinator.rules.registering import Newcomer
