@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD, Adam, Optimizer
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD, Adam, Optimizer
 from elastic_runtime.server.store import BlockStore
 
 MODEL_MB = (25, 102)

@@ -19,7 +19,7 @@ from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestS
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher import tether
 from elastic_runtime.launcher.job_folder import JobFolder, read_json
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 20.0

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime import optimizers
 from elastic_runtime.checkpoint.damage import cannot_read
 from elastic_runtime.checkpoint.durable import PARTIAL, write_file
 from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, read_head
 from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model import optimizers
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.plain_fields import require_object, require_whole
 
 MANIFEST = "manifest.json"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from elastic_runtime.checkpoint.damage import cannot_read
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError
-from elastic_runtime.layout import Layout
+from elastic_runtime.model.layout import Layout
 
 SUFFIX = ".safetensors"
 _FORMAT = "1"

@@ -19,12 +19,12 @@ from threading import Condition, Thread
 
 import torch
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint.durable import PARTIAL, flush_folder, make_folder, write_at
 from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, head_bytes, pack_head
 from elastic_runtime.errors import CheckpointError
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import Optimizer
 
 QUEUE_BYTES = 256 * 1024**2
 """Copies that may wait for the disk: twice a model of 100 MB, so that training waits for a slow disk only beyond it."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from elastic_runtime.control.checks import check_count, check_task, check_text
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
-from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, View
 
 _MOST_STAGES = 2**20
 _T = TypeVar("_T")

@@ -32,7 +32,7 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
-from elastic_runtime.plan import Role, View
+from elastic_runtime.protocol.plan import Role, View
 
 _log = structlog.get_logger()
 _CALL_SECONDS = 5.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 
 class ResizeMode(StrEnum):

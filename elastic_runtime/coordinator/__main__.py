@@ -23,7 +23,7 @@ from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import EXIT_CODES, BadInput, ElasticError
 from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 
 _TICK_SECONDS = 0.1

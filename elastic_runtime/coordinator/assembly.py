@@ -17,7 +17,7 @@ from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.orders import SearchOrder
 from elastic_runtime.coordinator.state import Generation, TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose, unwant, want
-from elastic_runtime.plan import Phase, Plan, Role
+from elastic_runtime.protocol.plan import Phase, Plan, Role
 
 
 def assemble(job: Job, now: float) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elastic_runtime import partition
-from elastic_runtime.layout import Layout
-from elastic_runtime.partition import Move
-from elastic_runtime.plan import Plan, Stage
-from elastic_runtime.replication import assign_holders
+from elastic_runtime.model import partition
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.partition import Move
+from elastic_runtime.model.replication import assign_holders
+from elastic_runtime.protocol.plan import Plan, Stage
 
 
 def assign(layout: Layout, servers: Sequence[str], before: Plan, holders: int) -> Plan:

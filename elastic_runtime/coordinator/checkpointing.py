@@ -11,7 +11,7 @@ from elastic_runtime.coordinator.depot import checkpoint_name
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.orders import ManifestOrder
 from elastic_runtime.coordinator.state import PendingCheckpoint
-from elastic_runtime.plan import Change
+from elastic_runtime.protocol.plan import Change
 
 _log = structlog.get_logger()
 

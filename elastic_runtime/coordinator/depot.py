@@ -17,8 +17,8 @@ from elastic_runtime.checkpoint import (
 )
 from elastic_runtime.coordinator.orders import ManifestOrder, SearchOrder
 from elastic_runtime.errors import BadInput, CheckpointError
-from elastic_runtime.layout import Layout
-from elastic_runtime.training import Training
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.training import Training
 
 
 def checkpoint_name(step: int) -> str:

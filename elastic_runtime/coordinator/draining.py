@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import TaskState
 from elastic_runtime.coordinator.tasks import dismiss
-from elastic_runtime.plan import Role
+from elastic_runtime.protocol.plan import Role
 
 
 def going(job: Job) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from elastic_runtime.coordinator.checkpointing import durable_step
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Purpose, TaskState
 from elastic_runtime.coordinator.tasks import dismiss, recover, unwant
-from elastic_runtime.plan import Change, Phase
+from elastic_runtime.protocol.plan import Change, Phase
 
 _TRIES = 3
 

@@ -13,7 +13,7 @@ from elastic_runtime.coordinator.resize_times import ResizeTimes
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.coordinator.state import Course, Generation, State, Task, TaskState
 from elastic_runtime.coordinator.timers import Timers
-from elastic_runtime.plan import Change, Phase, Plan, Role, Timeline, View, without_lost
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Role, Timeline, View, without_lost
 
 TRAINING = {Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING}
 """Phases with a plan that holds."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from elastic_runtime.data_shards import SampleOrder, check_workers
 from elastic_runtime.errors import BadInput
-from elastic_runtime.layout import Layout, difference
-from elastic_runtime.training import Training
+from elastic_runtime.model.data_shards import SampleOrder, check_workers
+from elastic_runtime.model.layout import Layout, difference
+from elastic_runtime.model.training import Training
 
 
 @dataclass(frozen=True)

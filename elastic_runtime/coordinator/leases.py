@@ -10,7 +10,7 @@ from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Leases
 from elastic_runtime.errors import BadInput
-from elastic_runtime.sample_leases import LeaseBook
+from elastic_runtime.model.sample_leases import LeaseBook
 
 _MOST_BATCHES = 1000
 

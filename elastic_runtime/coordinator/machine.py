@@ -32,7 +32,7 @@ from elastic_runtime.coordinator.registering import Newcomer, not_needed, regist
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.coordinator.state import Checkpoints, Course, Leases, Model, State
 from elastic_runtime.coordinator.views import build_view
-from elastic_runtime.plan import Phase, View
+from elastic_runtime.protocol.plan import Phase, View
 
 _MOST_ROUNDS = 1000
 """Settling takes a handful; more is a fault of ours that is to be seen, and not a coordinator that hangs."""

@@ -14,7 +14,7 @@ from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import TaskState
 from elastic_runtime.coordinator.tasks import dismiss, lose
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plan import Role
+from elastic_runtime.protocol.plan import Role
 
 _log = structlog.get_logger()
 _BAD_INPUT = 2

@@ -11,7 +11,7 @@ from elastic_runtime.coordinator.job import ENDED, Job
 from elastic_runtime.coordinator.leases import samples_done
 from elastic_runtime.coordinator.state import Task, TaskState
 from elastic_runtime.coordinator.survival import doubly_held
-from elastic_runtime.plan import Phase, Plan, Role
+from elastic_runtime.protocol.plan import Phase, Plan, Role
 
 
 def status(job: Job, now: float) -> JobStatus:

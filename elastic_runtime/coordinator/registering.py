@@ -11,8 +11,8 @@ from elastic_runtime.coordinator.job_model import JobModel, read_model
 from elastic_runtime.coordinator.state import Model, TaskState
 from elastic_runtime.coordinator.tasks import PREFIX, lose
 from elastic_runtime.errors import BadInput
-from elastic_runtime.layout import Layout, difference
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.model.layout import Layout, difference
+from elastic_runtime.protocol.plan import Phase, Role
 
 
 @dataclass(frozen=True, slots=True)

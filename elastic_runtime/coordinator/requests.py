@@ -9,7 +9,7 @@ from elastic_runtime.control.messages import RequestOutcome, RequestState, Resiz
 from elastic_runtime.coordinator.job import ENDED, Job
 from elastic_runtime.coordinator.state import Purpose, Requests, TaskState
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plan import Change, Phase, Role
+from elastic_runtime.protocol.plan import Change, Phase, Role
 
 
 def submit(job: Job, request: RequestState) -> RequestState:

@@ -15,7 +15,7 @@ from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.resize_times import ResizeTimes
 from elastic_runtime.coordinator.state import Purpose, TaskState
 from elastic_runtime.coordinator.tasks import dismiss, recover, want
-from elastic_runtime.plan import Phase, Role, Stage
+from elastic_runtime.protocol.plan import Phase, Role, Stage
 
 
 def decide(job: Job, now: float) -> None:

@@ -16,7 +16,7 @@ from elastic_runtime.coordinator.orders import ManifestOrder, SearchOrder
 from elastic_runtime.coordinator.registering import Newcomer
 from elastic_runtime.coordinator.state import State
 from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
-from elastic_runtime.plan import View
+from elastic_runtime.protocol.plan import View
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")

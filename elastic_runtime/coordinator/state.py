@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elastic_runtime.control.messages import RequestState, Shard, Size
-from elastic_runtime.plan import Change, Member, Phase, Plan, Role
+from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role
 
 
 class TaskState(StrEnum):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from elastic_runtime.coordinator.job import Job
-from elastic_runtime.plan import Plan
+from elastic_runtime.protocol.plan import Plan
 
 
 def survives(job: Job, lost: Collection[str]) -> bool:

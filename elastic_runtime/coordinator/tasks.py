@@ -12,7 +12,7 @@ from elastic_runtime.coordinator.checkpointing import give_up
 from elastic_runtime.coordinator.job import ENDED, GATHERING, Job
 from elastic_runtime.coordinator.state import Task, TaskState
 from elastic_runtime.coordinator.survival import survives
-from elastic_runtime.plan import Phase, Plan, Role
+from elastic_runtime.protocol.plan import Phase, Plan, Role
 
 _log = structlog.get_logger()
 PREFIX = {Role.WORKER: "worker", Role.SERVER: "ps"}

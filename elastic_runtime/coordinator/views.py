@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastic_runtime.coordinator.state import State, TaskState
-from elastic_runtime.plan import View
+from elastic_runtime.protocol.plan import View
 
 
 def build_view(state: State, number: int) -> View:

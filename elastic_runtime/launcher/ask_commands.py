@@ -26,7 +26,7 @@ from elastic_runtime.launcher.errors import RequestAborted
 from elastic_runtime.launcher.job_folder import JobFolder, open_job
 from elastic_runtime.launcher.job_lock import holder_of
 from elastic_runtime.launcher.options import Debug, Folder, Job, Output, OutputOption, client_of, jobs_of, show
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 _LOOK_SECONDS = 0.1
 

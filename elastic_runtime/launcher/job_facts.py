@@ -11,7 +11,7 @@ from elastic_runtime.launcher.job_spec import spec_of
 from elastic_runtime.launcher.job_state import read_state
 from elastic_runtime.launcher.options import client_of
 from elastic_runtime.launcher.status_record import status_record
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 STOPPED = "stopped"
 """Stands for the phase of a job that was training when its processes ended; `resume` goes on with it."""

@@ -10,7 +10,7 @@ from typing import Any
 from elastic_runtime.control.messages import JobStatus, RequestState
 from elastic_runtime.launcher.job_folder import JobFolder, read_json, write_json
 from elastic_runtime.launcher.status_record import status_record
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 EVERY_SECONDS = 10.0
 """Often enough for somebody who asks what a lost job had reached; a write costs a millisecond."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastic_runtime.launcher.task_table import TaskEnd
-from elastic_runtime.plan import Phase, View
+from elastic_runtime.protocol.plan import Phase, View
 
 
 class LateFailures:

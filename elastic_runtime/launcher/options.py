@@ -21,7 +21,7 @@ from elastic_runtime.launcher.job_folder import JobFolder, jobs_folder, read_jso
 from elastic_runtime.launcher.job_lock import holder_of
 from elastic_runtime.launcher.job_spec import spec_of
 from elastic_runtime.launcher.job_state import read_state
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 PROGRAM = "elastic-run"
 _FILE_WIDTH = 160

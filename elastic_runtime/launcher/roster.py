@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from elastic_runtime.launcher.programs import is_worker
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.plan import Phase, View
+from elastic_runtime.protocol.plan import Phase, View
 
 OVER = frozenset({Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED})
 """Phases in which a job needs none of its tasks."""

@@ -44,7 +44,7 @@ from elastic_runtime.launcher.programs import Programs
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.supervisor import Supervisor, Wish
 from elastic_runtime.launcher.tls_check import check_tls
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 Servers = Annotated[
     int | None, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers; what it had, unless given.")

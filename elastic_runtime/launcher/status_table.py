@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from elastic_runtime.control.messages import ResizeMode
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _SHOWN_REQUESTS = 5

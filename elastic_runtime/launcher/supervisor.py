@@ -30,7 +30,7 @@ from elastic_runtime.launcher.stop_signals import StopSignals
 from elastic_runtime.launcher.task_process import describe_end
 from elastic_runtime.launcher.task_table import TaskEnd, TaskTable
 from elastic_runtime.launcher.view_follower import ViewFollower
-from elastic_runtime.plan import Phase, Role, View
+from elastic_runtime.protocol.plan import Phase, Role, View
 
 Wish = Callable[[ControlClient], object]
 """A request to send as soon as the coordinator listens; may be repeated."""

@@ -15,7 +15,7 @@ from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
-from elastic_runtime.plan import View
+from elastic_runtime.protocol.plan import View
 
 _STREAM_SECONDS = 3600.0
 """A stream is opened anew after an hour, so that even a half-dead one has an end."""

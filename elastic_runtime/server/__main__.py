@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from elastic_runtime.errors import EXIT_CODES, ElasticError
-from elastic_runtime.member_environment import GRACE, TASK, MemberEnvironment
+from elastic_runtime.member.environment import GRACE, TASK, MemberEnvironment
 from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
 from elastic_runtime.server.process import ServerProcess
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging

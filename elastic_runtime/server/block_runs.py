@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from elastic_runtime.layout import Block
-from elastic_runtime.messages import RUN_BYTES
+from elastic_runtime.model.layout import Block
+from elastic_runtime.protocol.messages import RUN_BYTES
 
 
 def block_runs(

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elastic_runtime.block_state import BlockState
-from elastic_runtime.layout import Kind, Layout
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.server.memory import FlatMemory
 from elastic_runtime.server.received import as_tensor
 

@@ -13,7 +13,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from elastic_runtime.optimizers import SGD, Adam, AdamW, Optimizer
+from elastic_runtime.model.optimizers import SGD, Adam, AdamW, Optimizer
 
 _SKIPPED_BY_FUSED_SGD = (torch.bfloat16, torch.float16)
 """PyTorch's fused SGD leaves whole vectors of these unchanged on a CPU, up to 2.13 at least (pytorch issue 191763)."""

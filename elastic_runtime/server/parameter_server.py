@@ -13,21 +13,21 @@ from elastic_runtime.checkpoint import read_blocks, read_manifest, require_same_
 from elastic_runtime.control.client import MemberLink
 from elastic_runtime.control.messages import Registration
 from elastic_runtime.errors import CheckpointDamaged, ElasticError, ProtocolError
-from elastic_runtime.layout import Layout
-from elastic_runtime.member_environment import MemberEnvironment
-from elastic_runtime.messages import Header, unpack
-from elastic_runtime.outbox import Outbox
+from elastic_runtime.member.environment import MemberEnvironment
+from elastic_runtime.member.outbox import Outbox
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.training import Training
 from elastic_runtime.plain_line import plain_line
-from elastic_runtime.plan import Phase, View
-from elastic_runtime.server.applying import Applying
-from elastic_runtime.server.part import ServerPart
+from elastic_runtime.protocol.messages import Header, unpack
+from elastic_runtime.protocol.plan import Phase, View
+from elastic_runtime.server.protocol.asynchronous import Applying
+from elastic_runtime.server.protocol.part import ServerPart
+from elastic_runtime.server.protocol.snapshots import Snapshots
+from elastic_runtime.server.protocol.synchronous import Rules, Serving
 from elastic_runtime.server.regions import ServerRegions
 from elastic_runtime.server.reports import ServerReports
-from elastic_runtime.server.serving import Rules, Serving
 from elastic_runtime.server.shards import Shards
-from elastic_runtime.server.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.training import Training
 from elastic_runtime.transport import Endpoint, Message, Part
 
 _log = structlog.get_logger()

@@ -15,8 +15,8 @@ import structlog
 from elastic_runtime.control.client import MemberLink
 from elastic_runtime.control.messages import Registration
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.member_environment import MemberEnvironment
-from elastic_runtime.plan import Role, View
+from elastic_runtime.member.environment import MemberEnvironment
+from elastic_runtime.protocol.plan import Role, View
 from elastic_runtime.server.parameter_server import ParameterServer
 from elastic_runtime.transport import Endpoint, Message
 

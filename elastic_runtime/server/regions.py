@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.layout import Kind, Layout
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.transport import Endpoint, Part, Region
 
 

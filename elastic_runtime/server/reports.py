@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from elastic_runtime.control.client import MemberLink
-from elastic_runtime.outbox import traffic_bytes
-from elastic_runtime.server.part import ServerPart
+from elastic_runtime.member.outbox import traffic_bytes
+from elastic_runtime.server.protocol.part import ServerPart
 from elastic_runtime.server.shards import Shards
 from elastic_runtime.server.store import BlockStore
 from elastic_runtime.transport import Endpoint

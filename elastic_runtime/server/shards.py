@@ -7,12 +7,12 @@ from pathlib import Path
 
 import structlog
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of
 from elastic_runtime.control.messages import Shard
 from elastic_runtime.errors import CheckpointError
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import Optimizer
 
 _log = structlog.get_logger()
 _KEPT = 4

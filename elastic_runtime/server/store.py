@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.server import kernels
 from elastic_runtime.server.held_blocks import HeldBlocks, OwnedBlock
 from elastic_runtime.server.received import as_tensor

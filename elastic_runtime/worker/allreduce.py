@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from elastic_runtime.data_shards import check_workers, slice_bounds
 from elastic_runtime.errors import ModelMismatch
-from elastic_runtime.layout import Layout, difference
-from elastic_runtime.merging import MergeRule
-from elastic_runtime.training import Training
+from elastic_runtime.model.buffer_merge import MergeRule
+from elastic_runtime.model.data_shards import check_workers, slice_bounds
+from elastic_runtime.model.layout import Layout, difference
+from elastic_runtime.model.training import Training
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.buffer_merge import merge_buffers
 from elastic_runtime.worker.gradient_buckets import GradientBuckets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from elastic_runtime.training import Training
+from elastic_runtime.model.training import Training
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.local_optimizer import LocalOptimizer
 

@@ -13,14 +13,14 @@ import torch
 
 from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.plan import Phase, View
+from elastic_runtime.protocol.plan import Phase, View
 from elastic_runtime.worker.batches import Batch
 from elastic_runtime.worker.gradient_clipping import clip_gradients
 from elastic_runtime.worker.lease_queue import LeaseQueue
 from elastic_runtime.worker.membership import PATIENCE_SECONDS
 from elastic_runtime.worker.parameter_servers import ParameterServerMode
+from elastic_runtime.worker.protocol.updates import LAST
 from elastic_runtime.worker.update_traffic import UpdateTraffic
-from elastic_runtime.worker.updates import LAST
 
 _log = structlog.get_logger()
 _TAKE_SECONDS = 0.05

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from elastic_runtime.layout import Block, Kind, Segment
+from elastic_runtime.model.layout import Block, Kind, Segment
 
 
 class Banks(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from elastic_runtime.data_shards import Indices, SampleOrder
+from elastic_runtime.model.data_shards import Indices, SampleOrder
 from elastic_runtime.worker.samples import Samples
 
 Slice = tuple[int, int, int]

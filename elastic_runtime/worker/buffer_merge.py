@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from elastic_runtime.model_layout import persistent_buffers
+from elastic_runtime.model.model_layout import persistent_buffers
 from elastic_runtime.worker.process_group import ProcessGroup
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, write_manifest
-from elastic_runtime.layout import Kind
-from elastic_runtime.plan import View
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Kind
+from elastic_runtime.protocol.plan import View
 from elastic_runtime.worker.flat_model import FlatModel
 from elastic_runtime.worker.membership import Membership
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from elastic_runtime.layout import Segment
+from elastic_runtime.model.layout import Segment
 
 Allocate = Callable[[str, int], memoryview]
 """`allocate(name, size_bytes)` gives writable memory of at least so many bytes; a model asks for each name once."""

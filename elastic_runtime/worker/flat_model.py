@@ -24,8 +24,8 @@ import torch
 from torch import nn
 
 from elastic_runtime.errors import BadInput, ModelMismatch
-from elastic_runtime.layout import Layout, Segment, Slot
-from elastic_runtime.tensors import Kind
+from elastic_runtime.model.layout import Layout, Segment, Slot
+from elastic_runtime.model.tensors import Kind
 from elastic_runtime.worker.flat_banks import Allocate, Bank, flat_tensor, make_bank
 
 

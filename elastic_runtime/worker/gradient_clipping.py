@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from elastic_runtime.layout import Kind, Layout
+from elastic_runtime.model.layout import Kind, Layout
 from elastic_runtime.worker.flat_model import FlatModel
 
 _EPSILON = 1e-6

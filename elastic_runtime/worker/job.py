@@ -10,8 +10,8 @@ from typing import Self
 
 import torch
 
-from elastic_runtime.data_shards import SampleOrder
 from elastic_runtime.errors import BadInput, ElasticError
+from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.worker.batches import Batch
 from elastic_runtime.worker.mode import Mode
 from elastic_runtime.worker.model_guard import ModelGuard

@@ -14,11 +14,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from elastic_runtime.errors import EXIT_CODES, BadInput, NotNeeded
-from elastic_runtime.layout import build_layout
-from elastic_runtime.model_layout import describe_model
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model.layout import build_layout
+from elastic_runtime.model.model_layout import describe_model
+from elastic_runtime.model.optimizers import Optimizer
+from elastic_runtime.model.training import Training
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_script_logging
-from elastic_runtime.training import Training
 from elastic_runtime.worker.alone import AloneMode
 from elastic_runtime.worker.batches import Batches
 from elastic_runtime.worker.job import Job

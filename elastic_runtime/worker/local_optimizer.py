@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from elastic_runtime.optimizers import SGD, AdamW, Optimizer
+from elastic_runtime.model.optimizers import SGD, AdamW, Optimizer
 
 
 class LocalOptimizer:

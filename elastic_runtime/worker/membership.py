@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 
 from elastic_runtime.control.messages import MemberReport
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
-from elastic_runtime.layout import Layout
-from elastic_runtime.member_environment import MemberEnvironment
-from elastic_runtime.plan import Phase, Role, View
-from elastic_runtime.training import Training
+from elastic_runtime.member.environment import MemberEnvironment
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, Role, View
 from elastic_runtime.worker.eviction import Eviction
-from elastic_runtime.worker.gate import Gate, Vote
+from elastic_runtime.worker.step_barrier import Gate, Vote
 
 _START_SECONDS = 600.0
 """Until the job's tasks are all there, or a new worker is named in a plan."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastic_runtime.outbox import traffic_bytes
+from elastic_runtime.member.outbox import traffic_bytes
 from elastic_runtime.worker.membership import Membership
 
 _REPORT_SECONDS = 0.25

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.layout import Layout
-from elastic_runtime.plan import Phase, View
-from elastic_runtime.training import Training
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, View
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.first_checkpoint import FirstCheckpoint
 from elastic_runtime.worker.membership import Membership

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
-from elastic_runtime.data_shards import Indices
 from elastic_runtime.errors import BadInput
+from elastic_runtime.model.data_shards import Indices
 
 Collate = Callable[[list[Any]], Any]
 """Makes a batch of a list of samples, as the argument of that name of torch's DataLoader does."""

@@ -5,11 +5,11 @@ A worker has one, as a rule; more if it computes in place of a worker that died.
 
 from __future__ import annotations
 
-from elastic_runtime.messages import Outgoing
+from elastic_runtime.protocol.messages import Outgoing
 from elastic_runtime.worker.batches import Batch, Batches
-from elastic_runtime.worker.exchange import Exchange
 from elastic_runtime.worker.flat_model import FlatModel
-from elastic_runtime.worker.gate import Gate
+from elastic_runtime.worker.protocol.exchange import Exchange
+from elastic_runtime.worker.step_barrier import Gate
 
 
 class StepSlices:

@@ -14,15 +14,15 @@ import structlog
 import torch
 
 from elastic_runtime.control.messages import MemberReport
-from elastic_runtime.messages import Header, Push
-from elastic_runtime.outbox import Outbox
-from elastic_runtime.plan import Phase, View
+from elastic_runtime.member.outbox import Outbox
+from elastic_runtime.protocol.messages import Header, Push
+from elastic_runtime.protocol.plan import Phase, View
 from elastic_runtime.transport import Part
 from elastic_runtime.worker.batches import Batch
-from elastic_runtime.worker.exchange import Exchange
-from elastic_runtime.worker.gate import Turn, Vote
 from elastic_runtime.worker.parameter_servers import ParameterServerMode
+from elastic_runtime.worker.protocol.exchange import Exchange
 from elastic_runtime.worker.slices import StepSlices
+from elastic_runtime.worker.step_barrier import Turn, Vote
 from elastic_runtime.worker.waiting import Waiting
 
 _log = structlog.get_logger()

@@ -5,15 +5,15 @@ Source: DL2 §5 (asynchronous training).
 
 from __future__ import annotations
 
-from elastic_runtime.asynchronous_messages import Update
-from elastic_runtime.message_memory import Payload
-from elastic_runtime.messages import Header, Outgoing
-from elastic_runtime.outbox import Outbox
-from elastic_runtime.plan import Phase, View
+from elastic_runtime.member.outbox import Outbox
+from elastic_runtime.protocol.asynchronous_messages import Update
+from elastic_runtime.protocol.block_runs import Payload
+from elastic_runtime.protocol.messages import Header, Outgoing
+from elastic_runtime.protocol.plan import Phase, View
 from elastic_runtime.transport import Part
 from elastic_runtime.worker.membership import Membership
+from elastic_runtime.worker.protocol.updates import Updates
 from elastic_runtime.worker.shared_model import SharedModel
-from elastic_runtime.worker.updates import Updates
 from elastic_runtime.worker.waiting import Waiting
 
 

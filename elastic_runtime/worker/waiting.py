@@ -8,10 +8,10 @@ from typing import Protocol
 import structlog
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.message_memory import Payload
-from elastic_runtime.messages import Header, Outgoing, unpack
-from elastic_runtime.outbox import Outbox
-from elastic_runtime.plan import View
+from elastic_runtime.member.outbox import Outbox
+from elastic_runtime.protocol.block_runs import Payload
+from elastic_runtime.protocol.messages import Header, Outgoing, unpack
+from elastic_runtime.protocol.plan import View
 from elastic_runtime.transport import Message
 from elastic_runtime.worker.membership import Membership
 

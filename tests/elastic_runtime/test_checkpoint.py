@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from structlog.testing import capture_logs
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import (
     Manifest,
     ShardWriter,
@@ -31,8 +30,9 @@ from elastic_runtime.checkpoint import (
     write_manifest,
 )
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError, ModelMismatch
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD, Adam, Optimizer
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD, Adam, Optimizer
 from elastic_runtime.server.store import BlockStore
 
 LAYOUT = build_layout(
@@ -394,10 +394,10 @@ _KILLED = """
 import sys
 from pathlib import Path
 import torch
-from elastic_runtime.block_state import BlockState
+from elastic_runtime.model.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import Adam
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import Adam
 
 layout = Layout.from_json(sys.argv[2].encode())
 writer = ShardWriter(folder_of(Path(sys.argv[1]), 2), "ps-0", layout, Adam(lr=0.1), range(len(layout.blocks)))

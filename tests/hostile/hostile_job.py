@@ -25,10 +25,10 @@ from elastic_runtime.generated import elastic_pb2_grpc as rpc
 from elastic_runtime.launcher.job_folder import JobFolder, create, write_json
 from elastic_runtime.launcher.job_lock import JobLock
 from elastic_runtime.launcher.job_spec import JobSpec
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase
-from elastic_runtime.training import Training
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase
 
 LAYOUT = build_layout([TensorSpec("weight", (16, 1024), "float32")], []).to_json()
 BATCH = 8

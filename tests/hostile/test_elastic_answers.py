@@ -26,7 +26,7 @@ from elastic_runtime.launcher.roster import Roster
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.status_record import status_record
 from elastic_runtime.launcher.status_table import job_table, jobs_table
-from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
+from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
 
 LONGEST_LINE = 600
 PLACE = {"launcher": 1, "script": "train.py", "folder": "/jobs/digits"}

@@ -17,7 +17,6 @@ import torch
 from damage import DAMAGE, files_of
 from hostile_job import LAYOUT, HostileJob, make_job
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of, write_manifest
 from elastic_runtime.cli_errors import run
 from elastic_runtime.coordinator.__main__ import serve
@@ -25,8 +24,9 @@ from elastic_runtime.coordinator.options import parse
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_state import JobStateFile
 from elastic_runtime.launcher.supervisor import Supervisor
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import SGD
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import SGD
 
 NAME = "digits"
 LONGEST_LINE = 1100

@@ -27,7 +27,7 @@ from elastic_runtime.control.report_conversions import (
 )
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
-from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, View
 
 BLOCKS = 6
 numbers = st.integers(0, 2**64 - 1)

@@ -26,7 +26,7 @@ from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput, CoordinatorMistrusted, CoordinatorUnreachable
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 

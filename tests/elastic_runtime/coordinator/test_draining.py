@@ -9,8 +9,8 @@ import simulated_world
 from simulated_world import BATCH, SETTINGS, Member, World
 
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.plan import Phase, Timeline, View
-from elastic_runtime.training import Training
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, Timeline, View
 
 TOTAL_STEPS = 400
 

@@ -9,7 +9,7 @@ from simulated_world import SETTINGS, World
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
 from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 LINE = "worker-9 has another model than its job"
 

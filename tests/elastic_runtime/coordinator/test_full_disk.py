@@ -16,7 +16,7 @@ from elastic_runtime.coordinator.machine import Machine, begin
 from elastic_runtime.coordinator.registering import Newcomer
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import ResizeFailed
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 
 class Disk:

@@ -31,7 +31,7 @@ from elastic_runtime.coordinator.state import (
     TaskState,
 )
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plan import Change, Phase, Plan, Role, Stage
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Role, Stage
 
 SHARD = Shard("ps-0.safetensors", 40, 123, "a" * 64)
 CHANGE = Change(3, 20, (Stage({0: "ps-1"}, ("worker-0", "worker-2")), Stage({1: "ps-1"})), True, False, True)

@@ -12,10 +12,10 @@ from elastic_runtime.coordinator.registering import Newcomer, register
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.coordinator.state import Checkpoints, Course, Generation, Leases, Roster, State, Task, TaskState
 from elastic_runtime.errors import BadInput
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase, Plan, Role
-from elastic_runtime.training import Training
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, Plan, Role
 
 SETTINGS = CoordinatorSettings(job="j", servers=1, workers=2)
 LAYOUT = build_layout([TensorSpec("w", (4,), "float32")], []).to_json().decode()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulated_world import TOTAL_STEPS, World
 
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 FEW = 60
 EXAMPLES = int(os.environ.get("ELASTIC_EXAMPLES", FEW))

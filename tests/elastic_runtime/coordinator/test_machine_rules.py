@@ -11,8 +11,8 @@ from elastic_runtime.control.messages import RequestOutcome, RequestState, Resiz
 from elastic_runtime.coordinator.registering import Newcomer
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.plan import Phase, Role, Timeline, View
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.protocol.plan import Phase, Role, Timeline, View
 
 LARGE = build_layout([TensorSpec("weight", (99 * 1024,), "float32")], [], 4096).to_json().decode()
 

@@ -15,9 +15,9 @@ from elastic_runtime.coordinator.depot import lent
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.orders import SearchOrder
 from elastic_runtime.coordinator.state import Checkpoints, Course, Generation, Leases, State
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase, Plan
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.protocol.plan import Phase, Plan
 
 SOME = SETTINGS.model_copy(update={"checkpoint_seconds": 1, "restarts": 1, "losses": 20})
 

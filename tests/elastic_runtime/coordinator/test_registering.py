@@ -10,7 +10,7 @@ from simulated_world import LAYOUT, SETTINGS, TRAINING, World
 from elastic_runtime.coordinator.machine import Machine, begin
 from elastic_runtime.coordinator.registering import Newcomer
 from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 KEY = "a" * 40
 

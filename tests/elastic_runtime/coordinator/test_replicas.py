@@ -9,9 +9,9 @@ from simulated_world import BATCH, BLOCKS, LAYOUT, SETTINGS, TOTAL_STEPS, World
 
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode
 from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase, Plan, Role, Timeline
-from elastic_runtime.training import Training
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, Plan, Role, Timeline
 
 
 def world(**changes: object) -> World:

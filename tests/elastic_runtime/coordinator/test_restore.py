@@ -8,7 +8,6 @@ import pytest
 import torch
 from simulated_world import BATCH, LAYOUT, SETTINGS, TRAINING, World
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of
 from elastic_runtime.control.messages import Shard
 from elastic_runtime.coordinator.depot import CheckpointDepot, checkpoint_name
@@ -16,9 +15,10 @@ from elastic_runtime.coordinator.machine import Machine, begin
 from elastic_runtime.coordinator.orders import ManifestOrder
 from elastic_runtime.coordinator.registering import Newcomer
 from elastic_runtime.errors import BadInput, CheckpointError
-from elastic_runtime.layout import Layout, TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Layout, TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.protocol.plan import Phase, Role
 
 OTHER = build_layout([TensorSpec("weight", (BATCH * 2048,), "float32")], [], 4096).to_json().decode()
 

@@ -20,7 +20,7 @@ from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 JOB = "digits"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.launcher.roster import Actions, Roster, staying
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, View
 
 SETTINGS = LauncherSettings(
     restart_backoff_seconds=1.0,

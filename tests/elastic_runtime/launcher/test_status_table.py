@@ -10,7 +10,7 @@ from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestS
 from elastic_runtime.launcher.options import console_of
 from elastic_runtime.launcher.status_record import status_record
 from elastic_runtime.launcher.status_table import job_table, jobs_table
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 ROLLING = RequestState(
     "r1",

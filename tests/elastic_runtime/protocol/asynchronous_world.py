@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from elastic_runtime.asynchronous_messages import Update
-from elastic_runtime.block_state import BlockState
-from elastic_runtime.data_shards import SampleOrder
-from elastic_runtime.layout import Kind, TensorSpec, build_layout
-from elastic_runtime.messages import Header, pack, unpack
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
-from elastic_runtime.sample_leases import Lease, LeaseBook
-from elastic_runtime.server.applying import Applying
-from elastic_runtime.server.snapshots import Snapshots
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.data_shards import SampleOrder
+from elastic_runtime.model.layout import Kind, TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.model.sample_leases import Lease, LeaseBook
+from elastic_runtime.protocol.asynchronous_messages import Update
+from elastic_runtime.protocol.messages import Header, pack, unpack
+from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
+from elastic_runtime.server.protocol.asynchronous import Applying
+from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.worker.updates import LAST, Updates
+from elastic_runtime.worker.protocol.updates import LAST, Updates
 
 LAYOUT = build_layout(
     [TensorSpec("a", (70, 9), "float64"), TensorSpec("b", (33,), "float64")],

@@ -5,9 +5,9 @@ from asynchronous_world import BATCHES, BLOCKS, EPOCHS, LAYOUT, PARAMETERS, Worl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic_runtime.asynchronous_messages import Current, Fetch, Update
-from elastic_runtime.layout import Kind
-from elastic_runtime.plan import Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.model.layout import Kind
+from elastic_runtime.protocol.asynchronous_messages import Current, Fetch, Update
+from elastic_runtime.protocol.plan import Member, Phase, Plan, Role, Stage, View
 
 TOTAL = BATCHES * EPOCHS
 SEEDS = st.integers(0, 10**6)

@@ -11,10 +11,10 @@ from test_protocol import BLOCKS, LAYOUT, OPTIMIZERS, Outcome, assert_equal, qui
 from world import World
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.layout import Kind
-from elastic_runtime.messages import Values
-from elastic_runtime.optimizers import SGD, Adam, Optimizer
-from elastic_runtime.plan import Plan, Stage, Timeline
+from elastic_runtime.model.layout import Kind
+from elastic_runtime.model.optimizers import SGD, Adam, Optimizer
+from elastic_runtime.protocol.messages import Values
+from elastic_runtime.protocol.plan import Plan, Stage, Timeline
 
 LOSS = st.sampled_from([0.0, 0.1])
 SEEDS = st.integers(0, 10**6)

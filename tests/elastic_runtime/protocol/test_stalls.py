@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.messages import Push, State
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Change, Phase, Plan, Stage, Timeline, View
-from elastic_runtime.server.serving import Rules, Serving
-from elastic_runtime.server.snapshots import Snapshots
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.protocol.messages import Push, State
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Stage, Timeline, View
+from elastic_runtime.server.protocol.snapshots import Snapshots
+from elastic_runtime.server.protocol.synchronous import Rules, Serving
 from elastic_runtime.server.store import BlockStore
 
 LAYOUT = build_layout([TensorSpec("weight", (4 * 2048,), "float32")], [])

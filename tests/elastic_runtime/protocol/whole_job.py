@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 import torch
 from world import BATCH, Server, Worker, World, first_values
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
 from elastic_runtime.coordinator.machine import Machine, Outcome, begin
 from elastic_runtime.coordinator.orders import ManifestOrder
 from elastic_runtime.coordinator.record_codec import encode, restore
 from elastic_runtime.coordinator.registering import Newcomer
 from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.plan import Phase, Role, Timeline, View
-from elastic_runtime.server.serving import Rules, Serving
-from elastic_runtime.server.snapshots import Snapshots
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, Role, Timeline, View
+from elastic_runtime.server.protocol.snapshots import Snapshots
+from elastic_runtime.server.protocol.synchronous import Rules, Serving
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.training import Training
-from elastic_runtime.worker.gate import Turn
+from elastic_runtime.worker.step_barrier import Turn
 
 NEVER = 1e9
 ENDED = {Phase.FINISHED, Phase.SUSPENDED, Phase.FAILED}

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from elastic_runtime.data_shards import slice_bounds
-from elastic_runtime.layout import Kind, Layout, Segment
-from elastic_runtime.messages import Header, Push, State, Values, pack, unpack
-from elastic_runtime.optimizers import Optimizer
-from elastic_runtime.plan import Change, Phase, Plan, Stage, Timeline, View
-from elastic_runtime.server.serving import Rules, Serving
-from elastic_runtime.server.snapshots import Snapshots
+from elastic_runtime.model.data_shards import slice_bounds
+from elastic_runtime.model.layout import Kind, Layout, Segment
+from elastic_runtime.model.optimizers import Optimizer
+from elastic_runtime.protocol.messages import Header, Push, State, Values, pack, unpack
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Stage, Timeline, View
+from elastic_runtime.server.protocol.snapshots import Snapshots
+from elastic_runtime.server.protocol.synchronous import Rules, Serving
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.worker.exchange import Exchange
-from elastic_runtime.worker.gate import Gate, Turn
+from elastic_runtime.worker.protocol.exchange import Exchange
+from elastic_runtime.worker.step_barrier import Gate, Turn
 
 BATCH = 12
 

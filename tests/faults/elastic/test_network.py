@@ -8,7 +8,7 @@ from live_job import COORDINATOR, NEVER_SECONDS, LiveJob
 from resize_states import STATES, moving
 
 from elastic_runtime.control.messages import RequestOutcome
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 

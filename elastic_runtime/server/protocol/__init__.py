@@ -1,0 +1,1 @@
+"""The state machines of a parameter server: no sockets, no threads, no clock of their own."""
