@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch
 
 if TYPE_CHECKING:
-    from elastic_runtime.model.optimizers import SGD, Adam, AdamW
-    from elastic_runtime.model.schedules import CosineRate, PiecewiseRate
+    from elastic_runtime.model.optimizers import SGD, Adam, AdamW, CosineRate, PiecewiseRate
     from elastic_runtime.worker.batches import Batch
     from elastic_runtime.worker.job import Job, Progress
     from elastic_runtime.worker.join import join
@@ -38,8 +37,8 @@ _PLACES = {
     "SGD": "model.optimizers",
     "Adam": "model.optimizers",
     "AdamW": "model.optimizers",
-    "CosineRate": "model.schedules",
-    "PiecewiseRate": "model.schedules",
+    "CosineRate": "model.optimizers",
+    "PiecewiseRate": "model.optimizers",
 }
 
 

@@ -16,8 +16,7 @@ from elastic_runtime.coordinator.checkpointing import begin_checkpoint, durable_
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Purpose
 from elastic_runtime.coordinator.tasks import dismiss, lose
-from elastic_runtime.protocol.plan import Change, Stage
-from elastic_runtime.protocol.transfers import transfers
+from elastic_runtime.protocol.plan import Change, Stage, transfers
 
 _log = structlog.get_logger()
 _LEAST_MARGIN_STEPS = 2

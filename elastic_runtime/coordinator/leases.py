@@ -10,7 +10,7 @@ from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.coordinator.job import Job
 from elastic_runtime.coordinator.state import Leases
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.sample_leases import LeaseBook
+from elastic_runtime.model.sample_leases import LeaseTable
 
 _MOST_BATCHES = 1000
 
@@ -81,10 +81,10 @@ def samples_done(job: Job) -> int | None:
     return book.samples_done if book is not None else None
 
 
-def _book(job: Job) -> LeaseBook | None:
+def _book(job: Job) -> LeaseTable | None:
     model = job.model
     if model is None or model.training.synchronous:
         return None
     batch = model.training.worker_batch or 1
     text = job.state.leases.book_json
-    return LeaseBook.from_json(model.order, batch, text.encode()) if text else LeaseBook(model.order, batch)
+    return LeaseTable.from_json(model.order, batch, text.encode()) if text else LeaseTable(model.order, batch)

@@ -1,4 +1,4 @@
-"""What a worker or parameter server is told by whoever starts it, in its environment: the same in a container."""
+"""The environment of a worker or parameter server: what whoever starts it tells it; the same in a container."""
 
 from __future__ import annotations
 

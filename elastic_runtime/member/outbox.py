@@ -1,4 +1,4 @@
-"""Hands messages to the data plane, and keeps those for which a peer has no room or is not reached yet.
+"""The messages of a member on their way to the data plane; those are kept for which a peer has no room yet.
 
 Nothing here is certain to arrive: whoever needs an answer asks again. What is kept is bounded, and forgotten with its
 generation or its peer.
@@ -53,7 +53,7 @@ class Outbox:
                 self._endpoint.allow(member.task, Address.parse(member.address_json).public_key or None)
                 self._endpoint.connect(member.task, member.address_json)
             except BadAddress as error:  # that member's fault: it is soon taken for dead, as nobody reaches it
-                _log.error("peer_without_address", peer=member.task, error=str(error))
+                _log.error("peer-address-refused", peer=member.task, error=str(error))
 
     def send(self, messages: Iterable[tuple[str, Header]]) -> None:
         """Send now what can be sent now, in order for each peer; keep the rest."""

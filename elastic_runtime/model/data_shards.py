@@ -1,4 +1,4 @@
-"""Which samples a global step takes, and which of them each worker: a function of the step, whatever has happened.
+"""The samples of a global step, and of each worker in it: a function of the step, whatever has happened.
 
 Step k of an epoch takes positions k·B to (k+1)·B of that epoch's permutation of the samples. It is cut into *slices*,
 one for each worker of the plan in its order. As nothing but the step's number and the number of slices goes in, workers

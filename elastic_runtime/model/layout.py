@@ -1,8 +1,9 @@
 """A model cut into blocks: what parameter servers own, what moves between them, and what a checkpoint is made of.
 
-The trainable tensors of a model, and its buffers, become flat *segments*, one for each kind and dtype; in a segment the
-tensors lie one after the other in the model's order. A *block* is a range of one segment. Blocks are fixed for a job's
-life and the same in every process, so that who owns a block can change without any number changing.
+A tensor is described to others by its name, shape and dtype, without its values. The trainable tensors of a model, and
+its buffers, become flat *segments*, one for each kind and dtype; in a segment the tensors lie one after the other in
+the model's order. A *block* is a range of one segment. Blocks are fixed for a job's life and the same in every process,
+so that who owns a block can change without any number changing.
 
 Source: DL2 §5, where a PS holds parameters and best-fit moves them. Deviation: there a whole tensor is moved; here
 large tensors are split and small ones share a block, as one layer may be most of a model (VGG's first dense layer).
@@ -12,12 +13,92 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
+from types import MappingProxyType
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.tensors import ELEMENT_BYTES, Kind, TensorSpec, check_tensors
+
+
+class Kind(StrEnum):
+    """What a tensor is to the training."""
+
+    PARAMETER = "parameter"
+    """Trained: it has a gradient, and an optimiser's state."""
+    BUFFER = "buffer"
+    """Computed on the way, such as the running statistics of a batch-norm layer; merged, never trained."""
+
+
+ELEMENT_BYTES: Mapping[Kind, Mapping[str, int]] = MappingProxyType(
+    {
+        Kind.PARAMETER: MappingProxyType({"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}),
+        Kind.BUFFER: MappingProxyType(
+            {
+                "float64": 8,
+                "float32": 4,
+                "float16": 2,
+                "bfloat16": 2,
+                "int64": 8,
+                "int32": 4,
+                "int16": 2,
+                "int8": 1,
+                "uint8": 1,
+                "bool": 1,
+            }
+        ),
+    }
+)
+"""Bytes of one element, of every dtype that a tensor of each kind may have."""
+
+_MOST_ELEMENTS = 2**48
+"""Far beyond all memories, and far below where products of sizes stop being exact in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of a model.
+
+    Attributes:
+        name: its full name in the model, such as `layer1.0.weight`.
+        shape: its dimensions; `()` is a scalar, and a dimension may be zero.
+        dtype: torch's name without `torch.`, such as `float32`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds; a scalar holds one."""
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.name!r} {self.dtype} {list(self.shape)}"
+
+
+def check_tensors(kind: Kind, tensors: Sequence[TensorSpec]) -> None:
+    """Refuse what is no tensor of a model, or none that can be trained here.
+
+    Raises:
+        BadInput: a name that is empty or used twice, a dimension below zero, or a dtype that this kind cannot have.
+    """
+    known = ELEMENT_BYTES[kind]
+    names = set()
+    for tensor in tensors:
+        if not tensor.name:
+            raise BadInput(f"a {kind} of the model has no name; every tensor needs one")
+        if tensor.name in names:
+            raise BadInput(f"the model has two tensors named {tensor.name!r}; names have to differ")
+        names.add(tensor.name)
+        if any(dimension < 0 for dimension in tensor.shape) or tensor.elements > _MOST_ELEMENTS:
+            raise BadInput(f"{kind} {tensor}: no tensor has this shape")
+        if tensor.dtype not in known:
+            raise BadInput(f"{kind} {tensor}: a {kind} has to be of {', '.join(known)}; convert it")
+
 
 __all__ = ["Block", "Kind", "Layout", "Run", "Segment", "Slot", "TensorSpec", "build_layout", "difference", "runs"]
 

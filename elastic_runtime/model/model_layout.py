@@ -1,4 +1,4 @@
-"""Which tensors of a PyTorch module belong to a job: those that are trained, and the buffers that are saved with it.
+"""The tensors of a PyTorch module that belong to a job: those that are trained, and the buffers that are saved with it.
 
 A parameter that several layers share counts once, by its first name. Frozen parameters and buffers that are not
 persistent stay as the script made them: each worker has to make them alike.
@@ -11,7 +11,7 @@ import itertools
 import torch
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.tensors import ELEMENT_BYTES, Kind, TensorSpec
+from elastic_runtime.model.layout import ELEMENT_BYTES, Kind, TensorSpec
 
 
 def describe_model(model: torch.nn.Module) -> tuple[list[TensorSpec], list[TensorSpec]]:

@@ -1,12 +1,12 @@
-"""Which parameter server owns which block: equal load, least movement; and the order in which blocks move.
+"""The assignment of blocks to parameter servers: equal load, least movement; and the order in which blocks move.
 
 Loads are equal if the fullest PS has at most one largest block more than the emptiest. First *how many* blocks of each
 size every PS gives and gets is decided, then *which*: most blocks of a model have one size, so that this loses nothing
 and leaves the choice to keep neighbours together, which later travel in one message.
 
 Source: DL2 §5 (best-fit: equal load, least movement). Deviation: blocks instead of whole parameters, several PSs added
-and removed at once, and no more is
-moved than makes loads equal in the above sense: the least in nearly all cases (`movement_bound` tells), not provably.
+and removed at once, and no more is moved than makes loads equal in the above sense: the least in nearly all cases (see
+`movement_bound` of the resize benchmark), not provably.
 """
 
 from __future__ import annotations

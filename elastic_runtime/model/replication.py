@@ -1,4 +1,4 @@
-"""Which two parameter servers hold each block, and which of the two owns it: equal loads, least movement.
+"""The two parameter servers that hold each block, and the one of them that owns it: equal loads, least movement.
 
 First who holds: whoever has a copy keeps it unless loads would differ by more than a block, and what is missing goes to
 the emptiest. Then who owns: the two who hold a block can swap their parts, which moves nothing, until what each PS owns

@@ -1,4 +1,4 @@
-"""Who reads which samples in asynchronous training: ranges of an epoch's order, leased to workers and told done.
+"""Leases of samples in asynchronous training: ranges of an epoch's order, given to workers and told done.
 
 Asynchronous workers have no common step, so the samples cannot follow from one. The coordinator leases consecutive
 ranges; what a worker that left or died had not told done is leased again, before anything new. When an epoch has been
@@ -47,7 +47,7 @@ class _Held:
     left: _Range
 
 
-class LeaseBook:
+class LeaseTable:
     """What was leased to whom, what is done, and what comes next; not safe for threads.
 
     Args:
@@ -178,34 +178,34 @@ class LeaseBook:
         return json.dumps(content, separators=(",", ":")).encode()
 
     @staticmethod
-    def from_json(order: SampleOrder, batch: int, data: bytes) -> LeaseBook:
-        """The book that `to_json` wrote, for the same order and batch.
+    def from_json(order: SampleOrder, batch: int, data: bytes) -> LeaseTable:
+        """The table that `to_json` wrote, for the same order and batch.
 
         Raises:
             BadInput: it is none, was changed, or belongs to a job with other samples.
         """
-        book = LeaseBook(order, batch)
+        table = LeaseTable(order, batch)
         try:
             content = json.loads(data)
             if content["format"] != _FORMAT:
                 raise BadInput(f"leases of format {content['format']!r}, and this version reads {_FORMAT}; update it")
-            for name, value in book._terms().items():
+            for name, value in table._terms().items():
                 if content[name] != value:
                     raise BadInput(f"leases of a job with {name} {content[name]}, and this job has {value}")
             epoch, start = (_count(value) for value in content["next"])
-            book._next_id = _count(content["next_id"])
-            book._next = _Range(epoch, start, book._epoch_stop)
-            book._returned = [_Range(*(_count(value) for value in row)) for row in content["returned"]]
-            book._held = {
+            table._next_id = _count(content["next_id"])
+            table._next = _Range(epoch, start, table._epoch_stop)
+            table._returned = [_Range(*(_count(value) for value in row)) for row in content["returned"]]
+            table._held = {
                 _count(lease_id): _Held(str(worker), _Range(*(_count(value) for value in row)))
                 for lease_id, worker, *row in content["held"]
             }
-            if len(book._held) != len(content["held"]):
+            if len(table._held) != len(content["held"]):
                 raise BadInput("not the leases of a job: two have the same number; they were changed")
-            book._check()
+            table._check()
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadInput(f"not the leases of a job: {error or type(error).__name__}; they were changed") from error
-        return book
+        return table
 
     def _terms(self) -> dict[str, int | bool]:
         order = self._order

@@ -1,4 +1,4 @@
-"""What is trained and how: the choices of a script that must be the same in all workers of a job.
+"""The training of a job: the choices of a script that must be the same in all its workers.
 
 It travels to the coordinator when a worker registers, and from there to the parameter servers; a worker whose choices
 differ is refused with the first difference.

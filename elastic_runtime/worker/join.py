@@ -1,4 +1,4 @@
-"""Where a script joins its job; the environment says whether there is one, and of which kind."""
+"""The entry of a script into its job; the environment says whether there is one, and of which kind."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.model.training import Training
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_script_logging
 from elastic_runtime.worker.alone import AloneMode
-from elastic_runtime.worker.batches import Batches
-from elastic_runtime.worker.job import Job
-from elastic_runtime.worker.mode import Mode
-from elastic_runtime.worker.model_guard import ModelGuard
-from elastic_runtime.worker.not_needed import NotNeededMode
-from elastic_runtime.worker.samples import Collate, as_samples
+from elastic_runtime.worker.batches import Batches, Collate, as_samples
+from elastic_runtime.worker.job import Job, ModelGuard
+from elastic_runtime.worker.mode import Mode, NotNeededMode
 
 COORDINATOR_VARIABLE = "ELASTIC_COORDINATOR"
 WORLD_VARIABLE = "WORLD_SIZE"

@@ -1,12 +1,13 @@
-"""What was applied to each block in asynchronous training, and of whom: each worker's update counts once.
+"""The updates applied to each block in asynchronous training: each worker's counts once, and how old its values were.
 
 Source: DL2 §5 (asynchronous training).
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from torch import Tensor
 
@@ -14,8 +15,29 @@ from elastic_runtime.model.layout import Kind, Layout
 from elastic_runtime.protocol.asynchronous_messages import Handover, Mark, Update
 from elastic_runtime.protocol.plan import Member
 from elastic_runtime.server.protocol.snapshots import Snapshots
-from elastic_runtime.server.protocol.staleness import Staleness
 from elastic_runtime.server.store import BlockStore
+
+_KEPT = 1000
+"""The newest; some seconds of a busy job."""
+
+
+class Staleness:
+    """The staleness of the newest updates.
+
+    Source: Ho et al. 2013 (stale synchronous parallel); the age is counted in versions of the updated blocks.
+    """
+
+    def __init__(self) -> None:
+        self._ages: deque[int] = deque(maxlen=_KEPT)
+
+    def add(self, age: int) -> None:
+        """An update was applied to blocks that had changed so often since its worker took them."""
+        self._ages.append(max(age, 0))
+
+    @property
+    def median(self) -> int:
+        """Over the newest; 0 without any."""
+        return int(median(self._ages)) if self._ages else 0
 
 
 class AppliedUpdates:
@@ -52,7 +74,7 @@ class AppliedUpdates:
         """Take updates of these processes, and of no others."""
         self._incarnations = {member.task: member.incarnation for member in members}
 
-    def from_member(self, peer: str, header: Update) -> bool:
+    def is_from_member(self, peer: str, header: Update) -> bool:
         """Whether the update is of the process that the job knows as `peer`."""
         return self._incarnations.get(peer) == header.incarnation
 

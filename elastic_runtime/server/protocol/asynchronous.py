@@ -1,4 +1,4 @@
-"""What a parameter server does with messages in asynchronous training: no sockets, no threads, no clock of its own.
+"""A parameter server in asynchronous training: no sockets, no threads, no clock of its own.
 
 Each worker's update is applied to a block when it comes, once, and answered with the block as it is then. A block that
 changes its owner is frozen when it is sent; whoever still pushes to the old owner is told so, and the new owner lets
@@ -22,20 +22,18 @@ from torch import Tensor
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.model.layout import Layout
 from elastic_runtime.protocol.asynchronous_messages import Current, Fetch, Handover, Moved, Update
-from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
+from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, run_of
 from elastic_runtime.protocol.messages import Adopted, Header, Outgoing
 from elastic_runtime.protocol.plan import Timeline, View
-from elastic_runtime.server.block_runs import block_runs
-from elastic_runtime.server.protocol.applied_updates import AppliedUpdates
+from elastic_runtime.server.protocol.applied_updates import AppliedUpdates, Staleness
 from elastic_runtime.server.protocol.live_handover import LiveHandover
 from elastic_runtime.server.protocol.migration import Migration
 from elastic_runtime.server.protocol.part import ServerPart
 from elastic_runtime.server.protocol.snapshots import Snapshots
-from elastic_runtime.server.protocol.staleness import Staleness
 from elastic_runtime.server.store import BlockStore
 
 
-class Applying(ServerPart):
+class AsynchronousPart(ServerPart):
     """One PS's part in asynchronous training.
 
     Args:
@@ -90,12 +88,12 @@ class Applying(ServerPart):
         self._checkpointed = 0
         return view.start_plan.blocks_of(self.name)
 
-    def _learn(self, view: View) -> list[Outgoing]:
+    def _on_view(self, view: View) -> list[Outgoing]:
         self._timeline = timeline = Timeline(view)
         self._updates.follow(view.members)
         for block in self._migration.release(view.committed):
             self._store.release(block)
-        self._migration.learn(timeline, view.changes)
+        self._migration.on_changes(timeline, view.changes)
         for change in view.changes:
             if change.checkpoint and change.number > self._checkpointed:
                 self._checkpointed = change.number
@@ -113,26 +111,26 @@ class Applying(ServerPart):
             case Update() | Fetch():
                 if header.after > self._plans.newest:
                     return self._hold(peer, header, payload)
-                return self._asked(peer, header, payload)
+                return self._on_asked(peer, header, payload)
             case Handover():
-                came = self._handover.came(peer, header, payload)
+                came = self._handover.on_handover(peer, header, payload)
                 if came is None:
                     return self._hold(peer, header, payload)
                 out, blocks = came
                 return [*out, *self._answer_waiting(blocks)]
             case Adopted():
                 for block in run_of(self.layout.blocks, header.first, header.count):
-                    self._migration.adopted(block.index, peer)
+                    self._migration.on_adopted(block.index, peer)
                 return self._handover.depart()
             case _:
                 raise ProtocolError(f"{peer} sent a {type(header).__name__} message, which no server gets here")
 
-    def _asked(self, peer: str, header: Update | Fetch, payload: Payload) -> list[Outgoing]:
+    def _on_asked(self, peer: str, header: Update | Fetch, payload: Payload) -> list[Outgoing]:
         """A worker pushes to blocks, or asks for them: they are here, still to come, or have left."""
         blocks = run_of(self.layout.blocks, header.first, header.count)
         numbers: Tensor | None = None
         if isinstance(header, Update):
-            if not self._updates.from_member(peer, header):
+            if not self._updates.is_from_member(peer, header):
                 self.dropped["not a member"] += 1
                 return []
             numbers = flat_view(payload, 0, self.layout.segments[blocks[0].segment], blocks)
@@ -176,6 +174,6 @@ class Applying(ServerPart):
         out: list[Outgoing] = []
         for block in blocks:
             for peer, one in self._handover.take_waiting(block).items():
-                if isinstance(one.header, Fetch) or self._updates.from_member(peer, one.header):
+                if isinstance(one.header, Fetch) or self._updates.is_from_member(peer, one.header):
                     out += self._answer(peer, one.header, [(block, one.numbers)])
         return out

@@ -1,4 +1,4 @@
-"""What holds at a parameter server in one generation: plans, which blocks are here, at which version each is due."""
+"""The state of a parameter server in one generation: plans, the blocks that are here, the version each is due at."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from elastic_runtime.model.buffer_merge import MergeRule
 from elastic_runtime.model.data_shards import slice_bounds
 from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.protocol.block_runs import block_runs
 from elastic_runtime.protocol.messages import Confirmed, Outgoing, Values, runs_of
 from elastic_runtime.protocol.plan import Plan, Timeline, View
-from elastic_runtime.server.block_runs import block_runs
 from elastic_runtime.server.protocol.migration import Migration
 from elastic_runtime.server.store import BlockStore
 
@@ -37,7 +37,7 @@ class Rules:
     resend_seconds: float = 2.0
 
 
-class BlockBook:
+class BlockTable:
     """Everything that the answers to messages depend on, beside the numbers themselves.
 
     Args:
@@ -88,14 +88,14 @@ class BlockBook:
         """The version that a block has once all steps before `step` are applied."""
         return self._merge.due(step, buffer=block in self.buffers)
 
-    def here(self, block: int) -> bool:
+    def is_here(self, block: int) -> bool:
         """Whether this server has the block and goes on with it."""
         if block not in self.store.owned or self.migration.arrival(block) is not None:
             return False
         departure = self.migration.departure(block)
         return departure is None or departure.stays or self.store.version(block) < self.due(block, departure.at)
 
-    def kept_back(self, block: int) -> bool:
+    def is_kept_back(self, block: int) -> bool:
         """Whether a block stays as it is for now, as another server is reading it from here."""
         return any(
             departure.stays and not departure.adopted and self.store.version(block) >= self.due(block, departure.at)
@@ -130,7 +130,7 @@ class BlockBook:
             for first, count in self.runs(blocks)
         ]
 
-    def told(self, peer: str, blocks: Iterable[int], *plans: Plan) -> list[Outgoing]:
+    def messages_about(self, peer: str, blocks: Iterable[int], *plans: Plan) -> list[Outgoing]:
         """Messages about blocks as they are: the values from who owns them in any of these plans, else only the word
         that they are at this version here too.
         """

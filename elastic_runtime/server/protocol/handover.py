@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
 from elastic_runtime.protocol.messages import Adopted, Outgoing, State
-from elastic_runtime.server.protocol.block_table import BlockBook
+from elastic_runtime.server.protocol.block_table import BlockTable
 from elastic_runtime.server.protocol.migration import Departure
 
 
@@ -19,14 +19,14 @@ class Handover:
     """What one server gives away and takes over.
 
     Args:
-        book: what holds.
+        table: what holds.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, book: BlockBook, clock: Callable[[], float]) -> None:
+    def __init__(self, table: BlockTable, clock: Callable[[], float]) -> None:
         self.moved_bytes = 0
         self.stall_seconds = 0.0
-        self._book = book
+        self._table = table
         self._clock = clock
         self._waits: dict[int, float] = {}
 
@@ -36,17 +36,17 @@ class Handover:
 
     def depart(self, blocks: Iterable[int]) -> list[Outgoing]:
         """Send away those of these blocks that have seen the last step before their flip."""
-        book = self._book
+        table = self._table
         due = {}
         for block in blocks:
-            new = [departure for departure in book.migration.departures(block) if departure.sent_seconds is None]
-            if new and block in book.store.owned and book.store.version(block) >= book.due(block, new[0].at):
+            new = [departure for departure in table.migration.departures(block) if departure.sent_seconds is None]
+            if new and block in table.store.owned and table.store.version(block) >= table.due(block, new[0].at):
                 due[block] = new
         return self._send(due)
 
     def send_again(self) -> list[Outgoing]:
         """Blocks whose arrival nobody confirmed."""
-        migration = self._book.migration
+        migration = self._table.migration
         return self._send(
             {
                 block: [departure for departure in migration.departures(block) if not departure.adopted]
@@ -56,19 +56,19 @@ class Handover:
 
     def _send(self, due: Mapping[int, Sequence[Departure]]) -> list[Outgoing]:
         """Messages with the state of blocks, for each of those that get it."""
-        book, now = self._book, self._clock()
+        table, now = self._table, self._clock()
         by_target: dict[str, list[int]] = defaultdict(list)
         for block, departures in due.items():
             for departure in departures:
                 by_target[departure.target].append(block)
                 departure.sent_seconds = now
         return [
-            (target, State(book.generation, book.store.version(first), first, count))
+            (target, State(table.generation, table.store.version(first), first, count))
             for target, blocks in by_target.items()
-            for first, count in book.runs(blocks)
+            for first, count in table.runs(blocks)
         ]
 
-    def came(
+    def on_state(
         self, peer: str, header: State, payload: Payload, complete_seconds: Callable[[int], float | None]
     ) -> tuple[list[Outgoing], dict[int, int]] | None:
         """Blocks have come.
@@ -86,26 +86,26 @@ class Handover:
         Raises:
             ProtocolError: they are not due, or not what this optimizer has; nothing was changed.
         """
-        book = self._book
-        blocks = run_of(book.layout.blocks, header.first, header.count)
-        coming = [(b, arrival) for b in blocks if (arrival := book.migration.arrival(b.index)) is not None]
-        adopted = (peer, Adopted(book.generation, header.first, header.count))
+        table = self._table
+        blocks = run_of(table.layout.blocks, header.first, header.count)
+        coming = [(b, arrival) for b in blocks if (arrival := table.migration.arrival(b.index)) is not None]
+        adopted = (peer, Adopted(table.generation, header.first, header.count))
         if not coming:
-            return ([adopted], {}) if all(book.here(block.index) for block in blocks) else None
-        names = book.store.state_names(header.first)
+            return ([adopted], {}) if all(table.is_here(block.index) for block in blocks) else None
+        names = table.store.state_names(header.first)
         if len(payload) != 1 + len(names):
             raise ProtocolError(f"{peer} sent blocks in {len(payload)} parts; this optimizer has {1 + len(names)}")
-        segment = book.layout.segments[blocks[0].segment]
+        segment = table.layout.segments[blocks[0].segment]
         parameters, *state = (flat_view(payload, part, segment, blocks) for part in range(len(payload)))
         for block, arrival in coming:
-            if peer not in arrival.sources or header.version < book.due(block.index, arrival.at):
+            if peer not in arrival.sources or header.version < table.due(block.index, arrival.at):
                 raise ProtocolError(f"{peer} sent block {block.index} at version {header.version}, which is not due")
         now = self._clock()
         for block, arrival in coming:
             place = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
             own_state = {name: tensor[place] for name, tensor in zip(names, state, strict=True)}
-            book.store.adopt(block.index, parameters[place], own_state, header.version)
-            book.migration.arrived(block.index)
+            table.store.adopt(block.index, parameters[place], own_state, header.version)
+            table.migration.on_arrived(block.index)
             self.moved_bytes += block.size_bytes
             since = complete_seconds(block.index)
             if since is not None:

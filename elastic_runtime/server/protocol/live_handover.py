@@ -14,9 +14,8 @@ from torch import Tensor
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.model.layout import Block, Layout
 from elastic_runtime.protocol.asynchronous_messages import Fetch, Handover, Update
-from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
+from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, run_of
 from elastic_runtime.protocol.messages import RUN_BYTES, Adopted, Outgoing
-from elastic_runtime.server.block_runs import block_runs
 from elastic_runtime.server.protocol.applied_updates import AppliedUpdates
 from elastic_runtime.server.protocol.migration import Migration
 from elastic_runtime.server.store import BlockStore
@@ -102,7 +101,7 @@ class LiveHandover:
         """Blocks whose arrival nobody confirmed."""
         return self._send(sorted(self.migration.to_send_again(self._clock())))
 
-    def came(self, peer: str, header: Handover, payload: Payload) -> tuple[list[Outgoing], list[int]] | None:
+    def on_handover(self, peer: str, header: Handover, payload: Payload) -> tuple[list[Outgoing], list[int]] | None:
         """Blocks have come.
 
         Returns:
@@ -135,7 +134,7 @@ class LiveHandover:
             own_state = {name: tensor[place] for name, tensor in zip(names, state, strict=True)}
             self._store.adopt(block.index, parameters[place], own_state, header.version)
             self._updates.take_over(block.index, header)
-            self.migration.arrived(block.index)
+            self.migration.on_arrived(block.index)
             self.moved_bytes += block.size_bytes
         return [*adopted], [block.index for block in coming]
 

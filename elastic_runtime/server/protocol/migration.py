@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from elastic_runtime.protocol.plan import Change, Timeline
-from elastic_runtime.protocol.transfers import Transfer, transfers
+from elastic_runtime.protocol.plan import Change, Timeline, Transfer, transfers
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ class Migration:
         self._lost: frozenset[str] = frozenset()
         self._open: dict[int, list[Transfer]] = {}
 
-    def learn(self, timeline: Timeline, changes: Iterable[Change]) -> list[int]:
+    def on_changes(self, timeline: Timeline, changes: Iterable[Change]) -> list[int]:
         """Take up changes, and losses of servers, not known yet; returns the blocks that are to be sent."""
         leaving = []
         if timeline.lost != self._lost:
@@ -133,11 +132,11 @@ class Migration:
         """Whether blocks are still to come."""
         return bool(self._arrivals)
 
-    def arrived(self, block: int) -> None:
+    def on_arrived(self, block: int) -> None:
         """The block is here."""
         self._arrivals.pop(block, None)
 
-    def adopted(self, block: int, by: str) -> None:
+    def on_adopted(self, block: int, by: str) -> None:
         """Its new owner has the block."""
         for departure in self._departures.get(block, ()):
             if departure.target == by:

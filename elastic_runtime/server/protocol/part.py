@@ -1,7 +1,7 @@
-"""What a parameter server does with views and messages, however its job trains: no sockets, no threads, no clock.
+"""A parameter server's part in the protocol, however its job trains: no sockets, no threads, no clock of its own.
 
 A generation begins with blocks that are loaded from a checkpoint. Messages of one to come wait for it, those of one
-that is over are dropped.
+that is over are dropped. Messages that came before the view that says what to do with them wait for that view.
 
 Source: DL2 §5.
 """
@@ -18,10 +18,13 @@ from elastic_runtime.protocol.asynchronous_messages import Current, Handover
 from elastic_runtime.protocol.block_runs import Payload, run_of
 from elastic_runtime.protocol.messages import Header, Outgoing, State, Values
 from elastic_runtime.protocol.plan import View
-from elastic_runtime.server.protocol.held_messages import HeldMessages
 from elastic_runtime.server.protocol.migration import Migration
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
+
+Held = tuple[str, Header, Payload]
+"""From whom, and what."""
+_MOST_HELD = 65536
 
 
 class Moves(Protocol):
@@ -78,16 +81,16 @@ class ServerPart(ABC):
         self._snapshots.start()
         return self._begin(view)
 
-    def loaded(self, view: View) -> list[Outgoing]:
+    def on_loaded(self, view: View) -> list[Outgoing]:
         """The store holds the generation's blocks now."""
         self._loaded = True
-        return self.learn(view)
+        return self.on_view(view)
 
-    def learn(self, view: View) -> list[Outgoing]:
+    def on_view(self, view: View) -> list[Outgoing]:
         """Act on a newer view of the same generation."""
         if view.generation != self.generation or not self._loaded:
             return []
-        out = self._learn(view)
+        out = self._on_view(view)
         for peer, header, payload in self._held.take():
             out += self.handle(peer, header, payload)
         return out
@@ -130,7 +133,7 @@ class ServerPart(ABC):
         return min((self._store.version(b) for b in self._store.owned if b not in self._buffers), default=0)
 
     @property
-    def arrived(self) -> int:
+    def arrived_change(self) -> int:
         """Everything that comes here with changes up to this number is here."""
         return self._migration.complete_up_to() if self._loaded else 0
 
@@ -165,7 +168,7 @@ class ServerPart(ABC):
         """A generation begins; returns the blocks to load."""
 
     @abstractmethod
-    def _learn(self, view: View) -> list[Outgoing]:
+    def _on_view(self, view: View) -> list[Outgoing]:
         """Act on a newer view of the generation in hand."""
 
     @abstractmethod
@@ -181,3 +184,26 @@ class ServerPart(ABC):
         if not self._held.keep(peer, header, payload):
             self.dropped["held too many"] += 1
         return []
+
+
+class HeldMessages:
+    """What one server keeps until a newer view comes, in order."""
+
+    def __init__(self) -> None:
+        self._held: list[Held] = []
+
+    def keep(self, peer: str, header: Header, payload: Payload) -> bool:
+        """Keep a message; whether there was room. Whoever sent it asks again."""
+        if len(self._held) >= _MOST_HELD:
+            return False
+        self._held.append((peer, header, payload))
+        return True
+
+    def take(self) -> list[Held]:
+        """All of them; they are kept no longer."""
+        held, self._held = self._held, []
+        return held
+
+    def forget_before(self, generation: int) -> None:
+        """Drop those of older generations."""
+        self._held = [entry for entry in self._held if entry[1].generation >= generation]

@@ -1,4 +1,4 @@
-"""What a worker sends and expects in one step: no sockets, no threads, no clock.
+"""A worker's messages in one step of synchronous training, sent and expected: no sockets, no threads, no clock.
 
 At step t it pushes the gradients of its slices to the blocks' holders, and has finished when every block has come back
 from its owner as it is after the step, and the replica, if there is one, has confirmed that it applied the step too:
@@ -117,7 +117,7 @@ class Exchange:
         return self._merge.merges(self.version - 1)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """All blocks are there, and applied wherever they are held."""
         return not self._outstanding and not self._unconfirmed
 

@@ -1,4 +1,4 @@
-"""What a worker of asynchronous training sends and expects: no sockets, no threads, no clock.
+"""A worker's messages in asynchronous training, sent and expected: no sockets, no threads, no clock.
 
 One update at a time: the gradients go to the blocks' owners, and each block comes back as it is once the update is
 applied to it. The values are put into the staging bank; the model computes with the old ones until all are there.
@@ -81,7 +81,7 @@ class Updates:
         return self.ask()
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """All blocks are there."""
         return not self._outstanding
 

@@ -16,8 +16,7 @@ from elastic_runtime.errors import BadInput
 from elastic_runtime.model.layout import Layout, TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Phase, Role, Timeline, View
-from elastic_runtime.protocol.transfers import transfers
+from elastic_runtime.protocol.plan import Phase, Role, Timeline, View, transfers
 
 BLOCKS, TOTAL_STEPS, BATCH = 12, 40, 8
 LAYOUT = build_layout([TensorSpec("weight", (BLOCKS * 1024,), "float32")], [], 4096).to_json().decode()

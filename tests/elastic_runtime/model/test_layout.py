@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.layout import Kind, Layout, TensorSpec, build_layout, difference, runs
-from elastic_runtime.model.tensors import ELEMENT_BYTES
+from elastic_runtime.model.layout import ELEMENT_BYTES, Kind, Layout, TensorSpec, build_layout, difference, runs
 
 
 def specs(kind: Kind) -> st.SearchStrategy[list[TensorSpec]]:

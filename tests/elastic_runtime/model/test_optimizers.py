@@ -6,8 +6,7 @@ import math
 import pytest
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.optimizers import SGD, Adam, AdamW, Optimizer, from_json, to_json
-from elastic_runtime.model.schedules import CosineRate, PiecewiseRate
+from elastic_runtime.model.optimizers import SGD, Adam, AdamW, CosineRate, Optimizer, PiecewiseRate, from_json, to_json
 
 CHOICES: list[Optimizer] = [
     SGD(lr=1),

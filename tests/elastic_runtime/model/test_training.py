@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.optimizers import SGD, Adam, AdamW
-from elastic_runtime.model.schedules import CosineRate, PiecewiseRate
+from elastic_runtime.model.optimizers import SGD, Adam, AdamW, CosineRate, PiecewiseRate
 from elastic_runtime.model.training import Training
 
 

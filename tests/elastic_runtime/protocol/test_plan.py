@@ -2,8 +2,7 @@
 
 import pytest
 
-from elastic_runtime.protocol.plan import Change, Phase, Plan, Stage, Timeline, View
-from elastic_runtime.protocol.transfers import Transfer, transfers
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Stage, Timeline, Transfer, View, transfers
 
 START = Plan(("worker-0", "worker-1"), ("ps-0", "ps-0", "ps-1"))
 

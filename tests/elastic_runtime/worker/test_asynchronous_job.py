@@ -18,7 +18,7 @@ from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_facts import job_facts
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.model.layout import Kind
-from elastic_runtime.model.sample_leases import LeaseBook
+from elastic_runtime.model.sample_leases import LeaseTable
 from elastic_runtime.model.training import Training
 
 pytestmark = pytest.mark.heavy
@@ -145,8 +145,8 @@ def test_servers_and_workers_come_and_go_while_it_trains(tmp_path: Path) -> None
     trained = {b.index for b in manifest.layout.blocks if manifest.layout.segments[b.segment].kind is Kind.PARAMETER}
     versions = {state.version for state in read_blocks(manifest, trained)}
     training = Training.from_json(json.dumps(manifest.position["training"]).encode())
-    book = LeaseBook.from_json(training.order(), 16, json.dumps(manifest.position["leases"]).encode())
-    assert versions == {book.samples_done // 16}  # each update is applied to each block, once
+    leases = LeaseTable.from_json(training.order(), 16, json.dumps(manifest.position["leases"]).encode())
+    assert versions == {leases.samples_done // 16}  # each update is applied to each block, once
     script = runpy.run_path(str(tmp_path / "train.py"))
     model = script["network"]()
     model.load_state_dict(read_model(manifest))

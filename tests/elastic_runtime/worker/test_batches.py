@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.data_shards import SampleOrder
-from elastic_runtime.worker.batches import Batches
-from elastic_runtime.worker.samples import as_samples
+from elastic_runtime.worker.batches import Batches, as_samples
 
 IMAGES = torch.arange(20.0).reshape(10, 2)
 LABELS = torch.arange(10)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastic_runtime.worker.eviction import Eviction
+from elastic_runtime.worker.membership import Eviction
 
 DEADLINE_SECONDS = 60.0
 

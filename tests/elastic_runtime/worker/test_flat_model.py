@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from elastic_runtime.errors import BadInput, ModelMismatch
-from elastic_runtime.model.layout import Layout, Segment, Slot, build_layout
-from elastic_runtime.model.tensors import Kind, TensorSpec
-from elastic_runtime.worker.flat_banks import Allocate, Bank, make_bank
+from elastic_runtime.model.layout import Kind, Layout, Segment, Slot, TensorSpec, build_layout
+from elastic_runtime.worker.banks import Allocate, Bank, make_bank
 from elastic_runtime.worker.flat_model import FlatModel
 
 

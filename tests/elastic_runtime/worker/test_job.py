@@ -14,11 +14,9 @@ from torch import nn
 import elastic_runtime as elastic
 from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch
 from elastic_runtime.model.data_shards import SampleOrder
-from elastic_runtime.worker.batches import Batch, Batches
-from elastic_runtime.worker.job import Job
+from elastic_runtime.worker.batches import Batch, Batches, as_samples
+from elastic_runtime.worker.job import Job, ModelGuard
 from elastic_runtime.worker.join import tell_of_the_end
-from elastic_runtime.worker.model_guard import ModelGuard
-from elastic_runtime.worker.samples import as_samples
 
 DATA = torch.ones(8, 2)
 

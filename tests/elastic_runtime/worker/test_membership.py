@@ -123,7 +123,7 @@ def test_patience_ends_only_where_the_coordinator_is_silent_too(around: Surround
     ],
 )
 def test_when_a_worker_is_let_go(around: Surroundings, view: View, goes: bool) -> None:
-    assert member().let_go(view) is goes
+    assert member().is_let_go(view) is goes
 
 
 def test_leaving_is_told_before_it_counts(around: Surroundings) -> None:

@@ -31,7 +31,7 @@ class World:
         self.dead_after_seconds = dead_after_seconds
         self.asked_at: list[float] = []
         self.suspects: list[tuple[float, tuple[str, ...]]] = []
-        self.complete = False
+        self.is_complete = False
         self.refuses = False
         self.lost_at = 1e9
         self.waiting = Waiting(cast(Membership, self), cast(Outbox, self), self, self.handle)
@@ -86,7 +86,7 @@ class World:
         assert (peer, header, list(payload)) == ("ps-0", QUESTION, [])
         if self.refuses:
             raise ProtocolError("no")
-        self.complete = self.now >= self.last_at
+        self.is_complete = self.now >= self.last_at
         return []
 
 

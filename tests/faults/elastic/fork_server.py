@@ -23,7 +23,7 @@ import torch  # noqa: F401  # for the children
 import elastic_runtime.coordinator.__main__
 import elastic_runtime.coordinator.job
 import elastic_runtime.server.__main__
-import elastic_runtime.server.protocol.overdue
+import elastic_runtime.server.protocol.synchronous
 import elastic_runtime.transport.address
 import elastic_runtime.worker.asynchronous  # for the children
 import elastic_runtime.worker.join
@@ -53,7 +53,7 @@ def _become(order: dict[str, Any], parent: int) -> None:
         elastic_runtime.transport.address._BOOT_ID = Path(os.devnull)
     if os.environ.get("SUSPECTS_AFTER_SECONDS"):
         elastic_runtime.worker.waiting._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
-        elastic_runtime.server.protocol.overdue._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
+        elastic_runtime.server.protocol.synchronous._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
     if os.environ.get("ADJUSTED"):
         _let_settings_be_adjusted(Path(os.environ["ADJUSTED"]))
         elastic_runtime.coordinator.__main__._LINGER_SECONDS = 1.0  # a test that waits for the end asks nothing more
