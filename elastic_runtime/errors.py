@@ -16,14 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import ClassVar
+
+from foundation.errors import BAD_INPUT, DONE, UNREACHABLE, ExpectedError
 
 
-class ElasticError(Exception):
+class ElasticError(ExpectedError):
     """Root of all errors raised by `elastic_runtime`."""
 
 
 class BadInput(ElasticError):
     """A setting, a script, a model, a request or a file cannot be used. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
 
 
 class ModelMismatch(BadInput):
@@ -45,6 +50,8 @@ class CheckpointDamaged(CheckpointError):
 class NotNeeded(ElasticError):
     """A task came when its job did without it already, or was started again in vain: nothing is wrong. Exit code 0."""
 
+    exit_code: ClassVar[int] = DONE
+
 
 class ProtocolError(ElasticError):
     """A message breaks the protocol: too large, cut short, out of order, or from somebody who may not send it."""
@@ -52,6 +59,8 @@ class ProtocolError(ElasticError):
 
 class CoordinatorUnreachable(ElasticError):
     """No coordinator answers at this address in time. Exit code 3."""
+
+    exit_code: ClassVar[int] = UNREACHABLE
 
 
 class CoordinatorMistrusted(CoordinatorUnreachable):

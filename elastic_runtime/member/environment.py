@@ -15,9 +15,9 @@ from elastic_runtime.control.credentials import ClientCredentials, read_ca, read
 from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.ready_file import ReadyFile
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError
-from elastic_runtime.plain_line import plain_line
 from elastic_runtime.protocol.plan import Role
 from elastic_runtime.transport import BadAddress, CurveKeys, Endpoint
+from foundation.text import plain_line
 
 COORDINATOR = "ELASTIC_COORDINATOR"
 JOB = "ELASTIC_JOB"

@@ -183,6 +183,11 @@ class Layout:
         """Bytes of all tensors; an optimiser's state comes on top."""
         return sum(block.size_bytes for block in self.blocks)
 
+    @cached_property
+    def buffer_blocks(self) -> frozenset[int]:
+        """The blocks of buffers, by their indices; all others are trained."""
+        return frozenset(b.index for b in self.blocks if self.segments[b.segment].kind is Kind.BUFFER)
+
     def tensors(self, kind: Kind) -> list[TensorSpec]:
         """All tensors of a kind, segment by segment."""
         return [slot.tensor for segment in self.segments if segment.kind == kind for slot in segment.slots]

@@ -18,7 +18,6 @@ from elastic_runtime.member.outbox import Outbox, traffic_bytes
 from elastic_runtime.model.layout import Kind, Layout
 from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.model.training import Training
-from elastic_runtime.plain_line import plain_line
 from elastic_runtime.protocol.messages import Header, unpack
 from elastic_runtime.protocol.plan import Phase, View
 from elastic_runtime.server.protocol.asynchronous import AsynchronousPart
@@ -29,6 +28,7 @@ from elastic_runtime.server.protocol.synchronous import SynchronousPart
 from elastic_runtime.server.shards import Shards
 from elastic_runtime.server.store import BlockStore
 from elastic_runtime.transport import Endpoint, Message, Part, Region
+from foundation.text import plain_line
 
 _REPORT_SECONDS = 0.5
 

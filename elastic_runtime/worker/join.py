@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from elastic_runtime.errors import EXIT_CODES, BadInput, NotNeeded
+from elastic_runtime.errors import BadInput, NotNeeded
 from elastic_runtime.model.layout import build_layout
 from elastic_runtime.model.model_layout import describe_model
 from elastic_runtime.model.optimizers import Optimizer
@@ -159,7 +159,7 @@ def _end_with_2_for_bad_input() -> None:
     def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         before(kind, error, trace)
         if isinstance(error, BadInput):
-            raise SystemExit(EXIT_CODES[BadInput])  # the interpreter ends with it, in good order
+            raise SystemExit(BadInput.exit_code)  # the interpreter ends with it, in good order
 
     sys.excepthook = end
 

@@ -11,7 +11,7 @@ from statistics import median
 
 from torch import Tensor
 
-from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.layout import Layout
 from elastic_runtime.protocol.asynchronous_messages import Handover, Mark, Update
 from elastic_runtime.protocol.plan import Member
 from elastic_runtime.server.protocol.snapshots import Snapshots
@@ -58,7 +58,7 @@ class AppliedUpdates:
     def __init__(self, layout: Layout, store: BlockStore, snapshots: Snapshots, dropped: Counter[str]) -> None:
         self.staleness = Staleness()
         self._dropped = dropped
-        self._buffers = frozenset(b.index for b in layout.blocks if layout.segments[b.segment].kind is Kind.BUFFER)
+        self._buffers = layout.buffer_blocks
         self._store = store
         self._snapshots = snapshots
         self._incarnations: dict[str, int] = {}

@@ -91,9 +91,7 @@ class AsynchronousPart(ServerPart):
     def _on_view(self, view: View) -> list[Outgoing]:
         self._timeline = timeline = Timeline(view)
         self._updates.follow(view.members)
-        for block in self._migration.release(view.committed):
-            self._store.release(block)
-        self._migration.on_changes(timeline, view.changes)
+        out = self._handover.on_view(timeline, view)
         for change in view.changes:
             if change.checkpoint and change.number > self._checkpointed:
                 self._checkpointed = change.number
@@ -101,7 +99,10 @@ class AsynchronousPart(ServerPart):
                 self._snapshots.request(
                     change.number, change.clock, {block: self._store.version(block) for block in blocks}
                 )
-        return self._handover.depart()
+        return out
+
+    def _on_sender(self, peer: str) -> None:
+        """Nobody waits for anybody's part here: who lives does not matter."""
 
     def _remind(self) -> list[Outgoing]:
         return [*self._handover.send_again(), *self._handover.depart()]
@@ -119,9 +120,7 @@ class AsynchronousPart(ServerPart):
                 out, blocks = came
                 return [*out, *self._answer_waiting(blocks)]
             case Adopted():
-                for block in run_of(self.layout.blocks, header.first, header.count):
-                    self._migration.on_adopted(block.index, peer)
-                return self._handover.depart()
+                return self._handover.on_adopted(peer, header)
             case _:
                 raise ProtocolError(f"{peer} sent a {type(header).__name__} message, which no server gets here")
 

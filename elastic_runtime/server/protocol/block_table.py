@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from elastic_runtime.model.buffer_merge import MergeRule
 from elastic_runtime.model.data_shards import slice_bounds
-from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.layout import Layout
 from elastic_runtime.protocol.block_runs import block_runs
 from elastic_runtime.protocol.messages import Confirmed, Outgoing, Values, runs_of
 from elastic_runtime.protocol.plan import Plan, Timeline, View
@@ -52,7 +52,7 @@ class BlockTable:
         self.layout = layout
         self.store = store
         self.rules = rules
-        self.buffers = frozenset(b.index for b in layout.blocks if layout.segments[b.segment].kind is Kind.BUFFER)
+        self.buffers = layout.buffer_blocks
         self.generation = 0
         self.migration = Migration(name, rules.resend_seconds)
         self._merge = MergeRule(rules.merge_steps, rules.total_steps)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
 from elastic_runtime.protocol.messages import Adopted, Outgoing, State
+from elastic_runtime.protocol.plan import View
 from elastic_runtime.server.protocol.block_table import BlockTable
 from elastic_runtime.server.protocol.migration import Departure
 
@@ -33,6 +34,15 @@ class Handover:
     def forget_waits(self) -> None:
         """A generation begins, or all blocks are here: the next migration's waits are counted anew."""
         self._waits.clear()
+
+    def on_view(self, view: View) -> list[Outgoing]:
+        """Take up the changes of a newer view: forget what is committed, send what is due. The table has its plans."""
+        table = self._table
+        for block in table.migration.release(view.committed):
+            table.store.release(block)
+        if not table.migration.arriving:
+            self.forget_waits()
+        return self.depart(table.migration.on_changes(table.plans, view.changes))
 
     def depart(self, blocks: Iterable[int]) -> list[Outgoing]:
         """Send away those of these blocks that have seen the last step before their flip."""
@@ -111,6 +121,13 @@ class Handover:
             if since is not None:
                 self._waited(arrival.at, now - since)
         return [adopted], {block.index: arrival.at for block, arrival in coming}
+
+    def on_adopted(self, peer: str, header: Adopted) -> list[int]:
+        """Another server has got blocks; returns them: nobody reads them from here any more."""
+        blocks = [block.index for block in run_of(self._table.layout.blocks, header.first, header.count)]
+        for block in blocks:
+            self._table.migration.on_adopted(block, peer)
+        return blocks
 
     def _waited(self, step: int, seconds: float) -> None:
         """A block's pushes were complete so long before it came; in a step its workers wait for the slowest only."""

@@ -16,6 +16,7 @@ from elastic_runtime.model.layout import Block, Layout
 from elastic_runtime.protocol.asynchronous_messages import Fetch, Handover, Update
 from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, run_of
 from elastic_runtime.protocol.messages import RUN_BYTES, Adopted, Outgoing
+from elastic_runtime.protocol.plan import Timeline, View
 from elastic_runtime.server.protocol.applied_updates import AppliedUpdates
 from elastic_runtime.server.protocol.migration import Migration
 from elastic_runtime.server.store import BlockStore
@@ -75,6 +76,13 @@ class LiveHandover:
         self.migration = Migration(self._name, self._resend_seconds)
         self._generation = generation
         self._waiting.clear()
+
+    def on_view(self, timeline: Timeline, view: View) -> list[Outgoing]:
+        """Take up the changes of a newer view: forget what is committed, freeze and send what may leave now."""
+        for block in self.migration.release(view.committed):
+            self._store.release(block)
+        self.migration.on_changes(timeline, view.changes)
+        return self.depart()
 
     def let_wait(self, block: int, peer: str, header: Update | Fetch, numbers: Tensor | None) -> None:
         """A worker asks something of a block that is still to come; only its newest question counts."""
@@ -137,6 +145,12 @@ class LiveHandover:
             self.migration.on_arrived(block.index)
             self.moved_bytes += block.size_bytes
         return [*adopted], [block.index for block in coming]
+
+    def on_adopted(self, peer: str, header: Adopted) -> list[Outgoing]:
+        """Another server has got blocks; the next ones may leave."""
+        for block in run_of(self._layout.blocks, header.first, header.count):
+            self.migration.on_adopted(block.index, peer)
+        return self.depart()
 
     def take_waiting(self, block: int) -> dict[str, Waiting]:
         """What workers asked of a block until it came; they wait no longer."""

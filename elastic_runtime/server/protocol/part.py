@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.layout import Layout
 from elastic_runtime.protocol.asynchronous_messages import Current, Handover
 from elastic_runtime.protocol.block_runs import Payload, run_of
 from elastic_runtime.protocol.messages import Header, Outgoing, State, Values
@@ -61,7 +61,7 @@ class ServerPart(ABC):
         self._store = store
         self._snapshots = snapshots
         self._clock = clock
-        self._buffers = frozenset(b.index for b in layout.blocks if layout.segments[b.segment].kind is Kind.BUFFER)
+        self._buffers = layout.buffer_blocks
         self._loaded = False
         self._held = HeldMessages()
 
@@ -103,6 +103,7 @@ class ServerPart(ABC):
         Raises:
             ProtocolError: it breaks the protocol; nothing was changed.
         """
+        self._on_sender(peer)
         if header.generation < self.generation:
             self.dropped["old generation"] += 1
             return []
@@ -178,6 +179,10 @@ class ServerPart(ABC):
     @abstractmethod
     def _remind(self) -> list[Outgoing]:
         """Send again what nobody confirmed."""
+
+    @abstractmethod
+    def _on_sender(self, peer: str) -> None:
+        """A member lives: it has sent a message, of whatever generation."""
 
     def _hold(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
         """Keep a message until a view tells what to do with it."""

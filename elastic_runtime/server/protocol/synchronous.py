@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.model.layout import Layout
-from elastic_runtime.protocol.block_runs import Payload, run_of
+from elastic_runtime.protocol.block_runs import Payload
 from elastic_runtime.protocol.messages import (
     Adopted,
     Header,
@@ -75,11 +75,6 @@ class SynchronousPart(ServerPart):
         self._overdue = Overdue()
         self._suspects: tuple[str, ...] = ()
 
-    def handle(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
-        """Act on a message, see `ServerPart`; and note that its sender lives."""
-        self._overdue.on_message(peer, self._clock())
-        return super().handle(peer, header, payload)
-
     @property
     def suspects(self) -> tuple[str, ...]:
         """Workers whose part of a step has not come for long, as of the last tick."""
@@ -98,19 +93,17 @@ class SynchronousPart(ServerPart):
     def _on_view(self, view: View) -> list[Outgoing]:
         table = self._table
         table.follow(view)
-        for block in table.migration.release(view.committed):
-            self._store.release(block)
-        if not table.migration.arriving:
-            self._handover.forget_waits()
-        leaving = table.migration.on_changes(table.plans, view.changes)
+        out = self._handover.on_view(view)
         for change in view.changes:
             if change.checkpoint:
                 blocks = table.plans.at(change.clock).blocks_of(table.name)
                 self._snapshots.request(
                     change.number, change.clock, {block: table.due(block, change.clock) for block in blocks}
                 )
-        out = self._handover.depart(leaving)
         return [*out, *self._pushes.go_on(self._store.owned)]  # nobody reads what a lost server was to get
+
+    def _on_sender(self, peer: str) -> None:
+        self._overdue.on_message(peer, self._clock())
 
     def _remind(self) -> list[Outgoing]:
         self._suspects = self._overdue.look(self._pushes.lacking(), self._clock())
@@ -133,10 +126,7 @@ class SynchronousPart(ServerPart):
             case Norms():
                 out = self._pushes.on_norms(peer, header)
             case Adopted():
-                blocks = [block.index for block in run_of(self.layout.blocks, header.first, header.count)]
-                for block in blocks:
-                    self._table.migration.on_adopted(block, peer)
-                out = self._pushes.go_on(blocks)
+                out = self._pushes.go_on(self._handover.on_adopted(peer, header))
             case _:
                 raise ProtocolError(f"{peer} sent a {type(header).__name__} message, which only workers get")
         return out

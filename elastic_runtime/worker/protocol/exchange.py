@@ -53,7 +53,7 @@ class Exchange:
         self._layout = layout
         self._banks = banks
         self._merge = MergeRule(merge_steps, total_steps)
-        self._buffers = frozenset(b.index for b in layout.blocks if layout.segments[b.segment].kind is Kind.BUFFER)
+        self._buffers = layout.buffer_blocks
         self._timeline: Timeline | None = None
         self._outstanding: set[int] = set()
         self._unconfirmed: dict[str, set[int]] = {}

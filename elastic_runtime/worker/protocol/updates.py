@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.model.layout import Block, Kind, Layout, runs
+from elastic_runtime.model.layout import Block, Layout, runs
 from elastic_runtime.protocol.asynchronous_messages import Current, Fetch, Moved, Update
 from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
 from elastic_runtime.protocol.messages import RUN_BYTES, Header, Outgoing
@@ -42,7 +42,7 @@ class Updates:
         self._layout = layout
         self._banks = banks
         blocks = layout.blocks
-        self._buffers = frozenset(b.index for b in blocks if layout.segments[b.segment].kind is Kind.BUFFER)
+        self._buffers = layout.buffer_blocks
         self._parameters = tuple(b.index for b in blocks if b.index not in self._buffers)
         self._versions = [0] * len(blocks)
         self._timeline: Timeline | None = None
