@@ -16,7 +16,7 @@ from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
 from elastic_runtime.model import optimizers
 from elastic_runtime.model.layout import Layout
 from elastic_runtime.model.optimizers import Optimizer
-from elastic_runtime.plain_fields import require_object, require_whole
+from elastic_runtime.model.plain_fields import require_object, require_whole
 
 MANIFEST = "manifest.json"
 _FORMAT = 1

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, TypeVar, cast
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plain_fields import require_finite, require_object, require_whole
+from elastic_runtime.model.plain_fields import require_finite, require_object, require_whole
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from elastic_runtime.errors import BadInput
 from elastic_runtime.model import optimizers
 from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.model.optimizers import Optimizer
-from elastic_runtime.plain_fields import require_object, require_whole
+from elastic_runtime.model.plain_fields import require_object, require_whole
 
 _FORMAT = 1
 
