@@ -22,6 +22,20 @@ from types import MappingProxyType
 
 from elastic_runtime.errors import BadInput
 
+_MOST_ELEMENTS = 2**48
+"""Far beyond all memories, and far below where products of sizes stop being exact in JSON."""
+SMALLEST_BLOCK_BYTES = 4096
+"""Below this a block's own bookkeeping (a message's header, a version, an entry in a map) would count."""
+LARGEST_BLOCK_BYTES = 1024 * 1024
+"""A block is what a resize moves at once: about half a millisecond over a socket of 2 GB/s."""
+_BLOCKS_WANTED = 64
+"""Four for each of 16 PSs, the most that DL2 gives a job: loads then differ by a quarter at worst."""
+_ALIGNMENT_BYTES = 128
+"""16 elements of the widest dtype: full blocks of all dtypes have one size, and none begins inside a cache line."""
+_MOST_BLOCKS = 2**20
+"""A tebibyte in blocks of a mebibyte; more is a mistake, or an attack by way of a small message."""
+_FORMAT = 1
+
 
 class Kind(StrEnum):
     """What a tensor is to the training."""
@@ -52,9 +66,6 @@ ELEMENT_BYTES: Mapping[Kind, Mapping[str, int]] = MappingProxyType(
     }
 )
 """Bytes of one element, of every dtype that a tensor of each kind may have."""
-
-_MOST_ELEMENTS = 2**48
-"""Far beyond all memories, and far below where products of sizes stop being exact in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +109,6 @@ def check_tensors(kind: Kind, tensors: Sequence[TensorSpec]) -> None:
             raise BadInput(f"{kind} {tensor}: no tensor has this shape")
         if tensor.dtype not in known:
             raise BadInput(f"{kind} {tensor}: a {kind} has to be of {', '.join(known)}; convert it")
-
-
-__all__ = ["Block", "Kind", "Layout", "Run", "Segment", "Slot", "TensorSpec", "build_layout", "difference", "runs"]
-
-SMALLEST_BLOCK_BYTES = 4096
-"""Below this a block's own bookkeeping (a message's header, a version, an entry in a map) would count."""
-LARGEST_BLOCK_BYTES = 1024 * 1024
-"""A block is what a resize moves at once: about half a millisecond over a socket of 2 GB/s."""
-_BLOCKS_WANTED = 64
-"""Four for each of 16 PSs, the most that DL2 gives a job: loads then differ by a quarter at worst."""
-_ALIGNMENT_BYTES = 128
-"""16 elements of the widest dtype: full blocks of all dtypes have one size, and none begins inside a cache line."""
-_MOST_BLOCKS = 2**20
-"""A tebibyte in blocks of a mebibyte; more is a mistake, or an attack by way of a small message."""
-_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)

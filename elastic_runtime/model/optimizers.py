@@ -18,6 +18,8 @@ from typing import Any, ClassVar, TypeVar, cast
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.plain_fields import require_finite, require_object, require_whole
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True)
 class PiecewiseRate:
@@ -103,9 +105,6 @@ Schedule = PiecewiseRate | CosineRate
 
 def _warmed(rate: float, step: int, warm_up_steps: int) -> float:
     return rate * (step + 1) / warm_up_steps if step < warm_up_steps else rate
-
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,8 @@ from elastic_runtime.worker.protocol.updates import LAST, Updates
 from elastic_runtime.worker.shared_model import SharedModel
 from elastic_runtime.worker.waiting import Waiting
 
+_log = structlog.get_logger()
+
 _TAKE_SECONDS = 0.05
 """For a lease to come, before it is looked whether there is something else to do."""
 
@@ -321,6 +323,3 @@ class UpdateTraffic:
 
     def _parts(self, header: Header) -> list[Part]:
         return [self._model.part(*self._updates.part(header))] if isinstance(header, Update) else []
-
-
-_log = structlog.get_logger()

@@ -13,6 +13,8 @@ import torch
 
 from elastic_runtime.worker.batches import Batch
 
+_log = structlog.get_logger()
+
 
 class Mode(Protocol):
     """One process's part in the training. `Job` calls it from the script's thread only."""
@@ -58,9 +60,6 @@ class Mode(Protocol):
     def close(self) -> None:
         """Give back sockets, threads and memory; the model stays usable. May be called again."""
         ...
-
-
-_log = structlog.get_logger()
 
 
 class NotNeededMode:

@@ -27,6 +27,8 @@ from elastic_runtime.worker.protocol.step_turns import Turn, Vote
 from elastic_runtime.worker.step_barrier import StepBarrier
 from elastic_runtime.worker.waiting import Waiting
 
+_log = structlog.get_logger()
+
 
 class SynchronousMode(ParameterServerMode):
     """One worker's part in synchronous training with parameter servers."""
@@ -278,6 +280,3 @@ class StepSlices:
     def bank_of(self, slice_index: int) -> int:
         """The bank of a slice that was pushed."""
         return self._pushed.index(slice_index)
-
-
-_log = structlog.get_logger()
