@@ -27,7 +27,6 @@ from elastic_runtime.protocol.messages import Adopted, Header, Outgoing
 from elastic_runtime.protocol.plan import Timeline, View
 from elastic_runtime.server.protocol.applied_updates import AppliedUpdates, Staleness
 from elastic_runtime.server.protocol.live_handover import LiveHandover
-from elastic_runtime.server.protocol.migration import Migration
 from elastic_runtime.server.protocol.part import ServerPart
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
@@ -71,10 +70,6 @@ class AsynchronousPart(ServerPart):
     def staleness_versions(self) -> int:
         """Median of the newest updates."""
         return self._updates.staleness.median
-
-    @property
-    def _migration(self) -> Migration:
-        return self._handover.migration
 
     @property
     def _plans(self) -> Timeline:
@@ -139,8 +134,8 @@ class AsynchronousPart(ServerPart):
             own = None
             if numbers is not None:
                 own = numbers[block.start - blocks[0].start : block.stop - blocks[0].start]
-            departure = self._migration.departure(block.index)
-            if self._migration.arrival(block.index) is not None:
+            departure = self._handover.migration.departure(block.index)
+            if self._handover.migration.arrival(block.index) is not None:
                 self._handover.let_wait(block.index, peer, header, own)
             elif departure is not None and departure.sent_seconds is not None:
                 left[departure.change].append(block.index)

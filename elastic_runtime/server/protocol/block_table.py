@@ -1,4 +1,4 @@
-"""The state of a parameter server in one generation: plans, the blocks that are here, the version each is due at."""
+"""The state of a parameter server in one generation: its plans, the version each block is due at, who waits for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from elastic_runtime.model.layout import Layout
 from elastic_runtime.protocol.block_runs import block_runs
 from elastic_runtime.protocol.messages import Confirmed, Outgoing, Values, runs_of
 from elastic_runtime.protocol.plan import Plan, Timeline, View
-from elastic_runtime.server.protocol.migration import Migration
 from elastic_runtime.server.store import BlockStore
 
 
@@ -54,7 +53,6 @@ class BlockTable:
         self.rules = rules
         self.buffers = layout.buffer_blocks
         self.generation = 0
-        self.migration = Migration(name, rules.resend_seconds)
         self._merge = MergeRule(rules.merge_steps, rules.total_steps)
         self._timeline: Timeline | None = None
         self._samples: dict[int, dict[int, int]] = {}
@@ -63,7 +61,6 @@ class BlockTable:
     def start(self, view: View) -> None:
         """A generation begins."""
         self.generation = view.generation
-        self.migration = Migration(self.name, self.rules.resend_seconds)
         self._merge = MergeRule(self.rules.merge_steps, self.rules.total_steps, view.start_step)
         self._wants.clear()
         self.follow(view)
@@ -87,20 +84,6 @@ class BlockTable:
     def due(self, block: int, step: int) -> int:
         """The version that a block has once all steps before `step` are applied."""
         return self._merge.due(step, buffer=block in self.buffers)
-
-    def is_here(self, block: int) -> bool:
-        """Whether this server has the block and goes on with it."""
-        if block not in self.store.owned or self.migration.arrival(block) is not None:
-            return False
-        departure = self.migration.departure(block)
-        return departure is None or departure.stays or self.store.version(block) < self.due(block, departure.at)
-
-    def is_kept_back(self, block: int) -> bool:
-        """Whether a block stays as it is for now, as another server is reading it from here."""
-        return any(
-            departure.stays and not departure.adopted and self.store.version(block) >= self.due(block, departure.at)
-            for departure in self.migration.departures(block)
-        )
 
     def holds(self, block: int, step: int) -> bool:
         """Whether this server applies a step to a block: as its owner or as its replica."""

@@ -16,6 +16,7 @@ import torch
 
 from elastic_runtime.protocol.messages import Norms, Outgoing
 from elastic_runtime.server.protocol.block_table import BlockTable
+from elastic_runtime.server.protocol.handover import Handover
 
 _EPSILON = 1e-6
 """As in torch.nn.utils.clip_grad_norm_."""
@@ -69,12 +70,14 @@ class Clipping:
 
     Args:
         table: what holds.
+        handover: knows which blocks others read.
         clip_norm: the most that the global norm may be.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, table: BlockTable, clip_norm: float, clock: Callable[[], float]) -> None:
+    def __init__(self, table: BlockTable, handover: Handover, clip_norm: float, clock: Callable[[], float]) -> None:
         self._table = table
+        self._handover = handover
         self._clock = clock
         self._exchange = NormExchange(frozenset(range(len(table.layout.blocks))) - table.buffers, clip_norm)
         self._reduced: dict[int, set[int]] = defaultdict(set)
@@ -118,7 +121,7 @@ class Clipping:
         waiting = sorted(self._reduced.get(step, ()))
         if not waiting or step not in self._own_norms:
             return []
-        if any(self._table.is_kept_back(block) for block in waiting):
+        if any(self._handover.is_kept_back(block) for block in waiting):
             return []
         scale = self._exchange.scale(step)
         if scale is None:

@@ -18,7 +18,7 @@ from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, 
 from elastic_runtime.protocol.messages import RUN_BYTES, Adopted, Outgoing
 from elastic_runtime.protocol.plan import Timeline, View
 from elastic_runtime.server.protocol.applied_updates import AppliedUpdates
-from elastic_runtime.server.protocol.migration import Migration
+from elastic_runtime.server.protocol.handover import Migration
 from elastic_runtime.server.store import BlockStore
 
 _WINDOW_BYTES = 2 * RUN_BYTES

@@ -18,7 +18,7 @@ from elastic_runtime.protocol.asynchronous_messages import Current, Handover
 from elastic_runtime.protocol.block_runs import Payload, run_of
 from elastic_runtime.protocol.messages import Header, Outgoing, State, Values
 from elastic_runtime.protocol.plan import View
-from elastic_runtime.server.protocol.migration import Migration
+from elastic_runtime.server.protocol.handover import Migration
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
 
@@ -28,8 +28,9 @@ _MOST_HELD = 65536
 
 
 class Moves(Protocol):
-    """What is counted of blocks that change their owner."""
+    """The blocks that change their owner: which they are, and what is counted of them."""
 
+    migration: Migration
     moved_bytes: int
     stall_seconds: float
 
@@ -136,7 +137,7 @@ class ServerPart(ABC):
     @property
     def arrived_change(self) -> int:
         """Everything that comes here with changes up to this number is here."""
-        return self._migration.complete_up_to() if self._loaded else 0
+        return self._handover.migration.complete_up_to() if self._loaded else 0
 
     @property
     def moved_bytes(self) -> int:
@@ -159,10 +160,6 @@ class ServerPart(ABC):
         return ()
 
     # ---- how the job trains
-
-    @property
-    @abstractmethod
-    def _migration(self) -> Migration: ...
 
     @abstractmethod
     def _begin(self, view: View) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ class Pushes:
 
     Args:
         table: what holds.
-        handover: is told of blocks that have seen a step.
+        handover: knows the blocks that are here, and is told of those that have seen a step.
         snapshots: takes copies before blocks change.
         clock: seconds, monotonic.
     """
@@ -53,7 +53,7 @@ class Pushes:
         self._complete_seconds: dict[int, float] = {}
         self._clipping: Clipping | None = None
         if table.rules.clip_norm is not None:
-            self._clipping = Clipping(table, table.rules.clip_norm, clock)
+            self._clipping = Clipping(table, handover, table.rules.clip_norm, clock)
 
     def complete_seconds(self, block: int) -> float | None:
         """Since when all slices of the block's next step are here; None if they are not."""
@@ -67,7 +67,12 @@ class Pushes:
         """What the first block that somebody pushed waits for; None if none waits."""
         table = self._table
         for block, slices in self._slices.items():
-            if slices and block not in table.buffers and block not in self._complete_seconds and table.is_here(block):
+            if (
+                slices
+                and block not in table.buffers
+                and block not in self._complete_seconds
+                and self._handover.is_here(block)
+            ):
                 step = table.store.version(block)
                 workers = table.plans.at(step).workers
                 missing = {workers[k] for k in table.slices(step) if k not in slices}
@@ -90,7 +95,7 @@ class Pushes:
         gradients = flat_view(payload, 0, table.layout.segments[blocks[0].segment], blocks)
         ready, old, merges = [], [], []
         for block in blocks:
-            if table.is_here(block.index):
+            if self._handover.is_here(block.index):
                 version, due = table.store.version(block.index), table.due(block.index, step)
                 if version > due:
                     old.append(block.index)
@@ -99,7 +104,7 @@ class Pushes:
                     continue  # from one that has just joined, with values of the other holder, who is a step ahead
                 if version < due:
                     raise ProtocolError(f"{peer} pushed step {step} of block {block.index}, at {version} here")
-            elif table.migration.arrival(block.index) is None:
+            elif self._handover.migration.arrival(block.index) is None:
                 continue  # late: the block has left since
             slices = self._slices[block.index]
             self._steps[block.index] = step
@@ -166,9 +171,9 @@ class Pushes:
         """Whether the block's next step can be applied: all slices and the block are here, and nobody reads it."""
         return (
             block in self._complete_seconds
-            and self._table.is_here(block)
+            and self._handover.is_here(block)
             and not (self._clipping is not None and self._clipping.holds(block, self._steps[block]))
-            and not self._table.is_kept_back(block)
+            and not self._handover.is_kept_back(block)
         )
 
     def _apply(self, blocks: Sequence[int], step: int) -> list[Outgoing]:

@@ -36,7 +36,6 @@ from elastic_runtime.protocol.messages import (
 from elastic_runtime.protocol.plan import View
 from elastic_runtime.server.protocol.block_table import BlockTable, Rules
 from elastic_runtime.server.protocol.handover import Handover
-from elastic_runtime.server.protocol.migration import Migration
 from elastic_runtime.server.protocol.part import ServerPart
 from elastic_runtime.server.protocol.pushes import Lacking, Pushes
 from elastic_runtime.server.protocol.snapshots import Snapshots
@@ -80,13 +79,9 @@ class SynchronousPart(ServerPart):
         """Workers whose part of a step has not come for long, as of the last tick."""
         return self._suspects
 
-    @property
-    def _migration(self) -> Migration:
-        return self._table.migration
-
     def _begin(self, view: View) -> tuple[int, ...]:
         self._table.start(view)
-        self._handover.forget_waits()
+        self._handover.start()
         self._pushes = Pushes(self._table, self._handover, self._snapshots, self._clock)
         return view.start_plan.held_by(self.name)
 
