@@ -53,7 +53,9 @@ def test_a_worker_that_is_not_let_go_in_time_ends_as_a_dead_one(forks: Forks, tm
         job.train_until_durable()
         told(job, "worker-1")
         # It cannot leave, as nobody is let come to a change's clock.
-        job.until(lambda: "drain-requested" in job.log("worker-1").read_text(errors="replace"), "the first signal's effect")
+        job.until(
+            lambda: "drain-requested" in job.log("worker-1").read_text(errors="replace"), "the first signal's effect"
+        )
         if way == "again":
             told(job, "worker-1")
         job.until(lambda: "worker-1" in job.codes, "its end")
