@@ -12,8 +12,8 @@ import typer
 from elastic_runtime.control.checks import check_request_id
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.errors import CoordinatorUnreachable
+from elastic_runtime.launcher.commands.options import Output, show
 from elastic_runtime.launcher.errors import RequestAborted, RequestPending
-from elastic_runtime.launcher.options import Output, show
 
 WaitOption = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only until the job took the request.")

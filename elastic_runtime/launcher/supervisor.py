@@ -18,13 +18,13 @@ from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import Size
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper
+from elastic_runtime.launcher.coordinator_reporter import Outbox
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.errors import JobFailed
 from elastic_runtime.launcher.job_state import JobStateFile
 from elastic_runtime.launcher.late_failures import LateFailures
-from elastic_runtime.launcher.outbox import Outbox
+from elastic_runtime.launcher.process_plan import OVER, Roster, staying
 from elastic_runtime.launcher.programs import Programs, is_worker
-from elastic_runtime.launcher.roster import OVER, Roster, staying
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.stop_signals import StopSignals
 from elastic_runtime.launcher.task_process import describe_end

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from elastic_runtime.launcher import tether
+from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.task_log import TaskLog
 from elastic_runtime.launcher.task_output import Stream, TaskOutput
 
@@ -48,7 +48,7 @@ class TaskProcess:
         self.name = name
         self.command = tuple(command)
         log = TaskLog(log_file, log_bytes)
-        tied = [sys.executable, "-I", "-S", str(tether.__file__), str(os.getpid()), *command]
+        tied = [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *command]
         try:
             self._process = subprocess.Popen(  # noqa: S603  (the user's own script, or ours)
                 tied,

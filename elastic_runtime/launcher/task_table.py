@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from elastic_runtime.launcher.process_plan import Actions
 from elastic_runtime.launcher.programs import Programs, is_worker
-from elastic_runtime.launcher.roster import Actions
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import Show, TaskProcess
 

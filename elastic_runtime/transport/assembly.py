@@ -13,7 +13,7 @@ import numpy as np
 from elastic_runtime.transport.errors import BadMessage
 from elastic_runtime.transport.memory_pool import MemoryPool
 from elastic_runtime.transport.message import Message, Place
-from elastic_runtime.transport.own import NOT_WAITING, Socket
+from elastic_runtime.transport.sockets import NOT_WAITING, Socket
 from elastic_runtime.transport.wire import FrameCut, Malformed, MessageHead, Reference, cut
 
 View = Callable[[Reference], memoryview]

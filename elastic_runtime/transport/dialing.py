@@ -5,9 +5,9 @@ from __future__ import annotations
 import zmq
 
 from elastic_runtime.transport.address import Address
-from elastic_runtime.transport.identity import prove
-from elastic_runtime.transport.own import Context, Own, Socket
+from elastic_runtime.transport.authentication import prove
 from elastic_runtime.transport.sharing import RegionSender
+from elastic_runtime.transport.sockets import Context, Own, Socket
 
 _MOST_ANSWER_BYTES = 1024
 FAILURES = {

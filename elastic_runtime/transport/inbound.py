@@ -16,14 +16,14 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from elastic_runtime.transport.assembly import Assembly
+from elastic_runtime.transport.authentication import MOST_NAME_BYTES, Doorkeeper
 from elastic_runtime.transport.counters import Counters, Refusal
-from elastic_runtime.transport.identity import MOST_NAME_BYTES, Doorkeeper
 from elastic_runtime.transport.memory_pool import MemoryPool
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
-from elastic_runtime.transport.own import NOT_WAITING, Own, Socket, is_readable
 from elastic_runtime.transport.receipts import Receipts
 from elastic_runtime.transport.refusal_log import RefusalLog
 from elastic_runtime.transport.shared_regions import SharedRegions
+from elastic_runtime.transport.sockets import NOT_WAITING, Own, Socket, is_readable
 from elastic_runtime.transport.wire import (
     Acknowledgement,
     Hello,

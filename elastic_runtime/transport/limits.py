@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from elastic_runtime.transport.authentication import MOST_NAME_BYTES
 from elastic_runtime.transport.errors import BadMessage
-from elastic_runtime.transport.identity import MOST_NAME_BYTES
 from elastic_runtime.transport.regions import Part
 from elastic_runtime.transport.settings import TransportSettings
 from elastic_runtime.transport.wire import MOST_FRAME_BYTES, SMALL_PART_BYTES

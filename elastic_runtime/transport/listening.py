@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import zmq
 
 from elastic_runtime.transport.address import Address
-from elastic_runtime.transport.identity import DOMAIN
-from elastic_runtime.transport.own import Own, Socket
+from elastic_runtime.transport.authentication import DOMAIN
+from elastic_runtime.transport.sockets import Own, Socket
 from elastic_runtime.transport.wire import MOST_FRAME_BYTES
 
 

@@ -9,7 +9,7 @@ from elastic_runtime.transport.counters import Counters
 from elastic_runtime.transport.inbound import Inbound
 from elastic_runtime.transport.links import Links, poll
 from elastic_runtime.transport.message import Event, PeerLost, Way
-from elastic_runtime.transport.own import Clock
+from elastic_runtime.transport.sockets import Clock
 
 _PUMP_EVERY_MESSAGES = 16
 """News of connections are looked at so often while messages come without a pause."""

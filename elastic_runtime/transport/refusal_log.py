@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from elastic_runtime.transport.counters import Refusal
-from elastic_runtime.transport.own import Clock
+from elastic_runtime.transport.sockets import Clock
 
 _QUIET_SECONDS = 10.0
 """Between two lines of one reason."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from elastic_runtime.transport.counters import Counters, Refusal
-from elastic_runtime.transport.own import Own
 from elastic_runtime.transport.refusal_log import RefusalLog
 from elastic_runtime.transport.sharing import RegionReader, ShareDoor, SharingRefused
+from elastic_runtime.transport.sockets import Own
 
 _MOST_UNKNOWN = 64
 """Connections that did not say yet who they are; more are a mistake or an attack."""

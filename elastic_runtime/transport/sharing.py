@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from elastic_runtime.transport.identity import prove, proved
+from elastic_runtime.transport.authentication import prove, proved
 from elastic_runtime.transport.regions import SEALS, Region, allocate_pages
 
 _CREDENTIALS = struct.Struct("3i")

@@ -15,8 +15,8 @@ import pytest
 
 from elastic_runtime.checkpoint import read_blocks, read_manifest, read_model
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.job_facts import job_facts
 from elastic_runtime.launcher.job_folder import JobFolder
+from elastic_runtime.launcher.job_status import job_facts
 from elastic_runtime.layout import Kind
 from elastic_runtime.sample_leases import LeaseBook
 from elastic_runtime.training import Training

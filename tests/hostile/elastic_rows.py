@@ -11,7 +11,7 @@ import pytest
 
 import elastic_runtime.cli
 from elastic_runtime.errors import EXIT_CODES, ElasticError
-from elastic_runtime.launcher import ask_commands
+from elastic_runtime.launcher.commands import requests
 from elastic_runtime.launcher.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -80,4 +80,4 @@ def start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ElasticError(STARTED)
 
     monkeypatch.setattr(Supervisor, "run", run)
-    monkeypatch.setattr(ask_commands, "_end_launcher", lambda *_: True)
+    monkeypatch.setattr(requests, "_end_launcher", lambda *_: True)

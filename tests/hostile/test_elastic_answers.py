@@ -21,8 +21,8 @@ from elastic_runtime.control.messages import JobStatus, RequestState, TaskStatus
 from elastic_runtime.control.report_conversions import outcome_from_message, status_from_message, status_to_message
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.generated import elastic_pb2 as pb
-from elastic_runtime.launcher.options import console_of
-from elastic_runtime.launcher.roster import Roster
+from elastic_runtime.launcher.commands.options import console_of
+from elastic_runtime.launcher.process_plan import Roster
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.status_record import status_record
 from elastic_runtime.launcher.status_table import job_table, jobs_table

@@ -8,8 +8,8 @@ import pytest
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.asking import carry_through
+from elastic_runtime.launcher.coordinator_reporter import Outbox
 from elastic_runtime.launcher.errors import RequestPending
-from elastic_runtime.launcher.outbox import Outbox
 
 GONE = CoordinatorUnreachable("away")
 TAKEN = (RequestOutcome.QUEUED, "")

@@ -15,11 +15,11 @@ from job_makers import WAITS, Launcher, make_job, wait_for
 from elastic_runtime.cli import app
 from elastic_runtime.cli_errors import run
 from elastic_runtime.errors import EXIT_CODES, CoordinatorUnreachable
-from elastic_runtime.launcher import show_commands, start_commands
-from elastic_runtime.launcher.job_facts import resting_facts
+from elastic_runtime.launcher.commands import launch, status
 from elastic_runtime.launcher.job_folder import JobFolder, write_json
 from elastic_runtime.launcher.job_lock import JobLock
 from elastic_runtime.launcher.job_spec import spec_of
+from elastic_runtime.launcher.job_status import resting_facts
 from elastic_runtime.launcher.programs import Programs
 
 OPTIONS_OF_RUN = [
@@ -109,7 +109,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(typed: Typed, tmp_path: Path, w
 def test_an_address_that_others_reach_is_refused_before_anything_is_made(
     typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start_commands, "check_address", lambda *_: None)  # this machine need not have one
+    monkeypatch.setattr(launch, "check_address", lambda *_: None)  # this machine need not have one
     script = tmp_path / "train.py"
     script.write_text("pass")
     code, _, err = typed("--bind", "192.0.2.7", str(script))
@@ -222,8 +222,8 @@ def test_who_watches_a_job_looks_again_when_it_does_not_answer(
             raise answer
         return {**resting_facts(folder), **answer}
 
-    monkeypatch.setattr(show_commands, "job_facts", ask)
-    monkeypatch.setattr(show_commands, "holder_of", lambda _: 7)
+    monkeypatch.setattr(status, "job_facts", ask)
+    monkeypatch.setattr(status, "holder_of", lambda _: 7)
     code, out, _ = typed("status", job.name, "--watch", "--every", "0.1", "-o", "json")
     assert code == 0
     assert [json.loads(line)["phase"] for line in out.splitlines()] == ["running", "unreachable", "stopped"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.launcher.roster import Actions, Roster, staying
+from elastic_runtime.launcher.process_plan import Actions, Roster, staying
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, View
 

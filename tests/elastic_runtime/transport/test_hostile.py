@@ -21,10 +21,10 @@ from elastic_runtime.transport import (
     PeerUnreachable,
     PeerUp,
     Refusal,
-    identity,
+    authentication,
     refusal_log,
 )
-from elastic_runtime.transport.identity import prove
+from elastic_runtime.transport.authentication import prove
 from elastic_runtime.transport.regions import SEALS
 from elastic_runtime.transport.wire import Hello, MessageHead, Reference, pack_hello, pack_message
 
@@ -91,7 +91,7 @@ def test_a_key_that_belongs_to_no_peer_is_refused_and_spoken_of_if_it_stays_so(
     wire, its_key_comes, capsys, monkeypatch
 ):
     if its_key_comes:
-        monkeypatch.setattr(identity, "_NEWS_SECONDS", 3600.0)  # however slow this machine
+        monkeypatch.setattr(authentication, "_NEWS_SECONDS", 3600.0)  # however slow this machine
     server = wire.endpoint("ps-0")
     stranger = wire.endpoint("worker-0")
     server.forbid("worker-0")

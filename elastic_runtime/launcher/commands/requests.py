@@ -22,10 +22,10 @@ from elastic_runtime.launcher.asking import (
     ask,
     chosen_id,
 )
+from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Output, OutputOption, client_of, jobs_of, show
 from elastic_runtime.launcher.errors import RequestAborted
 from elastic_runtime.launcher.job_folder import JobFolder, open_job
 from elastic_runtime.launcher.job_lock import holder_of
-from elastic_runtime.launcher.options import Debug, Folder, Job, Output, OutputOption, client_of, jobs_of, show
 from elastic_runtime.plan import Phase
 
 _LOOK_SECONDS = 0.1

@@ -19,8 +19,8 @@ import zmq
 from zmq.utils import z85
 
 from elastic_runtime.transport.counters import Refusal
-from elastic_runtime.transport.own import Clock
 from elastic_runtime.transport.refusal_log import RefusalLog
+from elastic_runtime.transport.sockets import Clock
 
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _STOP_ADDRESS = "inproc://fedl2.identity.stop"

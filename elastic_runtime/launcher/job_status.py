@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
+from elastic_runtime.launcher.commands.options import client_of
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_lock import holder_of
 from elastic_runtime.launcher.job_spec import spec_of
 from elastic_runtime.launcher.job_state import read_state
-from elastic_runtime.launcher.options import client_of
 from elastic_runtime.launcher.status_record import status_record
 from elastic_runtime.plan import Phase
 

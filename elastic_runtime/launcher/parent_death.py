@@ -3,7 +3,7 @@
 The kernel kills the task the moment the launcher dies, also by SIGKILL, where the launcher can clean up nothing. Other
 systems than Linux have no such call; there tasks end by themselves when they miss their coordinator.
 
-Usage: python -I -S tether.py LAUNCHER_PID PROGRAM [ARGUMENT…]
+Usage: python -I -S parent_death.py LAUNCHER_PID PROGRAM [ARGUMENT…]
 """
 
 import ctypes

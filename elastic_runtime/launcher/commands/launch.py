@@ -22,14 +22,13 @@ from elastic_runtime.launcher.asking import (
     ask,
     chosen_id,
 )
-from elastic_runtime.launcher.display import Display
-from elastic_runtime.launcher.job_credentials import credentials_of
-from elastic_runtime.launcher.job_facts import resting_facts
-from elastic_runtime.launcher.job_folder import JobFolder, create, open_job
-from elastic_runtime.launcher.job_lock import JobLock, holder_of
-from elastic_runtime.launcher.job_spec import JobSpec, spec_of
-from elastic_runtime.launcher.launch_checks import check_address, check_checkpoints, check_script, check_secrecy
-from elastic_runtime.launcher.options import (
+from elastic_runtime.launcher.commands.launch_checks import (
+    check_address,
+    check_checkpoints,
+    check_script,
+    check_secrecy,
+)
+from elastic_runtime.launcher.commands.options import (
     PROGRAM,
     Debug,
     Folder,
@@ -40,6 +39,12 @@ from elastic_runtime.launcher.options import (
     jobs_of,
     show,
 )
+from elastic_runtime.launcher.display import Display
+from elastic_runtime.launcher.job_credentials import credentials_of
+from elastic_runtime.launcher.job_folder import JobFolder, create, open_job
+from elastic_runtime.launcher.job_lock import JobLock, holder_of
+from elastic_runtime.launcher.job_spec import JobSpec, spec_of
+from elastic_runtime.launcher.job_status import resting_facts
 from elastic_runtime.launcher.programs import Programs
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.supervisor import Supervisor, Wish

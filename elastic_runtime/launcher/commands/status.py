@@ -12,10 +12,7 @@ import typer
 from rich.live import Live
 
 from elastic_runtime.errors import BadInput, ElasticError
-from elastic_runtime.launcher.job_facts import job_facts, resting_facts
-from elastic_runtime.launcher.job_folder import JobFolder, all_jobs, open_job
-from elastic_runtime.launcher.job_lock import holder_of
-from elastic_runtime.launcher.options import (
+from elastic_runtime.launcher.commands.options import (
     TIMEOUT_SECONDS,
     Debug,
     Folder,
@@ -27,6 +24,9 @@ from elastic_runtime.launcher.options import (
     jobs_of,
     show,
 )
+from elastic_runtime.launcher.job_folder import JobFolder, all_jobs, open_job
+from elastic_runtime.launcher.job_lock import holder_of
+from elastic_runtime.launcher.job_status import job_facts, resting_facts
 from elastic_runtime.launcher.status_table import job_table, jobs_table
 
 _LIST_SECONDS = 2.0
