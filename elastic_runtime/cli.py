@@ -9,10 +9,9 @@ import typer
 from elastic_runtime.cli_errors import run as run_program
 from elastic_runtime.errors import EXIT_CODES
 from elastic_runtime.launcher.commands.launch import resume, run
-from elastic_runtime.launcher.commands.options import PROGRAM
+from elastic_runtime.launcher.commands.options import DEFAULT, PROGRAM, DefaultCommandGroup
 from elastic_runtime.launcher.commands.requests import resize, stop, suspend
 from elastic_runtime.launcher.commands.status import list_jobs, status
-from elastic_runtime.launcher.default_command import DEFAULT, DefaultCommandGroup
 
 app = typer.Typer(
     cls=DefaultCommandGroup,

@@ -14,7 +14,7 @@ import structlog
 from elastic_runtime.messages import Header, pack
 from elastic_runtime.plan import Member
 from elastic_runtime.transport import BadAddress, Busy, Endpoint, Part, PeerUnreachable, UnknownPeer
-from elastic_runtime.transport.address import Address
+from elastic_runtime.transport.sockets import Address
 
 _log = structlog.get_logger()
 _MOST_KEPT = 16384

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from elastic_runtime.checkpoint.manifest import MANIFEST, Manifest, read_heads, read_manifest
-from elastic_runtime.checkpoint.verification import verify
+from elastic_runtime.checkpoint.manifest import MANIFEST, Manifest, read_heads, read_manifest, verify
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError
 from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
 

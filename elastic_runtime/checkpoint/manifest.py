@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from elastic_runtime import optimizers
-from elastic_runtime.checkpoint.damage import cannot_read
 from elastic_runtime.checkpoint.durable import PARTIAL, write_file
-from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, read_head
+from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, cannot_read, read_head
 from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
 from elastic_runtime.layout import Layout
 from elastic_runtime.optimizers import Optimizer
@@ -169,3 +168,52 @@ def _text(content: Mapping[str, Any]) -> bytes:
     """The file's text: the content and its digest."""
     digest = hashlib.sha256(json.dumps(content, indent=1).encode()).hexdigest()
     return json.dumps({**content, "sha256": digest}, indent=1).encode()
+
+
+# DOC of elastic_runtime.checkpoint.manifest:
+# The bytes of blocks, each compared with its digest; without PyTorch, for who only has to know that they are right.
+
+
+def verify(folder: Path) -> Manifest:
+    """Read all of a checkpoint and compare every digest.
+
+    Raises:
+        CheckpointDamaged: something is missing, cut short or changed; the message says what.
+        CheckpointError: it cannot be read, or is of another version.
+    """
+    manifest = read_manifest(folder)
+    for _ in read_verified(manifest, range(len(manifest.layout.blocks))):
+        pass
+    return manifest
+
+
+def read_verified(manifest: Manifest, blocks: Iterable[int]) -> Iterator[tuple[Entry, bytearray]]:
+    """Some blocks, in the order in which they lie on the disk: parameters, then each tensor of the state.
+
+    Raises:
+        CheckpointDamaged: a file is missing, cut short or changed.
+        CheckpointError: it cannot be read.
+        ValueError: the model has no such block.
+    """
+    wanted = set(blocks)
+    beyond = [block for block in wanted if not 0 <= block < len(manifest.layout.blocks)]
+    if beyond:
+        raise ValueError(f"block {min(beyond)} is none of the model's {len(manifest.layout.blocks)}")
+    for shard, start, entries in read_heads(manifest):
+        due = sorted((entry for block, entry in entries.items() if block in wanted), key=lambda entry: entry.start)
+        if due:
+            yield from _read(manifest, manifest.folder / shard.name, start, due)
+
+
+def _read(manifest: Manifest, path: Path, start: int, entries: list[Entry]) -> Iterator[tuple[Entry, bytearray]]:
+    try:
+        with path.open("rb") as file:
+            for entry in entries:
+                numbers = bytearray(entry.size_bytes(manifest.layout))
+                file.seek(start + entry.start)
+                file.readinto(numbers)  # cut short, the digest is another one
+                if hashlib.sha256(numbers).hexdigest() != entry.sha256:
+                    raise CheckpointDamaged(f"{path} is damaged: block {entry.block} does not have its digest")
+                yield entry, numbers
+    except OSError as error:
+        raise cannot_read(path, error) from error

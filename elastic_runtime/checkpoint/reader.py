@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from elastic_runtime.block_state import BlockState
-from elastic_runtime.checkpoint.manifest import Manifest, read_manifest
+from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, read_verified
 from elastic_runtime.checkpoint.shard import Entry
-from elastic_runtime.checkpoint.verification import read_verified
 from elastic_runtime.errors import ModelMismatch
 from elastic_runtime.layout import Layout, difference
 from elastic_runtime.optimizers import Optimizer

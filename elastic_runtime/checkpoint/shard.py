@@ -9,13 +9,13 @@ Source: the safetensors format (8 bytes of length, little-endian; a JSON object;
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastic_runtime.checkpoint.damage import cannot_read
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError
 from elastic_runtime.layout import Layout
 
@@ -137,3 +137,20 @@ def _content(layout: Layout, entries: Sequence[Entry]) -> bytes:
             }
             start += block.size_bytes
     return json.dumps(content, separators=(",", ":")).encode()
+
+
+# DOC of elastic_runtime.checkpoint.shard:
+# What of a checkpoint's files is damage, which no other try mends, and what is only in the way.
+#
+# An older checkpoint is taken in place of a damaged one, and steps are computed again. A file that this process may not
+# read, or that another version wrote, may be sound: that is for a person to mend, and never passed over.
+#
+
+_DAMAGE = {errno.ENOENT, errno.EIO}
+"""It is gone, or the disk cannot read it back."""
+
+
+def cannot_read(path: Path, error: OSError) -> CheckpointError:
+    """The error to raise where the system refuses to read a checkpoint's file."""
+    kind = CheckpointDamaged if error.errno in _DAMAGE else CheckpointError
+    return kind(f"{path} cannot be read: {error.strerror}")

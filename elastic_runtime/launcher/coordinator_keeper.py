@@ -7,9 +7,8 @@ from collections.abc import Callable
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.errors import JobFailed
 from elastic_runtime.launcher.job_folder import read_json
-from elastic_runtime.launcher.programs import Programs
-from elastic_runtime.launcher.restarts import Restarts
-from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.job_spec import Programs
+from elastic_runtime.launcher.settings import LauncherSettings, Restarts
 from elastic_runtime.launcher.task_process import Show, TaskProcess, describe_end
 
 COORDINATOR = "coordinator"

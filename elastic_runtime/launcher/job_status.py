@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
+from elastic_runtime.control.credentials import ClientCredentials, read_ca
+from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.launcher.commands.options import client_of
-from elastic_runtime.launcher.job_folder import JobFolder
-from elastic_runtime.launcher.job_lock import holder_of
-from elastic_runtime.launcher.job_spec import spec_of
-from elastic_runtime.launcher.job_state import read_state
-from elastic_runtime.launcher.status_record import status_record
+from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, write_json
+from elastic_runtime.launcher.job_spec import JobSpec, spec_of
 from elastic_runtime.plan import Phase
 
 STOPPED = "stopped"
@@ -70,3 +73,105 @@ def _place(folder: JobFolder, launcher: int | None) -> dict[str, Any]:
     except BadInput:
         script = None
     return {"launcher": launcher, "script": script, "folder": str(folder.path)}
+
+
+# DOC of elastic_runtime.launcher.job_status:
+# How far a job had come when somebody last looked: what `status` and `list` show of a job that nobody runs.
+
+EVERY_SECONDS = 10.0
+"""Often enough for somebody who asks what a lost job had reached; a write costs a millisecond."""
+
+
+def read_state(folder: JobFolder) -> dict[str, Any]:
+    """How far the job had come when its launcher last looked, as `status_record` says it; empty if it never did.
+
+    What is not as it was written, by another version or a failing disk, is left out.
+    """
+    found = read_json(folder.state_file) or {}
+    usual = status_record(JobStatus(folder.name, Phase.STARTING, requests=(RequestState("", ""),), loss=0.0))
+    (request,) = usual["requests"]
+    state = {name: found[name] for name in usual if name in found and _is_like(found[name], usual[name])}
+    if "requests" in state:
+        state["requests"] = [row for row in state["requests"] if _is_like(row, request)]
+    return state
+
+
+def _is_like(value: object, usual: object) -> bool:
+    if isinstance(usual, dict):
+        return isinstance(value, dict) and all(name in value and _is_like(value[name], usual[name]) for name in usual)
+    if isinstance(usual, int | float):
+        return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, type(usual))
+
+
+class JobStateFile:
+    """Writes `state.json` every so often; from one thread at a time."""
+
+    def __init__(self, folder: JobFolder, clock: Callable[[], float]) -> None:
+        self._path = folder.state_file
+        self._clock = clock
+        self._next_seconds = 0.0
+
+    def due(self) -> bool:
+        """Whether it is time; says so once."""
+        if self._clock() < self._next_seconds:
+            return False
+        self._next_seconds = self._clock() + EVERY_SECONDS
+        return True
+
+    def make_due(self) -> None:
+        """Something happened that is worth writing down."""
+        self._next_seconds = 0.0
+
+    def write(self, status: JobStatus) -> None:
+        """Replace the file. A full disk leaves the one before: nothing depends on it."""
+        with contextlib.suppress(OSError):
+            write_json(self._path, status_record(status))
+
+
+# DOC of elastic_runtime.launcher.job_status:
+# A job's status as programs read it: the JSON of `elastic-run status -o json`.
+
+
+def status_record(status: JobStatus) -> dict[str, Any]:
+    """Plain JSON values; sizes are `{"ps": N, "workers": M}`."""
+    record = {field.name: getattr(status, field.name) for field in fields(status)}
+    record["phase"] = status.phase.value
+    record["size"] = _size(status.size)
+    record["target"] = _size(status.target)
+    record["tasks"] = [_task(task) for task in status.tasks]
+    record["requests"] = [_request(request) for request in status.requests]
+    record["wanted"] = list(status.wanted)
+    record["leaving"] = list(status.leaving)
+    return record
+
+
+def _size(size: Size) -> dict[str, int]:
+    return {"ps": size.servers, "workers": size.workers}
+
+
+def _task(task: TaskStatus) -> dict[str, Any]:
+    record = {field.name: getattr(task, field.name) for field in fields(task)}
+    record["role"] = task.role.value
+    return record
+
+
+def _request(request: RequestState) -> dict[str, Any]:
+    """A status does not say which victims a request had."""
+    record = {field.name: getattr(request, field.name) for field in fields(request) if field.name != "victims"}
+    record.update(state=request.state.value, mode=request.mode.value, target=_size(request.target))
+    return record
+
+
+# DOC of elastic_runtime.launcher.job_status:
+# How the job's launcher, and whoever asks a job on this machine, show themselves to its coordinator.
+
+
+def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:
+    """The job's token, and its certificate authority if it speaks TLS.
+
+    Raises:
+        BadInput: one of the files cannot be read.
+    """
+    ca_pem = None if spec.ca is None else read_ca(spec.ca)
+    return ClientCredentials(job.token(), ca_pem, spec.insecure)

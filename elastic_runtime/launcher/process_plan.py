@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from elastic_runtime.launcher.programs import is_worker
+from elastic_runtime.launcher.job_spec import is_worker
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.plan import Phase, View
 

@@ -21,14 +21,13 @@ from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper
 from elastic_runtime.launcher.coordinator_reporter import Outbox
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.errors import JobFailed
-from elastic_runtime.launcher.job_state import JobStateFile
-from elastic_runtime.launcher.late_failures import LateFailures
+from elastic_runtime.launcher.job_spec import Programs, is_worker
+from elastic_runtime.launcher.job_status import JobStateFile
 from elastic_runtime.launcher.process_plan import OVER, Roster, staying
-from elastic_runtime.launcher.programs import Programs, is_worker
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.stop_signals import StopSignals
 from elastic_runtime.launcher.task_process import describe_end
-from elastic_runtime.launcher.task_table import TaskEnd, TaskTable
+from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable
 from elastic_runtime.launcher.view_follower import ViewFollower
 from elastic_runtime.plan import Phase, Role, View
 

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from elastic_runtime.launcher import parent_death
-from elastic_runtime.launcher.task_log import TaskLog
-from elastic_runtime.launcher.task_output import Stream, TaskOutput
+from elastic_runtime.launcher.task_output import Stream, TaskLog, TaskOutput
 
 _LOOK_SECONDS = 0.02
 Show = Callable[[str, Stream, bytes], None]

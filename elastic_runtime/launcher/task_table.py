@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from elastic_runtime.launcher.job_spec import Programs, is_worker
 from elastic_runtime.launcher.process_plan import Actions
-from elastic_runtime.launcher.programs import Programs, is_worker
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import Show, TaskProcess
+from elastic_runtime.plan import Phase, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +99,29 @@ class TaskTable:
         for process in self._processes.values():
             process.wait(self._settings.grace_seconds, self._clock)
         self._processes.clear()
+
+
+# DOC of elastic_runtime.launcher.task_table:
+# Scripts that fail when their job is done: the model is trained, but what they had to do with it is not done.
+
+
+class LateFailures:
+    """Remembers a worker that failed, until a later view shows that its job went on without it.
+
+    Attributes:
+        first: the first of those that failed since training ended, or as it did; None if none has.
+    """
+
+    def __init__(self) -> None:
+        self.first: TaskEnd | None = None
+        self._view_number = 0
+
+    def note(self, end: TaskEnd, view: View) -> None:
+        """A worker failed; `view` is the newest, and may be older than the job's end."""
+        if self.first is None and view.phase is not Phase.FAILED:
+            self.first, self._view_number = end, view.number
+
+    def look(self, view: View) -> None:
+        """A view: what failed before it was in time to be made good, if the job trains on."""
+        if view.phase is not Phase.FINISHED and view.number > self._view_number:
+            self.first = None

@@ -6,12 +6,14 @@ that has just come is in the cache, and its memory serves for the next. A part i
 
 from __future__ import annotations
 
+import ctypes
+import weakref
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic_runtime.transport.errors import BadMessage
-from elastic_runtime.transport.memory_pool import MemoryPool
 from elastic_runtime.transport.message import Message, Place
 from elastic_runtime.transport.sockets import NOT_WAITING, Socket
 from elastic_runtime.transport.wire import FrameCut, Malformed, MessageHead, Reference, cut
@@ -123,3 +125,69 @@ def _copied(source: memoryview, target: memoryview) -> memoryview:
     """Copies with numpy, which lets other threads run meanwhile."""
     np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
     return target
+
+
+# DOC of elastic_runtime.transport.assembly:
+# Memory for parts that are larger than a frame, used again and again: fresh pages cost more than copying into them.
+
+_KEPT_BYTES = 256 * 1024 * 1024
+
+
+class MemoryPool:
+    """Gives out flat memory and takes it back by itself, when nobody holds a view on it any more."""
+
+    def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._free: dict[int, list[NDArray[np.uint8]]] = {}
+        self.free_bytes = 0
+
+    def take(self, size_bytes: int) -> memoryview:
+        """Writable; what it holds is whatever was there before."""
+        free = self._free.get(size_bytes)
+        if free:
+            memory = free.pop()
+            self.free_bytes -= size_bytes
+        else:
+            memory = np.empty(size_bytes, np.uint8)
+        lease = memory[:]  # of its own, so that it dies with the last view while the memory lives on
+        weakref.finalize(lease, self._give_back, memory).atexit = False
+        return lease.data
+
+    def _give_back(self, memory: NDArray[np.uint8]) -> None:
+        if self.free_bytes + memory.nbytes <= self._kept_bytes:
+            self._free.setdefault(memory.nbytes, []).append(memory)
+            self.free_bytes += memory.nbytes
+
+
+# DOC of elastic_runtime.transport.assembly:
+# Keeps the memory of received frames in the process when they are freed.
+#
+# glibc gives large blocks back to the system at once, and the next frame's pages have to be faulted in again: that costs
+# as much as receiving it. Two limits of its allocator change this, for the whole process; the price is that up to
+# `KEPT_BYTES` stay with it that nobody uses.
+#
+
+_M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
+_M_MMAP_THRESHOLD = -3
+_LARGEST_HEAP_BLOCK_BYTES = 32 * 1024 * 1024
+"""The most that glibc takes on 64 bits."""
+_HEAP_BYTES = 64 * 1024 * 1024
+KEPT_BYTES = 256 * 1024 * 1024
+
+
+def keep_freed_memory() -> bool:
+    """Whether the limits could be set; other C libraries do not know them."""
+    try:
+        set_limit = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        return False
+    limits = {
+        _M_MMAP_THRESHOLD: _LARGEST_HEAP_BLOCK_BYTES,
+        _M_TRIM_THRESHOLD: KEPT_BYTES,
+        _M_TOP_PAD: _HEAP_BYTES,
+    }
+    set_all = True
+    for limit, value in limits.items():
+        set_all = set_limit(limit, value) == 1 and set_all
+    return set_all

@@ -14,12 +14,12 @@ import hashlib
 import hmac
 import secrets
 import threading
+from dataclasses import dataclass, field
 
 import zmq
 from zmq.utils import z85
 
-from elastic_runtime.transport.counters import Refusal
-from elastic_runtime.transport.refusal_log import RefusalLog
+from elastic_runtime.transport.counters import Refusal, RefusalLog
 from elastic_runtime.transport.sockets import Clock
 
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
@@ -167,3 +167,21 @@ class Doorkeeper:
                 return name, Refusal.BAD_TOKEN
             return (name, Refusal.FORBIDDEN) if self.is_forbidden(name) else (name, None)
         return "", Refusal.HANDSHAKE
+
+
+# DOC of elastic_runtime.transport.authentication:
+# A member's own CURVE keys.
+
+
+@dataclass(frozen=True, slots=True)
+class CurveKeys:
+    """A CURVE key pair, in Z85 (40 characters each)."""
+
+    public: str
+    secret: str = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> CurveKeys:
+        """A new pair, from the system's randomness."""
+        public, secret = zmq.curve_keypair()
+        return cls(public.decode(), secret.decode())

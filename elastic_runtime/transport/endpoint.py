@@ -18,24 +18,19 @@ from typing import Self
 
 import zmq
 
-from elastic_runtime.transport.address import Address, host_identity
-from elastic_runtime.transport.authentication import Doorkeeper
-from elastic_runtime.transport.counters import Counters, PeerCounters, Refusal
+from elastic_runtime.transport.assembly import keep_freed_memory
+from elastic_runtime.transport.authentication import CurveKeys, Doorkeeper
+from elastic_runtime.transport.counters import Counters, PeerCounters, Refusal, RefusalLog
 from elastic_runtime.transport.errors import BadAddress, BadMessage, PeerUnreachable
-from elastic_runtime.transport.freed_memory import keep_freed_memory
 from elastic_runtime.transport.inbound import Inbound
-from elastic_runtime.transport.keys import CurveKeys
-from elastic_runtime.transport.limits import check_message, check_name, check_settings
 from elastic_runtime.transport.links import Links
-from elastic_runtime.transport.listening import listen
 from elastic_runtime.transport.message import Event, Place
 from elastic_runtime.transport.outbound import LinkState
 from elastic_runtime.transport.reception import Reception
-from elastic_runtime.transport.refusal_log import RefusalLog
 from elastic_runtime.transport.regions import Allocate, Part, Region, allocate_pages
-from elastic_runtime.transport.settings import TransportSettings
-from elastic_runtime.transport.shared_regions import SharedRegions
-from elastic_runtime.transport.sockets import Clock, Context, Own
+from elastic_runtime.transport.settings import TransportSettings, check_message, check_name, check_settings
+from elastic_runtime.transport.sharing import SharedRegions
+from elastic_runtime.transport.sockets import Address, Clock, Context, Own, host_identity, listen
 
 
 class Endpoint:

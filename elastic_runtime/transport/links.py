@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 import zmq
 
-from elastic_runtime.transport.address import Address
 from elastic_runtime.transport.counters import Counters
 from elastic_runtime.transport.errors import BadAddress, Busy, PeerUnreachable, UnknownPeer
 from elastic_runtime.transport.message import Event
 from elastic_runtime.transport.outbound import Link, LinkState
 from elastic_runtime.transport.regions import Part, Region
-from elastic_runtime.transport.sockets import Context, Own, Socket
+from elastic_runtime.transport.sockets import Address, Context, Own, Socket
 from elastic_runtime.transport.wire import Acknowledgement
 
 _NEVER_SECONDS = 3600.0

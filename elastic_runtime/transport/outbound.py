@@ -16,13 +16,21 @@ from enum import StrEnum
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from elastic_runtime.transport.address import Address
 from elastic_runtime.transport.counters import WayCounters
-from elastic_runtime.transport.dialing import FAILURES, choose_way, make_socket
 from elastic_runtime.transport.message import Event, PeerLost, PeerUp, Way
 from elastic_runtime.transport.regions import Part, Region
 from elastic_runtime.transport.sharing import RegionSender
-from elastic_runtime.transport.sockets import NOT_WAITING, Context, Own, Socket, is_readable
+from elastic_runtime.transport.sockets import (
+    FAILURES,
+    NOT_WAITING,
+    Address,
+    Context,
+    Own,
+    Socket,
+    choose_way,
+    is_readable,
+    make_socket,
+)
 from elastic_runtime.transport.wire import (
     Acknowledgement,
     Hello,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import zmq
 
-from elastic_runtime.transport.keys import CurveKeys
+from elastic_runtime.transport.authentication import DOMAIN, CurveKeys, prove
+from elastic_runtime.transport.errors import BadAddress
 from elastic_runtime.transport.settings import TransportSettings
+from elastic_runtime.transport.sharing import RegionSender
+from elastic_runtime.transport.wire import MOST_FRAME_BYTES
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Socket = zmq.Socket[bytes]
@@ -55,3 +63,141 @@ def is_readable(socket: Socket) -> bool:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(1000 * seconds))
+
+
+# DOC of elastic_runtime.transport.sockets:
+# Where an endpoint is reached; given to peers by the control plane as one line of JSON.
+
+_KEY = re.compile(r"(?:[0-9a-zA-Z.:+=^!/*?&<>()\[\]{}@%$#-]{40})?")
+"""Z85 of 32 bytes, or nothing."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """All the ways to one endpoint; which one is taken is the caller's business."""
+
+    tcp: str
+    """For ZeroMQ, such as `tcp://10.0.0.7:41000`."""
+    ipc: str
+    """Abstract Unix socket for ZeroMQ; empty where there is none."""
+    share: str
+    """Abstract Unix socket on which regions are handed over; empty where there is none."""
+    host: str
+    """Boot identity of the host, only a hint: what counts is whether the sockets above answer."""
+    public_key: str
+    """CURVE key in Z85; empty without CURVE."""
+
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read what `text` wrote.
+
+        Raises:
+            BadAddress: it is something else.
+        """
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BadAddress(f"not the address of a data endpoint: {text[:200]!r}") from error
+        if (
+            not isinstance(fields, dict)
+            or set(fields) != set(cls.__slots__)
+            or not all(isinstance(value, str) for value in fields.values())
+            or not fields["tcp"].startswith("tcp://")
+            or not _KEY.fullmatch(fields["public_key"])
+        ):
+            raise BadAddress(f"not the address of a data endpoint: {text[:200]!r}")
+        return cls(**fields)
+
+
+def host_identity() -> str:
+    """Changes with every boot and differs between machines; empty where the system does not tell."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+# DOC of elastic_runtime.transport.sockets:
+# Binds the socket on which all peers reach us.
+
+
+def listen(socket: Socket, own: Own, bind: str, advertise: str | None, share: str) -> Address:
+    """Bind `socket` (a ROUTER) at `bind`, and on a Unix socket if there is one to hand over regions (`share`).
+
+    Raises:
+        zmq.ZMQError: the address cannot be bound.
+    """
+    own.set_options(socket, MOST_FRAME_BYTES)
+    socket.router_mandatory = True
+    socket.zap_domain = DOMAIN
+    if own.curve is not None:
+        socket.curve_server = True
+        socket.curve_secretkey = own.curve.secret.encode()
+    else:
+        socket.plain_server = True
+    socket.bind(bind)
+    tcp = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    if advertise is not None:
+        tcp = f"tcp://{advertise}:{urlsplit(tcp).port}"
+    ipc = ""
+    if share:
+        ipc = f"ipc://@fedl2-data-{secrets.token_hex(16)}"
+        socket.bind(ipc)
+    return Address(tcp, ipc, share, own.host, own.curve.public if own.curve is not None else "")
+
+
+# DOC of elastic_runtime.transport.sockets:
+# Opens one connection to a peer: by the shortest way, and with proof of who we are.
+
+_MOST_ANSWER_BYTES = 1024
+FAILURES = {
+    zmq.EVENT_DISCONNECTED: "the connection ended",
+    zmq.EVENT_CLOSED: "nobody answers at its address",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it refused us: wrong token or key, or our name is not allowed there",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it speaks another protocol, or its key is not the one in its address",
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it closed the connection before it was made",
+}
+"""What ends a connection, in words for an error message."""
+
+
+def choose_way(address: Address, own: Own, peer: str, link: bytes) -> tuple[str, RegionSender | None]:
+    """Where to connect to, and who hands our regions over.
+
+    On the same host that is a Unix socket, if somebody answers at the other one, on which regions are handed over.
+    """
+    if not own.settings.local_sockets or not address.ipc or not own.host or address.host != own.host:
+        return address.tcp, None
+    try:
+        regions = RegionSender(address.share)
+    except OSError:
+        return address.tcp, None
+    if own.shared_memory:
+        try:
+            regions.introduce(own.token, own.name, peer, link)
+        except OSError:
+            pass
+        else:
+            return address.ipc, regions
+    regions.close()
+    return address.ipc, None
+
+
+def make_socket(context: Context, own: Own, peer: str, public_key: str, link: bytes) -> tuple[Socket, Socket]:
+    """The connection's socket, not connected yet, and the one that tells what becomes of it."""
+    socket = context.socket(zmq.DEALER)
+    own.set_options(socket, _MOST_ANSWER_BYTES)
+    socket.routing_id = b"L" + link
+    socket.reconnect_ivl = -1
+    if own.curve is not None:
+        socket.curve_publickey = own.curve.public.encode()
+        socket.curve_secretkey = own.curve.secret.encode()
+        socket.curve_serverkey = public_key.encode()
+    else:
+        socket.plain_username = own.name.encode()
+        socket.plain_password = prove(own.token, own.name, peer).encode()
+    return socket, socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | sum(FAILURES))

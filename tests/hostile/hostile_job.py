@@ -22,8 +22,7 @@ from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
-from elastic_runtime.launcher.job_folder import JobFolder, create, write_json
-from elastic_runtime.launcher.job_lock import JobLock
+from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, write_json
 from elastic_runtime.launcher.job_spec import JobSpec
 from elastic_runtime.layout import TensorSpec, build_layout
 from elastic_runtime.optimizers import SGD

@@ -22,10 +22,10 @@ from elastic_runtime.control.report_conversions import outcome_from_message, sta
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.launcher.commands.options import console_of
+from elastic_runtime.launcher.commands.status import job_table, jobs_table
+from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.launcher.process_plan import Roster
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.launcher.status_record import status_record
-from elastic_runtime.launcher.status_table import job_table, jobs_table
 from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
 
 LONGEST_LINE = 600

@@ -23,7 +23,7 @@ from elastic_runtime.cli_errors import run
 from elastic_runtime.coordinator.__main__ import serve
 from elastic_runtime.coordinator.options import parse
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.job_state import JobStateFile
+from elastic_runtime.launcher.job_status import JobStateFile
 from elastic_runtime.launcher.supervisor import Supervisor
 from elastic_runtime.layout import Layout
 from elastic_runtime.optimizers import SGD

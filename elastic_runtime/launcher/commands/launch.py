@@ -13,20 +13,12 @@ from elastic_runtime.control.checks import MOST_TASKS
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.asking import (
-    CALL_SECONDS,
-    PATIENCE_SECONDS,
-    Patience,
-    RequestId,
-    WaitOption,
-    ask,
-    chosen_id,
-)
 from elastic_runtime.launcher.commands.launch_checks import (
     check_address,
     check_checkpoints,
     check_script,
     check_secrecy,
+    check_tls,
 )
 from elastic_runtime.launcher.commands.options import (
     PROGRAM,
@@ -39,16 +31,21 @@ from elastic_runtime.launcher.commands.options import (
     jobs_of,
     show,
 )
+from elastic_runtime.launcher.commands.requests import (
+    CALL_SECONDS,
+    PATIENCE_SECONDS,
+    Patience,
+    RequestId,
+    WaitOption,
+    ask,
+    chosen_id,
+)
 from elastic_runtime.launcher.display import Display
-from elastic_runtime.launcher.job_credentials import credentials_of
-from elastic_runtime.launcher.job_folder import JobFolder, create, open_job
-from elastic_runtime.launcher.job_lock import JobLock, holder_of
-from elastic_runtime.launcher.job_spec import JobSpec, spec_of
-from elastic_runtime.launcher.job_status import resting_facts
-from elastic_runtime.launcher.programs import Programs
+from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, open_job
+from elastic_runtime.launcher.job_spec import JobSpec, Programs, spec_of
+from elastic_runtime.launcher.job_status import credentials_of, resting_facts
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.supervisor import Supervisor, Wish
-from elastic_runtime.launcher.tls_check import check_tls
 from elastic_runtime.plan import Phase
 
 Servers = Annotated[

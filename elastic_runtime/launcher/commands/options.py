@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
@@ -10,17 +11,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
+import typer.core
 from rich.console import Console, RenderableType
 
 from elastic_runtime.control.checks import check_host_and_port
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
-from elastic_runtime.launcher.job_credentials import credentials_of
-from elastic_runtime.launcher.job_folder import JobFolder, jobs_folder, read_json
-from elastic_runtime.launcher.job_lock import holder_of
+from elastic_runtime.launcher.job_folder import JobFolder, holder_of, jobs_folder, read_json
 from elastic_runtime.launcher.job_spec import spec_of
-from elastic_runtime.launcher.job_state import read_state
+from elastic_runtime.launcher.job_status import credentials_of, read_state
 from elastic_runtime.plan import Phase
 
 PROGRAM = "elastic-run"
@@ -97,3 +98,37 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Leave it to the program's end; rich would end it here, with exit code 1."""
         raise BrokenPipeError
+
+
+# DOC of elastic_runtime.launcher.commands.options:
+# A typer group one of whose commands needs no name: `elastic-run --ps 1 train.py` is `elastic-run run --ps 1 …`.
+
+DEFAULT = "run"
+
+
+class DefaultCommandGroup(typer.core.TyperGroup):
+    """Whatever does not begin with a command's name, and is no option of the group itself, is the default command's.
+
+    Attributes:
+        default_command: its name.
+    """
+
+    default_command = DEFAULT
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command's name in front where none stands."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            self._refuse_misspelt(ctx, args[0])
+            args = [self.default_command, *args]
+        return super().parse_args(ctx, args)
+
+    def _refuse_misspelt(self, ctx: click.Context, word: str) -> None:
+        """A word that is no file, no option (`--restarts`), and nearly a command was meant as one."""
+        near = [] if word.startswith("-") else difflib.get_close_matches(word, self.commands, n=1)
+        if near and not Path(word).exists():
+            ctx.fail(f"there is no command and no script '{word}'; did you mean '{near[0]}'?")
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Both forms, in the first line of the help."""
+        del ctx
+        return ["--ps N --workers M SCRIPT [ARGUMENTS]...", "|", "COMMAND [ARGUMENTS]..."]

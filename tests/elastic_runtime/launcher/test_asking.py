@@ -7,7 +7,7 @@ import pytest
 
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher.asking import carry_through
+from elastic_runtime.launcher.commands.requests import carry_through
 from elastic_runtime.launcher.coordinator_reporter import Outbox
 from elastic_runtime.launcher.errors import RequestPending
 

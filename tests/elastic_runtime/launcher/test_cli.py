@@ -16,11 +16,9 @@ from elastic_runtime.cli import app
 from elastic_runtime.cli_errors import run
 from elastic_runtime.errors import EXIT_CODES, CoordinatorUnreachable
 from elastic_runtime.launcher.commands import launch, status
-from elastic_runtime.launcher.job_folder import JobFolder, write_json
-from elastic_runtime.launcher.job_lock import JobLock
-from elastic_runtime.launcher.job_spec import spec_of
+from elastic_runtime.launcher.job_folder import JobFolder, JobLock, write_json
+from elastic_runtime.launcher.job_spec import Programs, spec_of
 from elastic_runtime.launcher.job_status import resting_facts
-from elastic_runtime.launcher.programs import Programs
 
 OPTIONS_OF_RUN = [
     parameter for parameter in typer.main.get_command(app).commands["run"].params if isinstance(parameter, click.Option)

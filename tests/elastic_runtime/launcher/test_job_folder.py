@@ -10,8 +10,17 @@ from job_makers import make_job
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.commands.launch_checks import check_script
 from elastic_runtime.launcher.errors import JobBusy, NoSuchJob
-from elastic_runtime.launcher.job_folder import all_jobs, create, jobs_folder, open_job, read_json, write_json
-from elastic_runtime.launcher.job_lock import LOCK_FILE, JobLock, holder_of
+from elastic_runtime.launcher.job_folder import (
+    LOCK_FILE,
+    JobLock,
+    all_jobs,
+    create,
+    holder_of,
+    jobs_folder,
+    open_job,
+    read_json,
+    write_json,
+)
 from elastic_runtime.launcher.job_spec import spec_of
 
 SCRIPT = Path("My Net.py")

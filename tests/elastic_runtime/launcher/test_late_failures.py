@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from elastic_runtime.launcher.late_failures import LateFailures
-from elastic_runtime.launcher.task_table import TaskEnd
+from elastic_runtime.launcher.task_table import LateFailures, TaskEnd
 from elastic_runtime.plan import Phase, Plan, View
 
 RUNNING = View(7, 1, Phase.RUNNING, 0, "", Plan((), ()))

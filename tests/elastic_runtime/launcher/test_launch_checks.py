@@ -8,8 +8,7 @@ import pytest
 from certificates import certificate_files
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.commands.launch_checks import check_checkpoints, check_secrecy
-from elastic_runtime.launcher.tls_check import check_tls
+from elastic_runtime.launcher.commands.launch_checks import check_checkpoints, check_secrecy, check_tls
 
 
 def files(folder: Path) -> dict[str, Path]:

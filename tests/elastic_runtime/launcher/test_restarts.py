@@ -1,6 +1,6 @@
 """A coordinator is started again, but not for ever."""
 
-from elastic_runtime.launcher.restarts import Restarts
+from elastic_runtime.launcher.settings import Restarts
 
 
 def test_pauses_grow_up_to_a_limit_and_the_number_is_bounded() -> None:

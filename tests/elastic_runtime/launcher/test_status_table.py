@@ -8,8 +8,8 @@ import pytest
 
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size, TaskStatus
 from elastic_runtime.launcher.commands.options import console_of
-from elastic_runtime.launcher.status_record import status_record
-from elastic_runtime.launcher.status_table import job_table, jobs_table
+from elastic_runtime.launcher.commands.status import job_table, jobs_table
+from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.plan import Phase, Role
 
 ROLLING = RequestState(

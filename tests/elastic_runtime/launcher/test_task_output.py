@@ -10,8 +10,7 @@ import pytest
 
 from elastic_runtime.launcher import task_output
 from elastic_runtime.launcher.display import Display
-from elastic_runtime.launcher.task_log import TaskLog
-from elastic_runtime.launcher.task_output import Stream, TaskOutput
+from elastic_runtime.launcher.task_output import Stream, TaskLog, TaskOutput
 
 LIMIT = 1000
 

@@ -22,8 +22,8 @@ from elastic_runtime.transport import (
     PeerUp,
     Refusal,
     authentication,
-    refusal_log,
 )
+from elastic_runtime.transport import counters as refusal_log
 from elastic_runtime.transport.authentication import prove
 from elastic_runtime.transport.regions import SEALS
 from elastic_runtime.transport.wire import Hello, MessageHead, Reference, pack_hello, pack_message

@@ -24,7 +24,7 @@ import elastic_runtime.coordinator.__main__
 import elastic_runtime.coordinator.job
 import elastic_runtime.server.__main__
 import elastic_runtime.server.overdue
-import elastic_runtime.transport.address
+import elastic_runtime.transport.sockets
 import elastic_runtime.worker.asynchronous  # for the children
 import elastic_runtime.worker.join
 import elastic_runtime.worker.synchronous  # for the children
@@ -50,7 +50,7 @@ def _become(order: dict[str, Any], parent: int) -> None:
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=False)
     os.environ.update(order["environment"])
     if os.environ.get("APART"):  # as on a machine of its own: no Unix sockets between it and the others
-        elastic_runtime.transport.address._BOOT_ID = Path(os.devnull)
+        elastic_runtime.transport.sockets._BOOT_ID = Path(os.devnull)
     if os.environ.get("SUSPECTS_AFTER_SECONDS"):
         elastic_runtime.worker.waiting._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
         elastic_runtime.server.overdue._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
