@@ -65,7 +65,7 @@ _PLACES = {
     "read_model": "reader",
     "require_same_model": "reader",
     "retain": "catalog",
-    "verify": "verification",
+    "verify": "manifest",
     "write_manifest": "manifest",
 }
 

@@ -1,4 +1,4 @@
-"""The folder of a job's checkpoints: which there are, which is the newest that can be trusted, which may go."""
+"""Folder of a job's checkpoints: which there are, which is the newest that can be trusted, which may go."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def newest_sound(folders: Iterable[Path]) -> Search:
         try:
             return Search(verify(folder), tuple(damaged))
         except CheckpointDamaged as error:
-            _log.warning("checkpoint_passed_over", checkpoint=folder.name, reason=str(error))
+            _log.warning("checkpoint-passed-over", checkpoint=folder.name, reason=str(error))
             damaged.append((folder, str(error)))
     return Search(None, tuple(damaged))
 

@@ -1,4 +1,7 @@
-"""The file that makes a checkpoint count: which model, which optimizer, which shards; written last."""
+"""Manifest of a checkpoint: the file that makes it count, with the model, the optimizer and the shards; written last.
+
+Blocks are read through it, each compared with its digest; without PyTorch, for who only has to know that all is right.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime import optimizers
-from elastic_runtime.checkpoint.durable import PARTIAL, write_file
 from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, cannot_read, read_head
 from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
 from elastic_runtime.layout import Layout
 from elastic_runtime.optimizers import Optimizer
 from elastic_runtime.plain_fields import require_object, require_whole
+from foundation.files import PARTIAL, write_whole
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -75,7 +78,7 @@ def write_manifest(
         "position": dict(position),
     }
     try:
-        write_file(folder / MANIFEST, _text(content))
+        write_whole(folder / MANIFEST, _text(content), mode=0o644, alone=True)
     except OSError as error:
         raise CheckpointError(
             f"{folder / MANIFEST} cannot be written: {error.strerror}; the last durable checkpoint stands"
@@ -117,16 +120,6 @@ def read_manifest(folder: Path) -> Manifest:
         raise CheckpointError(f"{path} is as it was written, but not by this version: {error}") from error
 
 
-def _as_written(path: Path, data: bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointDamaged(f"{path} is damaged: {error}") from error
-    if not isinstance(content, dict) or content.pop("sha256", None) is None or _text(content) != data:
-        raise CheckpointDamaged(f"{path} is damaged: it does not have its own digest")
-    return content
-
-
 def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, Entry]]]:
     """Each shard, where its numbers begin, and the blocks that are read from it: each block of the model from one.
 
@@ -146,32 +139,6 @@ def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, Ent
             f"{manifest.folder}: {len(left)} blocks are in no shard, such as block {min(left)}; it is not complete"
         )
     return found
-
-
-def _sweep(manifest: Manifest) -> None:
-    """Remove what an earlier try left in the folder: shards that the manifest does not name."""
-    named = {MANIFEST, *(shard.name for shard in manifest.shards)}
-    for path in manifest.folder.iterdir():
-        if path.name not in named and path.name.removesuffix(PARTIAL).endswith(SUFFIX):
-            path.unlink(missing_ok=True)
-
-
-def _record(plain: object) -> ShardRecord:
-    fields = require_object("shard", plain, {"name", "size_bytes", "sha256"})
-    name, digest = fields["name"], fields["sha256"]
-    if not isinstance(name, str) or not isinstance(digest, str) or Path(name).name != name:
-        raise BadInput(f"shard {name!r} is no file of this folder")
-    return ShardRecord(name, require_whole("shard: size_bytes", fields["size_bytes"], 0), digest)
-
-
-def _text(content: Mapping[str, Any]) -> bytes:
-    """The file's text: the content and its digest."""
-    digest = hashlib.sha256(json.dumps(content, indent=1).encode()).hexdigest()
-    return json.dumps({**content, "sha256": digest}, indent=1).encode()
-
-
-# DOC of elastic_runtime.checkpoint.manifest:
-# The bytes of blocks, each compared with its digest; without PyTorch, for who only has to know that they are right.
 
 
 def verify(folder: Path) -> Manifest:
@@ -202,10 +169,10 @@ def read_verified(manifest: Manifest, blocks: Iterable[int]) -> Iterator[tuple[E
     for shard, start, entries in read_heads(manifest):
         due = sorted((entry for block, entry in entries.items() if block in wanted), key=lambda entry: entry.start)
         if due:
-            yield from _read(manifest, manifest.folder / shard.name, start, due)
+            yield from _read_shard(manifest, manifest.folder / shard.name, start, due)
 
 
-def _read(manifest: Manifest, path: Path, start: int, entries: list[Entry]) -> Iterator[tuple[Entry, bytearray]]:
+def _read_shard(manifest: Manifest, path: Path, start: int, entries: list[Entry]) -> Iterator[tuple[Entry, bytearray]]:
     try:
         with path.open("rb") as file:
             for entry in entries:
@@ -217,3 +184,35 @@ def _read(manifest: Manifest, path: Path, start: int, entries: list[Entry]) -> I
                 yield entry, numbers
     except OSError as error:
         raise cannot_read(path, error) from error
+
+
+def _as_written(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointDamaged(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict) or content.pop("sha256", None) is None or _text(content) != data:
+        raise CheckpointDamaged(f"{path} is damaged: it does not have its own digest")
+    return content
+
+
+def _sweep(manifest: Manifest) -> None:
+    """Remove what an earlier try left in the folder: shards that the manifest does not name."""
+    named = {MANIFEST, *(shard.name for shard in manifest.shards)}
+    for path in manifest.folder.iterdir():
+        if path.name not in named and path.name.removesuffix(PARTIAL).endswith(SUFFIX):
+            path.unlink(missing_ok=True)
+
+
+def _record(plain: object) -> ShardRecord:
+    fields = require_object("shard", plain, {"name", "size_bytes", "sha256"})
+    name, digest = fields["name"], fields["sha256"]
+    if not isinstance(name, str) or not isinstance(digest, str) or Path(name).name != name:
+        raise BadInput(f"shard {name!r} is no file of this folder")
+    return ShardRecord(name, require_whole("shard: size_bytes", fields["size_bytes"], 0), digest)
+
+
+def _text(content: Mapping[str, Any]) -> bytes:
+    """The file's text: the content and its digest."""
+    digest = hashlib.sha256(json.dumps(content, indent=1).encode()).hexdigest()
+    return json.dumps({**content, "sha256": digest}, indent=1).encode()

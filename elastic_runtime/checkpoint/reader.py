@@ -1,4 +1,4 @@
-"""Reads blocks back, any of them, by whoever owns them now; and whole models, for who wants one without a job."""
+"""Blocks of a checkpoint as tensors, for whoever owns them now; and whole models, for who wants one without a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file that one server writes: a safetensors file whose head holds the digest of every block.
+"""File that one server writes: a safetensors file whose head holds the digest of every block.
 
 The head comes first in the file and is known last, so its room is reserved and what is left of it filled with spaces,
 which the format allows. Blocks lie in the order in which they came. Who trusts the head's digest can check any block
@@ -25,6 +25,8 @@ _LENGTH_BYTES = 8
 _ALIGNMENT_BYTES = 64
 _LARGEST_HEAD_BYTES = 1024**3
 _LARGEST_VERSION = 2**63
+_DAMAGE = {errno.ENOENT, errno.EIO}
+"""It is gone, or the disk cannot read it back."""
 _PARAMETERS = "parameters"
 _DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL", "uint8": "U8"} | {
     f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)
@@ -114,6 +116,16 @@ def read_head(folder: Path, record: ShardRecord, layout: Layout) -> tuple[int, d
     return _LENGTH_BYTES + content_bytes, entries
 
 
+def cannot_read(path: Path, error: OSError) -> CheckpointError:
+    """The error to raise where the system refuses to read a checkpoint's file.
+
+    An older checkpoint is taken in place of a damaged one, and steps are computed again. A file that this process may
+    not read may be sound: that is for a person to mend, and never passed over.
+    """
+    kind = CheckpointDamaged if error.errno in _DAMAGE else CheckpointError
+    return kind(f"{path} cannot be read: {error.strerror}")
+
+
 def _entry(row: object) -> Entry:
     match row:
         case [int(block), int(version), str(digest), int(start), [*states]]:
@@ -137,20 +149,3 @@ def _content(layout: Layout, entries: Sequence[Entry]) -> bytes:
             }
             start += block.size_bytes
     return json.dumps(content, separators=(",", ":")).encode()
-
-
-# DOC of elastic_runtime.checkpoint.shard:
-# What of a checkpoint's files is damage, which no other try mends, and what is only in the way.
-#
-# An older checkpoint is taken in place of a damaged one, and steps are computed again. A file that this process may not
-# read, or that another version wrote, may be sound: that is for a person to mend, and never passed over.
-#
-
-_DAMAGE = {errno.ENOENT, errno.EIO}
-"""It is gone, or the disk cannot read it back."""
-
-
-def cannot_read(path: Path, error: OSError) -> CheckpointError:
-    """The error to raise where the system refuses to read a checkpoint's file."""
-    kind = CheckpointDamaged if error.errno in _DAMAGE else CheckpointError
-    return kind(f"{path} cannot be read: {error.strerror}")

@@ -1,13 +1,14 @@
 """Data plane between workers and parameter servers: knows bytes, regions of memory and peers, nothing of training."""
 
 from elastic_runtime.transport.authentication import CurveKeys
-from elastic_runtime.transport.counters import Counters, PeerCounters, Refusal, WayCounters
+from elastic_runtime.transport.counters import Counters, PeerCounters, WayCounters
 from elastic_runtime.transport.endpoint import Endpoint
 from elastic_runtime.transport.errors import (
     BadAddress,
     BadMessage,
     Busy,
     PeerUnreachable,
+    Refusal,
     TransportError,
     UnknownPeer,
 )

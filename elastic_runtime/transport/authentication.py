@@ -1,4 +1,4 @@
-"""Who may connect: a thread that answers ZeroMQ's questions about each connection before it carries a message.
+"""Authentication of peers: a thread that answers ZeroMQ's questions about each connection before it carries a message.
 
 With CURVE a connection's key must be one that `allow` named, and its peer is the one that it was named for. Without,
 the peer proves (ZeroMQ's PLAIN mechanism) that it has the job's token: not by the token itself but by a digest of it
@@ -6,6 +6,8 @@ with both names and a random number, so that it never crosses the network. Such 
 and nothing is encrypted: use CURVE where the network is not trusted.
 
 It is a thread of its own so that peers connect, and are refused, while the application computes.
+
+Source: ZeroMQ's RFC 27, ZAP (ZeroMQ Authentication Protocol).
 """
 
 from __future__ import annotations
@@ -19,17 +21,32 @@ from dataclasses import dataclass, field
 import zmq
 from zmq.utils import z85
 
-from elastic_runtime.transport.counters import Refusal, RefusalLog
-from elastic_runtime.transport.sockets import Clock
+from elastic_runtime.transport.counters import RefusalLog
+from elastic_runtime.transport.errors import Refusal
+from elastic_runtime.transport.settings import MOST_NAME_BYTES, Clock
 
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _STOP_ADDRESS = "inproc://fedl2.identity.stop"
 DOMAIN = b"fedl2"
-_NEWS_SECONDS = 5.0
-"""A new member's key may come later than the member itself: only a key that is unknown for so long is spoken of."""
+"""Of ZAP: the sockets that ask."""
+_UNKNOWN_SECONDS = 5.0
+"""A new member's key may come later than the member itself: only a key that is unknown for so long is logged."""
 _LOOK_MS = 1000
 _MOST_UNKNOWN = 64
-MOST_NAME_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class CurveKeys:
+    """A CURVE key pair, in Z85 (40 characters each)."""
+
+    public: str
+    secret: str = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> CurveKeys:
+        """A new pair, from the system's randomness."""
+        public, secret = zmq.curve_keypair()
+        return cls(public.decode(), secret.decode())
 
 
 def prove(token: str, sender: str, receiver: str) -> str:
@@ -49,7 +66,7 @@ def _digest(token: str, sender: str, receiver: str, nonce: str) -> str:
     return hmac.new(token.encode(), said, hashlib.sha256).hexdigest()
 
 
-class Doorkeeper:
+class ZapAuthenticator:
     """Lets connections in or refuses them, for one ZeroMQ context."""
 
     def __init__(
@@ -125,7 +142,7 @@ class Doorkeeper:
         poller.register(self._stopped, zmq.POLLIN)
         while True:
             ready = dict(poller.poll(_LOOK_MS if self._unknown else None))
-            self._speak_of_unknown_keys(everything=self._stopped in ready)
+            self._log_unknown_keys(everything=self._stopped in ready)
             if self._stopped in ready:
                 break
             if self._questions not in ready:
@@ -139,22 +156,22 @@ class Doorkeeper:
                 if refusal is Refusal.BAD_KEY and len(self._unknown) < _MOST_UNKNOWN:
                     self._unknown.setdefault(z85.encode(credentials[0]), (self._clock(), where))
                 else:
-                    self._log.say(refusal, address=where, said_name=peer[:MOST_NAME_BYTES])
+                    self._log.write(refusal, address=where, said_name=peer[:MOST_NAME_BYTES])
             status, user = (b"400", b"") if refusal else (b"200", peer.encode())
             text = refusal.value.encode() if refusal else b"OK"
             self._questions.send_multipart([version, request, status, text, user, b""])
         self._questions.close()
         self._stopped.close()
 
-    def _speak_of_unknown_keys(self, *, everything: bool) -> None:
-        late = self._clock() - _NEWS_SECONDS
+    def _log_unknown_keys(self, *, everything: bool) -> None:
+        late = self._clock() - _UNKNOWN_SECONDS
         for key, (since_seconds, address) in list(self._unknown.items()):
             if everything or since_seconds <= late:
                 del self._unknown[key]
                 with self._lock:
                     known = key in self._peer_by_key
                 if not known:
-                    self._log.say(Refusal.BAD_KEY, address=address, said_name="")
+                    self._log.write(Refusal.BAD_KEY, address=address, said_name="")
 
     def _judge(self, mechanism: bytes, credentials: list[bytes]) -> tuple[str, Refusal | None]:
         if self._curve and mechanism == b"CURVE" and len(credentials) == 1:
@@ -167,21 +184,3 @@ class Doorkeeper:
                 return name, Refusal.BAD_TOKEN
             return (name, Refusal.FORBIDDEN) if self.is_forbidden(name) else (name, None)
         return "", Refusal.HANDSHAKE
-
-
-# DOC of elastic_runtime.transport.authentication:
-# A member's own CURVE keys.
-
-
-@dataclass(frozen=True, slots=True)
-class CurveKeys:
-    """A CURVE key pair, in Z85 (40 characters each)."""
-
-    public: str
-    secret: str = field(repr=False)
-
-    @classmethod
-    def generate(cls) -> CurveKeys:
-        """A new pair, from the system's randomness."""
-        public, secret = zmq.curve_keypair()
-        return cls(public.decode(), secret.decode())

@@ -7,9 +7,10 @@ from collections import deque
 
 from elastic_runtime.transport.counters import Counters
 from elastic_runtime.transport.inbound import Inbound
-from elastic_runtime.transport.links import Links, poll
+from elastic_runtime.transport.links import Links
 from elastic_runtime.transport.message import Event, PeerLost, Way
-from elastic_runtime.transport.sockets import Clock
+from elastic_runtime.transport.settings import Clock
+from elastic_runtime.transport.sockets import poll
 
 _PUMP_EVERY_MESSAGES = 16
 """News of connections are looked at so often while messages come without a pause."""

@@ -1,4 +1,4 @@
-"""Hands regions from one process to another on the same host, over a Unix socket.
+"""Regions handed from one process to another on the same host, over a Unix socket.
 
 A region has no name that could be opened; its descriptor is passed (SCM_RIGHTS). The socket lies in the abstract
 namespace, so that it leaves no file behind either. Who asks for it is on the same host, in the same network namespace;
@@ -19,14 +19,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from elastic_runtime.transport.authentication import prove, proved
-from elastic_runtime.transport.counters import Counters, Refusal, RefusalLog
+from elastic_runtime.transport.counters import Counters, RefusalLog
+from elastic_runtime.transport.errors import Refusal
 from elastic_runtime.transport.regions import SEALS, Region, allocate_pages
-from elastic_runtime.transport.sockets import Own
+from elastic_runtime.transport.sockets import LocalEnd
 
 _CREDENTIALS = struct.Struct("3i")
 _MOST_LETTER_BYTES = 4096
 _PROBE_BYTES = mmap.PAGESIZE
 _NONCE_BYTES = 32
+_MOST_UNKNOWN = 64
+"""Connections that did not say yet who they are; more are a mistake or an attack."""
 
 
 class SharingRefused(Exception):
@@ -186,7 +189,7 @@ class RegionReader:
             self._mapped.pop(int(letter["forget"]), None)
 
 
-class ShareDoor:
+class ShareListener:
     """Where peers on this host hand over their regions."""
 
     def __init__(self) -> None:
@@ -220,52 +223,31 @@ class ShareDoor:
         self._socket.close()
 
 
-def _user_of(connection: socket.socket) -> int:
-    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return int(user)
-
-
-def _map_sealed(descriptor: int, size_bytes: int) -> mmap.mmap:
-    """Map for reading, once it is certain that nobody can shrink it."""
-    if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS != SEALS:
-        raise SharingRefused("memory that is not sealed")
-    if os.fstat(descriptor).st_size != size_bytes:
-        raise SharingRefused(f"region of {os.fstat(descriptor).st_size} bytes that was announced with {size_bytes}")
-    return mmap.mmap(descriptor, size_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
-
-
-# DOC of elastic_runtime.transport.sharing:
-# All regions that peers on this host handed over, found by the connection whose messages refer to them.
-
-_MOST_UNKNOWN = 64
-"""Connections that did not say yet who they are; more are a mistake or an attack."""
-
-
 class SharedRegions:
-    """Takes regions in, and gives views on them."""
+    """All regions that peers on this host handed over, found by the connection whose messages refer to them."""
 
-    def __init__(self, own: Own, counters: Counters) -> None:
-        self._own = own
+    def __init__(self, local: LocalEnd, counters: Counters) -> None:
+        self._local = local
         self._counters = counters
-        self._log = RefusalLog(own.name, own.clock)
-        self._door = ShareDoor()
+        self._log = RefusalLog(local.name, local.clock)
+        self._listener = ShareListener()
         self._unknown: list[RegionReader] = []
         self._by_link: dict[bytes, RegionReader] = {}
 
     @property
     def address(self) -> str:
         """Of the abstract socket."""
-        return self._door.address
+        return self._listener.address
 
     def pollables(self) -> list[int]:
         """What has news when it is readable."""
-        return [self._door.fileno(), *(reader.fileno() for reader in (*self._unknown, *self._by_link.values()))]
+        return [self._listener.fileno(), *(reader.fileno() for reader in (*self._unknown, *self._by_link.values()))]
 
     def pump(self) -> None:
         """Take in all that was handed over; never waits."""
-        settings, own = self._own.settings, self._own
+        settings, local = self._local.settings, self._local
         try:
-            while reader := self._door.accept(
+            while reader := self._listener.accept(
                 max_region_bytes=settings.max_region_bytes, max_regions=settings.max_regions
             ):
                 if len(self._unknown) >= _MOST_UNKNOWN:
@@ -277,7 +259,7 @@ class SharedRegions:
             self._refuse(str(error))
         for reader in [*self._unknown, *self._by_link.values()]:
             try:
-                alive = reader.read_letters(own.token, own.name)
+                alive = reader.read_letters(local.token, local.name)
             except SharingRefused as error:
                 self._refuse(str(error))
                 alive = False
@@ -307,7 +289,7 @@ class SharedRegions:
 
     def close(self) -> None:
         """Nothing is handed over any more."""
-        self._door.close()
+        self._listener.close()
         for reader in [*self._unknown, *self._by_link.values()]:
             self._drop(reader)
 
@@ -320,4 +302,18 @@ class SharedRegions:
 
     def _refuse(self, reason: str) -> None:
         self._counters.refuse(Refusal.SHARING)
-        self._log.say(Refusal.SHARING, detail=reason)
+        self._log.write(Refusal.SHARING, detail=reason)
+
+
+def _user_of(connection: socket.socket) -> int:
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(user)
+
+
+def _map_sealed(descriptor: int, size_bytes: int) -> mmap.mmap:
+    """Map for reading, once it is certain that nobody can shrink it."""
+    if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS != SEALS:
+        raise SharingRefused("memory that is not sealed")
+    if os.fstat(descriptor).st_size != size_bytes:
+        raise SharingRefused(f"region of {os.fstat(descriptor).st_size} bytes that was announced with {size_bytes}")
+    return mmap.mmap(descriptor, size_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)

@@ -22,8 +22,8 @@ from elastic_runtime.transport import (
     PeerUp,
     Refusal,
     authentication,
+    counters,
 )
-from elastic_runtime.transport import counters as refusal_log
 from elastic_runtime.transport.authentication import prove
 from elastic_runtime.transport.regions import SEALS
 from elastic_runtime.transport.wire import Hello, MessageHead, Reference, pack_hello, pack_message
@@ -71,8 +71,9 @@ def _messages(wire, server):
     return [event for event in wire.events[server] if isinstance(event, Message)]
 
 
-def test_a_wrong_token_is_refused_counted_and_not_logged(tcp, server, capsys, monkeypatch):
-    monkeypatch.setattr(refusal_log, "_QUIET_SECONDS", 3600.0)  # however slow this machine
+def test_a_wrong_token_is_refused_counted_and_not_logged(tcp, capsys, monkeypatch):
+    monkeypatch.setattr(counters, "_QUIET_SECONDS", 3600.0)  # however slow this machine
+    server = tcp.endpoint("ps-0")
     stranger = tcp.endpoint("worker-0", job_token="a guess")  # noqa: S106
     stranger.connect("ps-0", server.address)
     tcp.until(lambda: server.refusals[Refusal.BAD_TOKEN] > 3)
@@ -91,7 +92,7 @@ def test_a_key_that_belongs_to_no_peer_is_refused_and_spoken_of_if_it_stays_so(
     wire, its_key_comes, capsys, monkeypatch
 ):
     if its_key_comes:
-        monkeypatch.setattr(authentication, "_NEWS_SECONDS", 3600.0)  # however slow this machine
+        monkeypatch.setattr(authentication, "_UNKNOWN_SECONDS", 3600.0)  # however slow this machine
     server = wire.endpoint("ps-0")
     stranger = wire.endpoint("worker-0")
     server.forbid("worker-0")

@@ -197,7 +197,7 @@ def test_one_flipped_bit_anywhere_is_found(tmp_path_factory: pytest.TempPathFact
         found = latest_durable(checkpoints)
     assert found is not None
     assert found.step == 1
-    assert [(log["event"], log["checkpoint"]) for log in logs] == [("checkpoint_passed_over", newest.folder.name)]
+    assert [(log["event"], log["checkpoint"]) for log in logs] == [("checkpoint-passed-over", newest.folder.name)]
 
 
 @pytest.mark.parametrize("file", ["ps-0.safetensors", "ps-1.safetensors", "manifest.json"])
@@ -216,7 +216,7 @@ def test_a_file_cut_short_or_gone_is_found(tmp_path: Path, file: str, left: int 
         found = latest_durable(tmp_path)
     assert found is not None
     assert found.step == 1
-    assert logs[0]["event"] == "checkpoint_passed_over"
+    assert logs[0]["event"] == "checkpoint-passed-over"
 
 
 def test_what_may_be_sound_is_never_passed_over(tmp_path: Path) -> None:
@@ -282,16 +282,16 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing_behind(
 ) -> None:
     durable = _write(tmp_path, 1)
     left = [700]
-    really = os.pwrite
+    really = os.pwritev
 
-    def pwrite(file: int, numbers: memoryview, start: int) -> int:
+    def pwritev(file: int, buffers: list[memoryview], start: int) -> int:
         if left[0] == 0:
             raise OSError(28, "No space left on device")
-        count = min(left[0], len(numbers), 100)  # a system may also write less than it is given
+        count = min(left[0], len(buffers[0]), 100)  # a system may also write less than it is given
         left[0] -= count
-        return really(file, numbers[:count], start)
+        return really(file, [buffers[0][:count]], start)
 
-    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "pwritev", pwritev)
     writer = ShardWriter(folder_of(tmp_path, 2), "ps-0", LAYOUT, OPTIMIZER, BLOCKS, queue_bytes=1)
     clear = r"step-0000000002/ps-0.safetensors cannot be written: No space left on device; training goes on"
     with pytest.raises(CheckpointError, match=clear):  # noqa: PT012  # which of the blocks is told is a race
@@ -350,20 +350,21 @@ def test_whenever_the_process_ends_one_checkpoint_can_be_trusted(
         states = _states(2)
         calls = 0
 
-        def counted(really, last=last, pwrite=os.pwrite):
+        def counted(really, last=last, pwritev=os.pwritev):
             def call(*arguments, **options):
                 nonlocal calls
                 calls += 1
                 if calls > last:
-                    if really is pwrite:
-                        really(arguments[0], arguments[1][: len(arguments[1]) // 2], arguments[2])
+                    if really is pwritev:
+                        (numbers,) = arguments[1]
+                        really(arguments[0], [numbers[: len(numbers) // 2]], arguments[2])
                     raise _PowerCut
                 return really(*arguments, **options)
 
             return call
 
         with monkeypatch.context() as patch:
-            for name in ("pwrite", "fsync", "mkdir"):
+            for name in ("pwritev", "fsync", "mkdir"):
                 patch.setattr(os, name, counted(getattr(os, name)))
             for name in ("replace", "unlink"):
                 patch.setattr(Path, name, counted(getattr(Path, name)))
