@@ -12,7 +12,7 @@ import structlog
 
 from elastic_runtime.checkpoint.manifest import MANIFEST, Manifest, read_heads, read_manifest, verify
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError
-from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
+from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 _NAME = re.compile(r"step-(\d{10,})")
 _log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class Search:
             return ""
         why = "; ".join(f"{folder.name} is passed over: {reason}" for folder, reason in self.damaged)
         then = f"going back to step {self.sound.step}" if self.sound else "there is no other checkpoint"
-        return plain_line(f"{then}: {why}", LONGEST_ERROR)
+        return plain_line(f"{then}: {why}", LONGEST_ERROR_CHARACTERS)
 
 
 def newest_sound(folders: Iterable[Path]) -> Search:

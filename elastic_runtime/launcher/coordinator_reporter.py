@@ -1,4 +1,4 @@
-"""What the launcher has to tell the coordinator: in order, each until it is taken.
+"""Reports of the launcher to the coordinator: in order, each until it is taken.
 
 A thread of its own: the launcher goes on looking after its processes while nobody answers.
 """
@@ -10,28 +10,28 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elastic_runtime.control.backoff import Backoff
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
+from elastic_runtime.launcher.settings import call_backoff
 
 _JOIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Letter:
+class _Report:
     send: Callable[[], object]
     refused: Callable[[ElasticError], None]
 
 
-class Outbox:
+class CoordinatorReporter:
     """Sends from its making until it is closed."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._letters: queue.SimpleQueue[_Letter | None] = queue.SimpleQueue()
-        self._backoff = Backoff(seed)
+        self._reports: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()
+        self._backoff = call_backoff(seed)
         self._closed = threading.Event()
         self._unsent = 0
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="launcher outbox", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="launcher reports", daemon=True)
         self._thread.start()
 
     def post(self, send: Callable[[], object], refused: Callable[[ElasticError], None]) -> None:
@@ -39,11 +39,11 @@ class Outbox:
 
         Args:
             send: one call, which may be repeated; it raises `CoordinatorUnreachable` if it has to be.
-            refused: gets any other error, from the outbox' thread.
+            refused: gets any other error, from the reporter's thread.
         """
         with self._lock:
             self._unsent += 1
-        self._letters.put(_Letter(send, refused))
+        self._reports.put(_Report(send, refused))
 
     @property
     def empty(self) -> bool:
@@ -54,7 +54,7 @@ class Outbox:
     def stop(self) -> None:
         """Send nothing more; what was not sent stays unsent: a coordinator misses its members by itself."""
         self._closed.set()
-        self._letters.put(None)
+        self._reports.put(None)
 
     def close(self) -> None:
         """Stop, and wait for the thread; whoever closes the channel before has not to wait for the call under way."""
@@ -62,20 +62,20 @@ class Outbox:
         self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
-        while (letter := self._letters.get()) is not None:
-            while not self._closed.is_set() and not self._sent(letter):
+        while (report := self._reports.get()) is not None:
+            while not self._closed.is_set() and not self._sent(report):
                 self._closed.wait(self._backoff.next_seconds())
             self._backoff.reset()
             with self._lock:
                 self._unsent -= 1
 
-    def _sent(self, letter: _Letter) -> bool:
+    def _sent(self, report: _Report) -> bool:
         try:
-            letter.send()
+            report.send()
         except CoordinatorUnreachable:
             return False
         except ElasticError as error:
-            letter.refused(error)
+            report.refused(error)
         except ValueError:
             return self._closed.is_set()  # the channel was closed under the call
         return True

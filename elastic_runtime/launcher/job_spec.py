@@ -1,4 +1,7 @@
-"""What a job was started with: everything that is needed to start it again from its folder."""
+"""Specification of a job: what it was started with, and the command lines and environments that follow from it.
+
+It is all that is needed to start the job again from its folder. Containers run the same command lines.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import JobFolder
+
+WORKER = "worker"
 
 
 class JobSpec(BaseModel):
@@ -85,12 +90,6 @@ def spec_of(record: Mapping[str, Any], where: Path) -> JobSpec:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise BadInput(f"{where}: {place}: {first['msg']}; start the job anew") from error
-
-
-# DOC of elastic_runtime.launcher.job_spec:
-# The command lines and environments of a job's processes; containers run the same ones.
-
-WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True)

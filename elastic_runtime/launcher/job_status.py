@@ -1,4 +1,7 @@
-"""What is known of a job: from its coordinator if it runs, else from its folder."""
+"""Status of a job: from its coordinator if it runs, else from its folder, where its launcher writes it every so often.
+
+It is told as programs read it, by `elastic-run status -o json`: plain JSON values; sizes are `{"ps": N, "workers": M}`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from elastic_runtime.control.checks import check_host_and_port
+from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials, read_ca
 from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
-from elastic_runtime.launcher.commands.options import client_of
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, write_json
 from elastic_runtime.launcher.job_spec import JobSpec, spec_of
 from elastic_runtime.plan import Phase
@@ -19,6 +23,8 @@ from elastic_runtime.plan import Phase
 STOPPED = "stopped"
 """Stands for the phase of a job that was training when its processes ended; `resume` goes on with it."""
 _OVER = {Phase.SUSPENDED.value, Phase.FINISHED.value, Phase.FAILED.value}
+EVERY_SECONDS = 10.0
+"""Often enough for somebody who asks what a lost job had reached; a write costs a millisecond."""
 
 
 def live_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
@@ -67,19 +73,50 @@ def resting_facts(folder: JobFolder) -> dict[str, Any]:
     return {**facts, **_place(folder, None)}
 
 
-def _place(folder: JobFolder, launcher: int | None) -> dict[str, Any]:
+def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
+    """The coordinator of a job that runs.
+
+    Raises:
+        BadInput: nothing of it runs.
+        CoordinatorUnreachable: its launcher lives, its coordinator does not listen yet, or again.
+    """
+    if holder_of(folder.path) is None:
+        phase = read_state(folder).get("phase")
+        if phase in (Phase.FINISHED.value, Phase.FAILED.value):
+            raise BadInput(f"{folder.name} has {phase}; nothing of it runs that could be asked")
+        raise BadInput(f"{folder.name} is not running; `elastic-run resume {folder.name}` goes on with it")
+    found = read_json(folder.address_file) or {}
     try:
-        script = str(spec_of(folder.record(), folder.record_file).script)
-    except BadInput:
-        script = None
-    return {"launcher": launcher, "script": script, "folder": str(folder.path)}
+        address = check_host_and_port(str(found.get("address", "")))
+    except BadInput as error:
+        raise CoordinatorUnreachable(
+            f"{folder.name}: its coordinator is being started; try again in some seconds"
+        ) from error
+    spec = spec_of(folder.record(), folder.record_file)
+    return ControlClient(address, folder.name, credentials_of(folder, spec), timeout_seconds)
 
 
-# DOC of elastic_runtime.launcher.job_status:
-# How far a job had come when somebody last looked: what `status` and `list` show of a job that nobody runs.
+def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:
+    """The job's token, and its certificate authority if it speaks TLS.
 
-EVERY_SECONDS = 10.0
-"""Often enough for somebody who asks what a lost job had reached; a write costs a millisecond."""
+    Raises:
+        BadInput: one of the files cannot be read.
+    """
+    ca_pem = None if spec.ca is None else read_ca(spec.ca)
+    return ClientCredentials(job.token(), ca_pem, spec.insecure)
+
+
+def status_record(status: JobStatus) -> dict[str, Any]:
+    """A coordinator's answer as plain JSON values."""
+    record = {field.name: getattr(status, field.name) for field in fields(status)}
+    record["phase"] = status.phase.value
+    record["size"] = _size(status.size)
+    record["target"] = _size(status.target)
+    record["tasks"] = [_task(task) for task in status.tasks]
+    record["requests"] = [_request(request) for request in status.requests]
+    record["wanted"] = list(status.wanted)
+    record["leaving"] = list(status.leaving)
+    return record
 
 
 def read_state(folder: JobFolder) -> dict[str, Any]:
@@ -94,14 +131,6 @@ def read_state(folder: JobFolder) -> dict[str, Any]:
     if "requests" in state:
         state["requests"] = [row for row in state["requests"] if _is_like(row, request)]
     return state
-
-
-def _is_like(value: object, usual: object) -> bool:
-    if isinstance(usual, dict):
-        return isinstance(value, dict) and all(name in value and _is_like(value[name], usual[name]) for name in usual)
-    if isinstance(usual, int | float):
-        return isinstance(value, int | float) and math.isfinite(value)
-    return isinstance(value, type(usual))
 
 
 class JobStateFile:
@@ -129,21 +158,12 @@ class JobStateFile:
             write_json(self._path, status_record(status))
 
 
-# DOC of elastic_runtime.launcher.job_status:
-# A job's status as programs read it: the JSON of `elastic-run status -o json`.
-
-
-def status_record(status: JobStatus) -> dict[str, Any]:
-    """Plain JSON values; sizes are `{"ps": N, "workers": M}`."""
-    record = {field.name: getattr(status, field.name) for field in fields(status)}
-    record["phase"] = status.phase.value
-    record["size"] = _size(status.size)
-    record["target"] = _size(status.target)
-    record["tasks"] = [_task(task) for task in status.tasks]
-    record["requests"] = [_request(request) for request in status.requests]
-    record["wanted"] = list(status.wanted)
-    record["leaving"] = list(status.leaving)
-    return record
+def _place(folder: JobFolder, launcher: int | None) -> dict[str, Any]:
+    try:
+        script = str(spec_of(folder.record(), folder.record_file).script)
+    except BadInput:
+        script = None
+    return {"launcher": launcher, "script": script, "folder": str(folder.path)}
 
 
 def _size(size: Size) -> dict[str, int]:
@@ -163,15 +183,9 @@ def _request(request: RequestState) -> dict[str, Any]:
     return record
 
 
-# DOC of elastic_runtime.launcher.job_status:
-# How the job's launcher, and whoever asks a job on this machine, show themselves to its coordinator.
-
-
-def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:
-    """The job's token, and its certificate authority if it speaks TLS.
-
-    Raises:
-        BadInput: one of the files cannot be read.
-    """
-    ca_pem = None if spec.ca is None else read_ca(spec.ca)
-    return ClientCredentials(job.token(), ca_pem, spec.insecure)
+def _is_like(value: object, usual: object) -> bool:
+    if isinstance(usual, dict):
+        return isinstance(value, dict) and all(name in value and _is_like(value[name], usual[name]) for name in usual)
+    if isinstance(usual, int | float):
+        return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, type(usual))

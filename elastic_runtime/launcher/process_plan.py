@@ -1,6 +1,6 @@
-"""Which processes to start and to end, from the coordinator's newest view and what runs here; no process is touched.
+"""Process plan: what to start and to end, from the coordinator's newest view and what runs here; no process is touched.
 
-The coordinator decides who is needed. The roster adds patience: a task that keeps dying is started again more and more
+The coordinator decides who is needed. The plan adds patience: a task that keeps dying is started again more and more
 slowly, one that should have left by itself is first asked and then ended.
 """
 
@@ -45,7 +45,7 @@ class _Ended:
 
 
 @dataclass(slots=True)
-class Roster:
+class ProcessPlan:
     """Remembers since when what lingers and how often what died; times are any one clock's seconds."""
 
     settings: LauncherSettings
@@ -54,7 +54,7 @@ class Roster:
     _terminated_at: dict[str, float] = field(default_factory=dict)
     _registered: set[str] = field(default_factory=set)
 
-    def ended(self, task: str, now_seconds: float) -> None:
+    def on_ended(self, task: str, now_seconds: float) -> None:
         """A task's process has ended, in whatever way."""
         times = self._ended[task].times + 1 if task in self._ended else 1
         pause = self.settings.restart_backoff_seconds * 2.0 ** (times - 1)
@@ -63,11 +63,11 @@ class Roster:
         self._unneeded_since.pop(task, None)
         self._terminated_at.pop(task, None)
 
-    def terminated(self, task: str, now_seconds: float) -> None:
+    def on_terminated(self, task: str, now_seconds: float) -> None:
         """A task was asked to end, for whatever reason."""
         self._terminated_at.setdefault(task, now_seconds)
 
-    def needless(self, task: str, view: View) -> bool:
+    def is_needless(self, task: str, view: View) -> bool:
         """Whether a task never came to be a member, and is not wanted any more."""
         known = task in self._registered or any(task in workers for workers in _workers_by_plan(view))
         return not known and (view.phase in OVER or task not in view.wanted)

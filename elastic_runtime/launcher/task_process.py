@@ -1,4 +1,4 @@
-"""One process of a job: started tied to the launcher, its output read, ended with everything that it started."""
+"""Process of a job: started tied to the launcher, its output read, ended with everything that it started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of a job's tasks: starts what the roster wants, ends what it says, and hears how each ended."""
+"""Processes of a job's tasks: started and ended as the process plan says, and how each ended."""
 
 from __future__ import annotations
 
@@ -101,12 +101,10 @@ class TaskTable:
         self._processes.clear()
 
 
-# DOC of elastic_runtime.launcher.task_table:
-# Scripts that fail when their job is done: the model is trained, but what they had to do with it is not done.
-
-
 class LateFailures:
-    """Remembers a worker that failed, until a later view shows that its job went on without it.
+    """Scripts that fail when their job is done: the model is trained, but what they had to do with it is not done.
+
+    A worker that failed is remembered until a later view shows that its job went on without it.
 
     Attributes:
         first: the first of those that failed since training ended, or as it did; None if none has.
@@ -116,12 +114,12 @@ class LateFailures:
         self.first: TaskEnd | None = None
         self._view_number = 0
 
-    def note(self, end: TaskEnd, view: View) -> None:
+    def on_failure(self, end: TaskEnd, view: View) -> None:
         """A worker failed; `view` is the newest, and may be older than the job's end."""
         if self.first is None and view.phase is not Phase.FAILED:
             self.first, self._view_number = end, view.number
 
-    def look(self, view: View) -> None:
+    def on_view(self, view: View) -> None:
         """A view: what failed before it was in time to be made good, if the job trains on."""
         if view.phase is not Phase.FINISHED and view.number > self._view_number:
             self.first = None

@@ -75,7 +75,7 @@ def attacked_elsewhere(command: str, parameter: str) -> bool:
 def start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that looks after nothing, and none that is ended: the tests are the launcher of the job that runs."""
 
-    def run(self: Supervisor, wish: object = None) -> None:
+    def run(self: Supervisor, first_request: object = None) -> None:
         self._end_everything()
         raise ElasticError(STARTED)
 

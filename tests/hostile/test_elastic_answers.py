@@ -24,7 +24,7 @@ from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.launcher.commands.options import console_of
 from elastic_runtime.launcher.commands.status import job_table, jobs_table
 from elastic_runtime.launcher.job_status import status_record
-from elastic_runtime.launcher.process_plan import Roster
+from elastic_runtime.launcher.process_plan import ProcessPlan
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
 
@@ -73,7 +73,7 @@ def followed(message: Message) -> None:
     timeline = Timeline(view)
     for step in (0, 25):
         timeline.at(step)
-    Roster(LauncherSettings()).decide(view, ("worker-0",), 0.0)
+    ProcessPlan(LauncherSettings()).decide(view, ("worker-0",), 0.0)
 
 
 ANSWERS: dict[str, tuple[Message, Callable[[Any], object]]] = {

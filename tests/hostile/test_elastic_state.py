@@ -71,7 +71,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _a_coordinator_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A launcher starts the coordinator, in this process and for an instant, and no tasks."""
 
-    def start(self: Supervisor, wish: object = None) -> None:
+    def start(self: Supervisor, first_request: object = None) -> None:
         self._end_everything()
         stopped = threading.Event()
         stopped.set()

@@ -1,4 +1,4 @@
-"""`elastic-run SCRIPT` and `elastic-run resume JOB`: begin with a job, or go on with one, and look after it."""
+"""Launch of a job: `elastic-run SCRIPT` begins one, `elastic-run resume JOB` goes on with one; both look after it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,7 @@ from elastic_runtime.launcher.commands.launch_checks import (
     check_secrecy,
     check_tls,
 )
-from elastic_runtime.launcher.commands.options import (
-    PROGRAM,
-    Debug,
-    Folder,
-    Job,
-    Output,
-    OutputOption,
-    client_of,
-    jobs_of,
-    show,
-)
+from elastic_runtime.launcher.commands.options import PROGRAM, Debug, Folder, Job, Output, OutputOption, jobs_of, show
 from elastic_runtime.launcher.commands.requests import (
     CALL_SECONDS,
     PATIENCE_SECONDS,
@@ -43,9 +33,9 @@ from elastic_runtime.launcher.commands.requests import (
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, open_job
 from elastic_runtime.launcher.job_spec import JobSpec, Programs, spec_of
-from elastic_runtime.launcher.job_status import credentials_of, resting_facts
+from elastic_runtime.launcher.job_status import client_of, credentials_of, resting_facts
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.launcher.supervisor import Supervisor, Wish
+from elastic_runtime.launcher.supervisor import FirstRequest, Supervisor
 from elastic_runtime.plan import Phase
 
 Servers = Annotated[
@@ -197,7 +187,7 @@ def resume(
         before = _size_before(status, spec)
         return Size(before.servers if servers is None else servers, before.workers if workers is None else workers)
 
-    def wish(client: ControlClient) -> object:
+    def first_request(client: ControlClient) -> object:
         status = client.status()
         target = target_of(status)
         if status.phase is Phase.SUSPENDED:
@@ -213,7 +203,7 @@ def resume(
             )
         check_script(spec.script)
         _check_tls(spec)
-        _look_after(job, output, wish)
+        _look_after(job, output, first_request)
         return
     with client_of(job, CALL_SECONDS) as client:
         status = client.status()
@@ -231,7 +221,7 @@ def _size_before(status: JobStatus, spec: JobSpec) -> Size:
     return sizes[-1] if sizes else Size(spec.servers, spec.workers)
 
 
-def _look_after(job: JobFolder, output: Output, wish: Wish | None) -> None:
+def _look_after(job: JobFolder, output: Output, first_request: FirstRequest | None) -> None:
     settings = LauncherSettings()
     with JobLock(job.path):
         spec = spec_of(job.record(), job.record_file)
@@ -242,7 +232,7 @@ def _look_after(job: JobFolder, output: Output, wish: Wish | None) -> None:
         )
         display.tell(f"job {job.name} in {job.path}")
         try:
-            phase = Supervisor(programs, credentials_of(job, spec), display, settings).run(wish)
+            phase = Supervisor(programs, credentials_of(job, spec), display, settings).run(first_request)
         finally:
             display.close()
     facts = resting_facts(job)

@@ -1,4 +1,4 @@
-"""What is looked at before a job's folder is made: a mistake in the command line leaves nothing behind."""
+"""Checks before a job's folder is made: a mistake in the command line leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pathlib import Path
 from elastic_runtime.checkpoint import list_checkpoints
 from elastic_runtime.control.credentials import is_loopback, read_pem
 from elastic_runtime.errors import BadInput
+
+_MOST_FLIGHTS = 10
+"""A handshake takes three or four."""
 
 
 def check_script(script: Path) -> Path:
@@ -107,17 +110,11 @@ def check_address(bind: str, port: int, option: str) -> None:
             raise BadInput(f"--bind {bind} {option} {port}: cannot be listened on ({error.strerror})") from error
 
 
-# DOC of elastic_runtime.launcher.commands.launch_checks:
-# Tries a job's certificate, key and CA out before anything is started, as members that refuse one look like a network
-# that is broken: they try again and again.
-#
-
-_MOST_FLIGHTS = 10
-"""A handshake takes three or four."""
-
-
 def check_tls(certificate: Path, key: Path, ca: Path, host: str) -> None:
     """See that members that trust `ca` take `certificate` for the coordinator's at `host`; in memory, without a socket.
+
+    Tried before anything is started, as members that refuse a certificate look like a network that is broken: they try
+    again and again.
 
     Raises:
         BadInput: a file cannot be read or is of another kind, the key is another certificate's, or a member would

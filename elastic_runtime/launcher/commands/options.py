@@ -1,4 +1,4 @@
-"""Options that several commands of `elastic-run` take, and how results are printed."""
+"""Options that several commands of `elastic-run` take, the command that needs no name, and how results are printed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,11 @@ import typer
 import typer.core
 from rich.console import Console, RenderableType
 
-from elastic_runtime.control.checks import check_host_and_port
-from elastic_runtime.control.client import ControlClient
-from elastic_runtime.errors import BadInput, CoordinatorUnreachable
-from elastic_runtime.launcher.job_folder import JobFolder, holder_of, jobs_folder, read_json
-from elastic_runtime.launcher.job_spec import spec_of
-from elastic_runtime.launcher.job_status import credentials_of, read_state
-from elastic_runtime.plan import Phase
+from elastic_runtime.launcher.job_folder import jobs_folder
 
 PROGRAM = "elastic-run"
+DEFAULT = "run"
+"""`elastic-run --ps 1 train.py` is `elastic-run run --ps 1 train.py`."""
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe."""
 
@@ -58,29 +54,6 @@ def jobs_of(folder: Path | None) -> Path:
     return jobs_folder(folder, os.environ)
 
 
-def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
-    """The coordinator of a job that runs.
-
-    Raises:
-        BadInput: nothing of it runs.
-        CoordinatorUnreachable: its launcher lives, its coordinator does not listen yet, or again.
-    """
-    if holder_of(folder.path) is None:
-        phase = read_state(folder).get("phase")
-        if phase in (Phase.FINISHED.value, Phase.FAILED.value):
-            raise BadInput(f"{folder.name} has {phase}; nothing of it runs that could be asked")
-        raise BadInput(f"{folder.name} is not running; `elastic-run resume {folder.name}` goes on with it")
-    found = read_json(folder.address_file) or {}
-    try:
-        address = check_host_and_port(str(found.get("address", "")))
-    except BadInput as error:
-        raise CoordinatorUnreachable(
-            f"{folder.name}: its coordinator is being started; try again in some seconds"
-        ) from error
-    spec = spec_of(folder.record(), folder.record_file)
-    return ControlClient(address, folder.name, credentials_of(folder, spec), timeout_seconds)
-
-
 def show(output: Output, record: Mapping[str, Any] | list[dict[str, Any]], table: RenderableType) -> None:
     """Print a result in the form that was asked for."""
     if output is Output.JSON:
@@ -98,12 +71,6 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Leave it to the program's end; rich would end it here, with exit code 1."""
         raise BrokenPipeError
-
-
-# DOC of elastic_runtime.launcher.commands.options:
-# A typer group one of whose commands needs no name: `elastic-run --ps 1 train.py` is `elastic-run run --ps 1 …`.
-
-DEFAULT = "run"
 
 
 class DefaultCommandGroup(typer.core.TyperGroup):

@@ -1,4 +1,4 @@
-"""`elastic-run resize`, `suspend` and `stop`: what is asked of a job that runs."""
+"""Requests to a job that runs: `elastic-run resize`, `suspend` and `stop`, and waiting until they are carried out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,39 @@ import typer
 
 from elastic_runtime.control.checks import MOST_TASKS, check_request_id
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
-from elastic_runtime.errors import BadInput, CoordinatorUnreachable
-from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Output, OutputOption, client_of, jobs_of, show
-from elastic_runtime.launcher.errors import RequestAborted, RequestPending
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
+from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Output, OutputOption, jobs_of, show
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, open_job
+from elastic_runtime.launcher.job_status import client_of
 from elastic_runtime.plan import Phase
 
+WaitOption = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only until the job took the request.")
+]
+RequestId = Annotated[
+    str | None,
+    typer.Option("--request-id", help="Names the request, which may then be sent again; random unless given."),
+]
+Patience = Annotated[
+    float, typer.Option("--timeout", min=0.01, max=86400.0, help="Seconds to wait until the request is carried out.")
+]
+PATIENCE_SECONDS = 600.0
+CALL_SECONDS = 10.0
+"""One call; a coordinator that restarts is back sooner."""
+_FIRST_LOOK_SECONDS = 0.05
+_LONGEST_LOOK_SECONDS = 1.0
+
+Send = Callable[[], tuple[RequestOutcome, str]]
+"""Sends a request, or asks for the state of the same one; may be repeated."""
 _LOOK_SECONDS = 0.1
+
+
+class RequestAborted(ElasticError):
+    """The job refused what was asked, or gave it up; it goes on as before."""
+
+
+class RequestPending(ElasticError):
+    """What was asked is not done within the time that the caller gives it; it goes on."""
 
 
 def resize(
@@ -107,52 +133,6 @@ def stop(
     show(output, {"job": name, "stopped": True}, f"{name} is stopped; `elastic-run resume {name}` goes on with it")
 
 
-def _end_launcher(
-    job: JobFolder, signals: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic
-) -> bool:
-    deadline = clock() + patience_seconds
-    for _ in range(signals):
-        # Asked anew each time: the number may stand for somebody else once its holder has gone.
-        launcher = holder_of(job.path)
-        if launcher is None:
-            return True
-        try:
-            os.kill(launcher, signal.SIGTERM)
-        except ProcessLookupError:
-            return True
-        except PermissionError as error:
-            raise BadInput(f"{job.name} belongs to somebody else; only its owner can stop it") from error
-        time.sleep(_LOOK_SECONDS)  # two signals at once may be taken for one
-    while holder_of(job.path) is not None:
-        if clock() >= deadline:
-            return False
-        time.sleep(_LOOK_SECONDS)
-    return True
-
-
-# DOC of elastic_runtime.launcher.commands.requests:
-# Sending a request to a running job, and waiting until it is carried out.
-
-WaitOption = Annotated[
-    bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only until the job took the request.")
-]
-RequestId = Annotated[
-    str | None,
-    typer.Option("--request-id", help="Names the request, which may then be sent again; random unless given."),
-]
-Patience = Annotated[
-    float, typer.Option("--timeout", min=0.01, max=86400.0, help="Seconds to wait until the request is carried out.")
-]
-PATIENCE_SECONDS = 600.0
-CALL_SECONDS = 10.0
-"""One call; a coordinator that restarts is back sooner."""
-_FIRST_LOOK_SECONDS = 0.05
-_LONGEST_LOOK_SECONDS = 1.0
-
-Send = Callable[[], tuple[RequestOutcome, str]]
-"""Sends a request, or asks for the state of the same one; may be repeated."""
-
-
 def chosen_id(given: str | None) -> str:
     """The request's id: the one that was given, or one that nobody else has.
 
@@ -208,3 +188,26 @@ def carry_through(
             )
         sleep(pause)
         pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
+
+
+def _end_launcher(
+    job: JobFolder, signals: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic
+) -> bool:
+    deadline = clock() + patience_seconds
+    for _ in range(signals):
+        # Asked anew each time: the number may stand for somebody else once its holder has gone.
+        launcher = holder_of(job.path)
+        if launcher is None:
+            return True
+        try:
+            os.kill(launcher, signal.SIGTERM)
+        except ProcessLookupError:
+            return True
+        except PermissionError as error:
+            raise BadInput(f"{job.name} belongs to somebody else; only its owner can stop it") from error
+        time.sleep(_LOOK_SECONDS)  # two signals at once may be taken for one
+    while holder_of(job.path) is not None:
+        if clock() >= deadline:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True

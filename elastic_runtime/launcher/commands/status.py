@@ -1,4 +1,4 @@
-"""`elastic-run status` and `elastic-run list`: how jobs are doing."""
+"""Status of jobs for people and programs: `elastic-run status` and `elastic-run list`, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ from elastic_runtime.plan import Phase
 
 _LIST_SECONDS = 2.0
 """A job that does not answer by then is listed by what its folder says."""
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+_SHOWN_REQUESTS = 5
+_SHOWN_OF_AN_ID = 8
+_OVER = frozenset({Phase.FINISHED.value, Phase.FAILED.value})
 
 
 def status(
@@ -97,15 +101,6 @@ def _emit(facts: dict[str, Any], output: Output) -> None:
         print(json.dumps(facts, allow_nan=False), flush=True)
     else:
         show(output, facts, job_table(facts))
-
-
-# DOC of elastic_runtime.launcher.commands.status:
-# A job's facts as tables for people.
-
-_UNITS = ("B", "kB", "MB", "GB", "TB")
-_SHOWN_REQUESTS = 5
-_SHOWN_OF_AN_ID = 8
-_OVER = frozenset({Phase.FINISHED.value, Phase.FAILED.value})
 
 
 def job_table(facts: dict[str, Any]) -> RenderableType:

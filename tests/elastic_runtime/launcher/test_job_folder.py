@@ -9,10 +9,11 @@ from job_makers import make_job
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.commands.launch_checks import check_script
-from elastic_runtime.launcher.errors import JobBusy, NoSuchJob
 from elastic_runtime.launcher.job_folder import (
     LOCK_FILE,
+    JobBusy,
     JobLock,
+    NoSuchJob,
     all_jobs,
     create,
     holder_of,

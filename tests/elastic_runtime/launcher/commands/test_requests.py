@@ -1,15 +1,10 @@
-"""Requests are carried through a coordinator's absence, and what has to be told is told once it is back."""
-
-import threading
-from collections.abc import Callable
+"""Requests are carried through a coordinator's absence."""
 
 import pytest
 
 from elastic_runtime.control.messages import RequestOutcome
-from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher.commands.requests import carry_through
-from elastic_runtime.launcher.coordinator_reporter import Outbox
-from elastic_runtime.launcher.errors import RequestPending
+from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
+from elastic_runtime.launcher.commands.requests import RequestPending, carry_through
 
 GONE = CoordinatorUnreachable("away")
 TAKEN = (RequestOutcome.QUEUED, "")
@@ -68,40 +63,3 @@ def test_patience_ends(after: object, error: type[ElasticError]) -> None:
     with pytest.raises(error):
         answers.carry()
     assert 60.0 <= answers.now < 62.0
-
-
-@pytest.fixture
-def outbox() -> Outbox:
-    return Outbox()
-
-
-def posted(outbox: Outbox, send: Callable[[], object]) -> list[ElasticError]:
-    """Post, and wait for what is posted behind it."""
-    refused: list[ElasticError] = []
-    sent = threading.Event()
-    outbox.post(send, refused.append)
-    outbox.post(sent.set, refused.append)
-    assert sent.wait(100)
-    return refused
-
-
-def test_what_is_told_is_told_in_order_and_until_it_is_taken(outbox: Outbox) -> None:
-    answers = Answers(GONE, GONE, DONE)
-    assert posted(outbox, answers) == []
-    assert answers.asked == 3
-    outbox.close()
-    assert outbox.empty
-
-
-def test_what_is_refused_is_not_told_again(outbox: Outbox) -> None:
-    answers = Answers(BadInput("no"))
-    assert [str(error) for error in posted(outbox, answers)] == ["no"]
-    assert answers.asked == 1
-    outbox.close()
-
-
-def test_it_can_be_closed_while_nobody_answers(outbox: Outbox) -> None:
-    answers = Answers(GONE)
-    outbox.post(answers, lambda error: None)
-    outbox.close()
-    assert not outbox._thread.is_alive()

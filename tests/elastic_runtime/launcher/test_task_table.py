@@ -13,22 +13,22 @@ END = TaskEnd("worker-0", 1, "OSError: no room")
 def test_a_failure_counts_when_the_job_is_done_or_is_seen_to_be_next() -> None:
     for seen in (RUNNING, FINISHED):
         late = LateFailures()
-        late.note(END, seen)
-        late.note(TaskEnd("worker-1", 1, ""), seen)
-        late.look(seen)
-        late.look(FINISHED)
+        late.on_failure(END, seen)
+        late.on_failure(TaskEnd("worker-1", 1, ""), seen)
+        late.on_view(seen)
+        late.on_view(FINISHED)
         assert late.first is END
 
 
 def test_a_failure_that_the_job_has_made_good_does_not_count() -> None:
     late = LateFailures()
-    late.note(END, RUNNING)
-    late.look(replace(RUNNING, number=8))
-    late.look(replace(FINISHED, number=9))
+    late.on_failure(END, RUNNING)
+    late.on_view(replace(RUNNING, number=8))
+    late.on_view(replace(FINISHED, number=9))
     assert late.first is None
 
 
 def test_of_a_job_that_failed_nothing_is_late() -> None:
     late = LateFailures()
-    late.note(END, replace(RUNNING, phase=Phase.FAILED))
+    late.on_failure(END, replace(RUNNING, phase=Phase.FAILED))
     assert late.first is None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.launcher.process_plan import Actions, Roster, staying
+from elastic_runtime.launcher.process_plan import Actions, ProcessPlan, staying
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, View
 
@@ -25,64 +25,64 @@ def member(task: str) -> Member:
 
 def test_what_is_wanted_and_does_not_run_is_started() -> None:
     view = replace(VIEW, wanted=("ps-0", "worker-0"))
-    assert Roster(SETTINGS).decide(view, ["ps-0"], 0.0) == Actions(start=("worker-0",))
+    assert ProcessPlan(SETTINGS).decide(view, ["ps-0"], 0.0) == Actions(start=("worker-0",))
 
 
 def test_nothing_is_started_for_a_job_that_is_over() -> None:
     for phase in (Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED):
-        assert Roster(SETTINGS).decide(replace(VIEW, phase=phase, wanted=("worker-0",)), [], 0.0) == Actions()
+        assert ProcessPlan(SETTINGS).decide(replace(VIEW, phase=phase, wanted=("worker-0",)), [], 0.0) == Actions()
 
 
 def test_a_task_that_keeps_dying_is_started_more_and_more_slowly() -> None:
-    roster = Roster(SETTINGS)
+    plan = ProcessPlan(SETTINGS)
     view = replace(VIEW, wanted=("worker-0",))
     now, pauses = 0.0, []
     for _ in range(5):
-        roster.ended("worker-0", now)
+        plan.on_ended("worker-0", now)
         died = now
-        while not roster.decide(view, [], now).start:
+        while not plan.decide(view, [], now).start:
             now += 0.5
         pauses.append(now - died)
     assert pauses == [1.0, 2.0, 4.0, 4.0, 4.0]
 
 
 def test_a_leaving_task_is_asked_after_a_while_and_killed_after_another() -> None:
-    roster = Roster(SETTINGS)
+    plan = ProcessPlan(SETTINGS)
     view = replace(VIEW, members=(member("worker-0"),), leaving=("worker-0",))
-    assert roster.decide(view, ["worker-0"], 100.0) == Actions()
-    assert roster.decide(view, ["worker-0"], 109.9) == Actions()
-    assert roster.decide(view, ["worker-0"], 110.0) == Actions(terminate=("worker-0",))
-    roster.terminated("worker-0", 110.0)
-    assert roster.decide(view, ["worker-0"], 114.9) == Actions()
-    assert roster.decide(view, ["worker-0"], 115.0) == Actions(kill=("worker-0",))
+    assert plan.decide(view, ["worker-0"], 100.0) == Actions()
+    assert plan.decide(view, ["worker-0"], 109.9) == Actions()
+    assert plan.decide(view, ["worker-0"], 110.0) == Actions(terminate=("worker-0",))
+    plan.on_terminated("worker-0", 110.0)
+    assert plan.decide(view, ["worker-0"], 114.9) == Actions()
+    assert plan.decide(view, ["worker-0"], 115.0) == Actions(kill=("worker-0",))
 
 
 def test_who_still_starts_when_the_job_ends_badly_is_not_waited_for() -> None:
-    roster = Roster(SETTINGS)
+    plan = ProcessPlan(SETTINGS)
     view = replace(VIEW, wanted=("ps-0", "worker-0"), members=(member("worker-0"),))
-    assert roster.decide(view, ["ps-0", "worker-0"], 0.0) == Actions()
+    assert plan.decide(view, ["ps-0", "worker-0"], 0.0) == Actions()
     over = replace(VIEW, phase=Phase.FAILED)
-    assert roster.decide(over, ["ps-0", "worker-0"], 1.0) == Actions(terminate=("ps-0",))
+    assert plan.decide(over, ["ps-0", "worker-0"], 1.0) == Actions(terminate=("ps-0",))
 
 
 def test_who_was_a_member_only_in_views_that_nobody_saw_is_known_by_its_plan() -> None:
-    roster = Roster(SETTINGS)
-    roster.decide(replace(VIEW, wanted=("ps-0", "worker-0", "worker-1")), ["ps-0", "worker-0", "worker-1"], 0.0)
+    plan = ProcessPlan(SETTINGS)
+    plan.decide(replace(VIEW, wanted=("ps-0", "worker-0", "worker-1")), ["ps-0", "worker-0", "worker-1"], 0.0)
     over = replace(VIEW, phase=Phase.FINISHED, start_plan=Plan(("worker-0",), ("ps-0",)))
-    assert not roster.needless("worker-0", over)
-    assert roster.needless("worker-1", over)
-    assert roster.decide(over, ["worker-0", "worker-1"], 1.0) == Actions(terminate=("worker-1",))
-    assert roster.decide(over, ["worker-0"], 1e6) == Actions()
+    assert not plan.is_needless("worker-0", over)
+    assert plan.is_needless("worker-1", over)
+    assert plan.decide(over, ["worker-0", "worker-1"], 1.0) == Actions(terminate=("worker-1",))
+    assert plan.decide(over, ["worker-0"], 1e6) == Actions()
 
 
 def test_a_script_whose_job_is_done_takes_as_long_as_it_takes() -> None:
-    roster = Roster(SETTINGS)
+    plan = ProcessPlan(SETTINGS)
     members = (member("worker-0"), member("ps-0"))
-    roster.decide(replace(VIEW, wanted=("ps-0", "worker-0", "worker-1"), members=members), ["ps-0", "worker-0"], 0.0)
+    plan.decide(replace(VIEW, wanted=("ps-0", "worker-0", "worker-1"), members=members), ["ps-0", "worker-0"], 0.0)
     over = replace(VIEW, phase=Phase.FINISHED, leaving=("worker-0",))
     running = ["ps-0", "worker-0", "worker-1"]
-    assert roster.decide(over, running, 1.0) == Actions(terminate=("worker-1",))  # it had not joined yet
-    assert roster.decide(over, ["ps-0", "worker-0"], 1e6) == Actions(terminate=("ps-0",))
+    assert plan.decide(over, running, 1.0) == Actions(terminate=("worker-1",))  # it had not joined yet
+    assert plan.decide(over, ["ps-0", "worker-0"], 1e6) == Actions(terminate=("ps-0",))
 
 
 def test_who_stays_is_known_from_the_moment_of_the_agreement() -> None:
@@ -95,21 +95,21 @@ def test_who_stays_is_known_from_the_moment_of_the_agreement() -> None:
 
 
 def test_a_task_is_needless_that_never_joined_and_is_not_wanted() -> None:
-    roster = Roster(SETTINGS)
+    plan = ProcessPlan(SETTINGS)
     wanted = replace(VIEW, wanted=("worker-0", "worker-1"), members=(member("worker-0"),))
-    roster.decide(wanted, ["worker-0", "worker-1"], 0.0)
-    assert not roster.needless("worker-1", wanted)
-    assert roster.needless("worker-1", VIEW)
-    assert roster.needless("worker-1", replace(wanted, phase=Phase.FINISHED))
-    assert not roster.needless("worker-0", VIEW)
+    plan.decide(wanted, ["worker-0", "worker-1"], 0.0)
+    assert not plan.is_needless("worker-1", wanted)
+    assert plan.is_needless("worker-1", VIEW)
+    assert plan.is_needless("worker-1", replace(wanted, phase=Phase.FINISHED))
+    assert not plan.is_needless("worker-0", VIEW)
 
 
 def test_a_task_that_the_coordinator_does_not_know_is_given_time_to_become_known() -> None:
-    roster = Roster(SETTINGS)
-    assert roster.decide(VIEW, ["worker-0"], 0.0) == Actions()
-    assert roster.decide(replace(VIEW, members=(member("worker-0"),)), ["worker-0"], 19.0) == Actions()
-    assert roster.decide(VIEW, ["worker-0"], 30.0) == Actions()  # the count begins anew
-    assert roster.decide(VIEW, ["worker-0"], 50.0) == Actions(terminate=("worker-0",))
+    plan = ProcessPlan(SETTINGS)
+    assert plan.decide(VIEW, ["worker-0"], 0.0) == Actions()
+    assert plan.decide(replace(VIEW, members=(member("worker-0"),)), ["worker-0"], 19.0) == Actions()
+    assert plan.decide(VIEW, ["worker-0"], 30.0) == Actions()  # the count begins anew
+    assert plan.decide(VIEW, ["worker-0"], 50.0) == Actions(terminate=("worker-0",))
 
 
 @given(
@@ -124,27 +124,27 @@ def test_a_task_that_the_coordinator_does_not_know_is_given_time_to_become_known
     )
 )
 def test_no_task_is_started_twice_and_every_unneeded_one_ends(rounds: list[tuple[Phase, set, set, float]]) -> None:
-    roster = Roster(SETTINGS)
+    plan = ProcessPlan(SETTINGS)
     running: set[str] = set()
     now = 0.0
     for phase, wanted, leaving, seconds in rounds:
         now += seconds
-        actions = roster.decide(
+        actions = plan.decide(
             replace(VIEW, phase=phase, wanted=tuple(sorted(wanted)), leaving=tuple(leaving)), running, now
         )
         assert not set(actions.start) & running
         assert {*actions.terminate, *actions.kill} <= running
         running |= set(actions.start)
         for task in actions.terminate:
-            roster.terminated(task, now)
+            plan.on_terminated(task, now)
         for task in actions.kill:
             running.remove(task)
-            roster.ended(task, now)
+            plan.on_ended(task, now)
     over = replace(VIEW, phase=Phase.FINISHED)
     for _ in range(3):
         now += SETTINGS.leave_seconds + SETTINGS.grace_seconds
-        actions = roster.decide(over, running, now)
+        actions = plan.decide(over, running, now)
         for task in actions.terminate:
-            roster.terminated(task, now)
+            plan.on_terminated(task, now)
         running -= set(actions.kill)
     assert not running
