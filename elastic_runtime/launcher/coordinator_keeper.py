@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.launcher.job_folder import read_json
-from elastic_runtime.launcher.job_spec import Programs
+from elastic_runtime.launcher.job_spec import COORDINATOR, Programs
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
 from elastic_runtime.launcher.task_process import Show, TaskProcess, describe_end
 
-COORDINATOR = "coordinator"
 _BAD_INPUT = 2
 
 
@@ -94,14 +93,10 @@ class CoordinatorKeeper:
         return self._process is None or self._process.wait(seconds)
 
     def _start(self, now: float) -> None:
-        folder = self._programs.folder
-        folder.address_file.unlink(missing_ok=True)
+        self._programs.folder.address_file.unlink(missing_ok=True)
         self._process = TaskProcess(
             COORDINATOR,
-            self._programs.coordinator(self._port),
-            self._programs.coordinator_environment(),
-            self._programs.spec.working_folder,
-            folder.log_folder / f"{COORDINATOR}.log",
+            self._programs.coordinator_process(self._port),
             self._settings.log_bytes,
             self._show,
         )
@@ -119,14 +114,14 @@ class CoordinatorKeeper:
             process.kill()
             raise JobFailed(
                 f"the coordinator did not listen within {self._settings.coordinator_start_seconds:g} s; "
-                f"see {self._programs.folder.log_folder / 'coordinator.log'}"
+                f"see {self._programs.folder.log_file(COORDINATOR)}"
             )
 
     def _on_death(self, process: TaskProcess, code: int, now: float) -> None:
         self._process = None
         self._deadline = 0.0
         words = process.last_words()
-        log = self._programs.folder.log_folder / f"{COORDINATOR}.log"
+        log = self._programs.folder.log_file(COORDINATOR)
         said = f": {words}" if words and code > 0 else ""
         # One that has served before could use what it was given; now its port may be taken for a moment.
         if code == _BAD_INPUT and self.address is None:

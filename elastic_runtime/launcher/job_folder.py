@@ -54,6 +54,10 @@ class JobFolder:
         self.log_folder = path / "logs"
         self.state_file = path / "state.json"
 
+    def log_file(self, process: str) -> Path:
+        """What a task, or the coordinator, wrote."""
+        return self.log_folder / f"{process}.log"
+
     def record(self) -> dict[str, Any]:
         """What the job was started with.
 

@@ -17,6 +17,7 @@ from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import JobFolder
 
 WORKER = "worker"
+COORDINATOR = "coordinator"
 
 
 class JobSpec(BaseModel):
@@ -93,6 +94,22 @@ def spec_of(record: Mapping[str, Any], where: Path) -> JobSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """How one process is started.
+
+    Attributes:
+        command: the program and its arguments.
+        working_folder: where it runs; relative names in its arguments count from there.
+        log_file: gets what it writes.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    working_folder: Path
+    log_file: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Programs:
     """How to start what a job consists of.
 
@@ -142,17 +159,23 @@ class Programs:
             return (self.spec.python, str(self.spec.script), *self.spec.arguments)
         return (self.spec.python, "-m", "elastic_runtime.server", f"--task={task}")
 
-    def coordinator_environment(self) -> dict[str, str]:
-        """Environment of the coordinator."""
-        return {**self.environment, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    def coordinator_process(self, port: int) -> ProcessSpec:
+        """How to start the coordinator; port 0: any that is free."""
+        environment = {**self.environment, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+        log_file = self.folder.log_file(COORDINATOR)
+        return ProcessSpec(self.coordinator(port), environment, self.spec.working_folder, log_file)
 
-    def task_environment(self, task: str, address: str, workers: int) -> dict[str, str]:
-        """Environment of a task.
+    def task_process(self, task: str, address: str, workers: int) -> ProcessSpec:
+        """How to start a task.
 
         Args:
             address: `host:port` of the coordinator.
             workers: how many there are or will be, which share the cores.
         """
+        environment = self._task_environment(task, address, workers)
+        return ProcessSpec(self.task(task), environment, self.spec.working_folder, self.folder.log_file(task))
+
+    def _task_environment(self, task: str, address: str, workers: int) -> dict[str, str]:
         # Parameter servers use one thread: applying a block is bound by memory, and the workers need the cores.
         threads = self.spec.threads_of_a_worker(workers, self.environment) if is_worker(task) else 1
         return {

@@ -193,7 +193,7 @@ class Supervisor:
         else:
             echo = False
         if end.exit_code != 0 and not end.asked and not echo:
-            log = self._programs.folder.log_folder / f"{end.task}.log"
+            log = self._programs.folder.log_file(end.task)
             self._display.tell(f"{end.task} {_how(end)} (see {log})")
         elif end.exit_code == 0 and view is not None and not _may_end(view, end.task):
             self._display.tell(f"{end.task} ended before the job did; does its script train with elastic_runtime.join?")

@@ -70,18 +70,9 @@ class TaskTable:
         failed = []
         workers = len(self.workers) + sum(is_worker(task) for task in actions.start)
         for task in actions.start:
-            log = self._programs.folder.log_folder / f"{task}.log"
-            environment = self._programs.task_environment(task, address, workers)
+            spec = self._programs.task_process(task, address, workers)
             try:
-                self._processes[task] = TaskProcess(
-                    task,
-                    self._programs.task(task),
-                    environment,
-                    self._programs.spec.working_folder,
-                    log,
-                    self._settings.log_bytes,
-                    self._show,
-                )
+                self._processes[task] = TaskProcess(task, spec, self._settings.log_bytes, self._show)
             except OSError as error:
                 failed.append(TaskEnd(task, 1, f"no process can be started: {error}"))
         for task in actions.terminate:

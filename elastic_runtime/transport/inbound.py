@@ -56,7 +56,7 @@ class Connection:
 
 
 @dataclass(slots=True)
-class Stream:
+class Numbering:
     """Numbers of a peer's messages, over its connections."""
 
     incarnation: bytes
@@ -133,7 +133,7 @@ class Inbound:
         self._log = RefusalLog(local.name, local.clock)
         self._connections: dict[bytes, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
-        self._streams: dict[str, Stream] = {}
+        self._numberings: dict[str, Numbering] = {}
         self.receipts = Receipts(self._acknowledge)
         self._events: deque[Event] = deque()
 
@@ -208,9 +208,9 @@ class Inbound:
             self._end(before, "another connection took its place")
         connection = Connection(identity, hello, descriptor)
         self._connections[identity] = self._by_peer[user] = connection
-        stream = self._streams.get(user)
-        if stream is None or stream.incarnation != hello.incarnation:
-            self._streams[user] = Stream(hello.incarnation)
+        numbering = self._numberings.get(user)
+        if numbering is None or numbering.incarnation != hello.incarnation:
+            self._numberings[user] = Numbering(hello.incarnation)
         self._counters.peer(user).into.connections += 1
         self._events.append(PeerUp(user, Way.IN, hello.incarnation.hex()))
 
@@ -243,11 +243,11 @@ class Inbound:
         )
         if head.acknowledgement.sequence:
             self._acknowledged(peer, head.acknowledgement)
-        stream = self._streams[peer]
-        wanted = head.sequence > stream.last
+        numbering = self._numberings[peer]
+        wanted = head.sequence > numbering.last
         if wanted:
-            self._counters.peer(peer).into.lost_messages += head.sequence - stream.last - 1
-            stream.last = head.sequence
+            self._counters.peer(peer).into.lost_messages += head.sequence - numbering.last - 1
+            numbering.last = head.sequence
         else:
             self._counters.refuse(Refusal.DUPLICATE)
 

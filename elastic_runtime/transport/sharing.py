@@ -25,7 +25,7 @@ from elastic_runtime.transport.regions import SEALS, Region, allocate_pages
 from elastic_runtime.transport.sockets import LocalEnd
 
 _CREDENTIALS = struct.Struct("3i")
-_MOST_LETTER_BYTES = 4096
+_MOST_PACKET_BYTES = 4096
 _PROBE_BYTES = mmap.PAGESIZE
 _NONCE_BYTES = 32
 _MOST_UNKNOWN = 64
@@ -83,7 +83,7 @@ class RegionSender:
             OSError: the reader refused, or is gone.
         """
         try:
-            answer = self._socket.recv(_MOST_LETTER_BYTES)
+            answer = self._socket.recv(_MOST_PACKET_BYTES)
         except BlockingIOError:
             return
         if answer != self._nonce:
@@ -110,8 +110,8 @@ class RegionSender:
         """The reader unmaps what is not in use."""
         self._socket.close()
 
-    def _give(self, letter: dict[str, Any], descriptor: int) -> None:
-        socket.send_fds(self._socket, [json.dumps(letter).encode()], [descriptor])
+    def _give(self, packet: dict[str, Any], descriptor: int) -> None:
+        socket.send_fds(self._socket, [json.dumps(packet).encode()], [descriptor])
 
 
 class RegionReader:
@@ -142,7 +142,7 @@ class RegionReader:
             return None
         return region[start_byte:stop_byte]
 
-    def read_letters(self, token: str, receiver: str) -> bool:
+    def read_packets(self, token: str, receiver: str) -> bool:
         """Take what was handed over; False when the sender is gone.
 
         Raises:
@@ -150,7 +150,7 @@ class RegionReader:
         """
         while True:
             try:
-                data, descriptors, flags, _ = socket.recv_fds(self._socket, _MOST_LETTER_BYTES, 4)
+                data, descriptors, flags, _ = socket.recv_fds(self._socket, _MOST_PACKET_BYTES, 4)
             except BlockingIOError:
                 return True
             except OSError:
@@ -159,34 +159,34 @@ class RegionReader:
                 if not data:
                     return False
                 if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
-                    raise SharingRefused("a letter too long")
-                self._read_letter(data, descriptors, token, receiver)
+                    raise SharingRefused("a packet too long")
+                self._read_packet(data, descriptors, token, receiver)
             except ConnectionError:
                 return False  # before its hello was answered: its other connection was not let in, say
             except (ValueError, KeyError, TypeError, OSError) as error:
-                raise SharingRefused(f"a letter that cannot be read: {error}") from error
+                raise SharingRefused(f"a packet that cannot be read: {error}") from error
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
-    def _read_letter(self, data: bytes, descriptors: Iterable[int], token: str, receiver: str) -> None:
-        letter = json.loads(data)
+    def _read_packet(self, data: bytes, descriptors: Iterable[int], token: str, receiver: str) -> None:
+        packet = json.loads(data)
         if not self.link:
             (probe,) = descriptors
-            if not proved(token, str(letter["hello"]), receiver, str(letter["proof"])):
+            if not proved(token, str(packet["hello"]), receiver, str(packet["proof"])):
                 raise SharingRefused("wrong token")
             with _map_sealed(probe, _PROBE_BYTES) as mapped:
                 self._socket.send(mapped[:_NONCE_BYTES])
-            self.sender = str(letter["hello"])
-            self.link = bytes.fromhex(letter["link"])
-        elif "region" in letter:
+            self.sender = str(packet["hello"])
+            self.link = bytes.fromhex(packet["link"])
+        elif "region" in packet:
             (descriptor,) = descriptors
-            number, size_bytes = int(letter["region"]), int(letter["size_bytes"])
+            number, size_bytes = int(packet["region"]), int(packet["size_bytes"])
             if not 0 < size_bytes <= self._max_region_bytes or len(self._mapped) >= self._max_regions:
                 raise SharingRefused(f"region of {size_bytes} bytes, beside {len(self._mapped)} others")
             self._mapped[number] = memoryview(_map_sealed(descriptor, size_bytes))
         else:
-            self._mapped.pop(int(letter["forget"]), None)
+            self._mapped.pop(int(packet["forget"]), None)
 
 
 class ShareListener:
@@ -259,7 +259,7 @@ class SharedRegions:
             self._refuse(str(error))
         for reader in [*self._unknown, *self._by_link.values()]:
             try:
-                alive = reader.read_letters(local.token, local.name)
+                alive = reader.read_packets(local.token, local.name)
             except SharingRefused as error:
                 self._refuse(str(error))
                 alive = False

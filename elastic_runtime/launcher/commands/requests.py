@@ -33,11 +33,13 @@ PATIENCE_SECONDS = 600.0
 CALL_SECONDS = 10.0
 """One call; a coordinator that restarts is back sooner."""
 _FIRST_LOOK_SECONDS = 0.05
+"""At a request; doubled with each look."""
 _LONGEST_LOOK_SECONDS = 1.0
+_LOCK_LOOK_SECONDS = 0.1
+"""At the lock of a launcher that is told to end."""
 
 Send = Callable[[], tuple[RequestOutcome, str]]
 """Sends a request, or asks for the state of the same one; may be repeated."""
-_LOOK_SECONDS = 0.1
 
 
 class RequestAborted(ElasticError):
@@ -205,9 +207,9 @@ def _end_launcher(
             return True
         except PermissionError as error:
             raise BadInput(f"{job.name} belongs to somebody else; only its owner can stop it") from error
-        time.sleep(_LOOK_SECONDS)  # two signals at once may be taken for one
+        time.sleep(_LOCK_LOOK_SECONDS)  # two signals at once may be taken for one
     while holder_of(job.path) is not None:
         if clock() >= deadline:
             return False
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_LOCK_LOOK_SECONDS)
     return True
