@@ -79,19 +79,21 @@ class Endpoint:
             keep_freed_memory()
         incarnation = secrets.token_bytes(16)
         shared_memory = shared_memory and settings.local_sockets
-        self._local = LocalEnd(name, incarnation, job_token, curve, host_identity(), shared_memory, settings, clock)
+        self._local = LocalEnd(
+            name, incarnation, job_token, curve, host_identity(), shared_memory, settings, clock, self.counters
+        )
         self._context: Context = zmq.Context(io_threads=settings.io_threads)
         self._authenticator = ZapAuthenticator(
             self._context, name, job_token, curve=curve is not None, log=RefusalLog(name, clock), clock=clock
         )
         events: deque[Event] = deque()
-        self._links = Links(self._local, self._context, self.counters, events)
+        self._links = Links(self._local, self._context, events)
         self._closed = False
         socket = self._context.socket(zmq.ROUTER)
-        regions = SharedRegions(self._local, self.counters) if settings.local_sockets else None
+        regions = SharedRegions(self._local) if settings.local_sockets else None
         acknowledged = self._links.acknowledge
-        self._inbound = Inbound(socket, self._local, self._authenticator, self.counters, regions, place, acknowledged)
-        self._reception = Reception(self._inbound, self._links, events, self.counters, clock)
+        self._inbound = Inbound(socket, self._local, self._authenticator, regions, place, acknowledged)
+        self._reception = Reception(self._inbound, self._links, events, self._local)
         try:
             self.address = listen(socket, self._local, bind, advertise, regions.address if regions else "").text()
         except zmq.ZMQError as error:

@@ -17,7 +17,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from elastic_runtime.transport.assembly import Assembly, MemoryPool
 from elastic_runtime.transport.authentication import ZapAuthenticator
-from elastic_runtime.transport.counters import Counters, RefusalLog
+from elastic_runtime.transport.counters import RefusalLog
 from elastic_runtime.transport.errors import Refusal
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
 from elastic_runtime.transport.settings import MOST_NAME_BYTES
@@ -116,7 +116,6 @@ class Inbound:
         socket: Socket,
         local: LocalEnd,
         authenticator: ZapAuthenticator,
-        counters: Counters,
         regions: SharedRegions | None,
         place: Place | None,
         acknowledged: Callable[[str, Acknowledgement], None],
@@ -125,7 +124,7 @@ class Inbound:
         self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._local = local
         self._authenticator = authenticator
-        self._counters = counters
+        self._counters = local.counters
         self._regions = regions
         self._place = place
         self._acknowledged = acknowledged

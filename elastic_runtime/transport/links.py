@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from elastic_runtime.transport.counters import Counters
 from elastic_runtime.transport.errors import BadAddress, Busy, PeerUnreachable, UnknownPeer
 from elastic_runtime.transport.message import Event
 from elastic_runtime.transport.outbound import Link, LinkState
@@ -19,10 +18,10 @@ _NEVER_SECONDS = 3600.0
 class Links:
     """Of one endpoint, by peer."""
 
-    def __init__(self, local: LocalEnd, context: Context, counters: Counters, events: deque[Event]) -> None:
+    def __init__(self, local: LocalEnd, context: Context, events: deque[Event]) -> None:
         self._local = local
         self._context = context
-        self._counters = counters
+        self._counters = local.counters
         self._events = events
         self._links: dict[str, Link] = {}
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from elastic_runtime.transport.authentication import prove, proved
-from elastic_runtime.transport.counters import Counters, RefusalLog
+from elastic_runtime.transport.counters import RefusalLog
 from elastic_runtime.transport.errors import Refusal
 from elastic_runtime.transport.regions import SEALS, Region, allocate_pages
 from elastic_runtime.transport.sockets import LocalEnd
@@ -226,9 +226,9 @@ class ShareListener:
 class SharedRegions:
     """All regions that peers on this host handed over, found by the connection whose messages refer to them."""
 
-    def __init__(self, local: LocalEnd, counters: Counters) -> None:
+    def __init__(self, local: LocalEnd) -> None:
         self._local = local
-        self._counters = counters
+        self._counters = local.counters
         self._log = RefusalLog(local.name, local.clock)
         self._listener = ShareListener()
         self._unknown: list[RegionReader] = []

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import zmq
 
 from elastic_runtime.transport.authentication import DOMAIN, CurveKeys, prove
+from elastic_runtime.transport.counters import Counters
 from elastic_runtime.transport.errors import BadAddress
 from elastic_runtime.transport.settings import Clock, TransportSettings
 from elastic_runtime.transport.wire import MOST_FRAME_BYTES
@@ -104,6 +105,7 @@ class LocalEnd:
     shared_memory: bool
     settings: TransportSettings
     clock: Clock
+    counters: Counters
 
     def set_options(self, socket: Socket, most_bytes: int) -> None:
         """What all sockets of ours have in common; frames above `most_bytes` end the connection."""
