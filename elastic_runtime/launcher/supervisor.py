@@ -22,7 +22,7 @@ from elastic_runtime.launcher.coordinator_reporter import CoordinatorReporter
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.job_spec import Programs, is_worker
 from elastic_runtime.launcher.job_status import JobStateFile
-from elastic_runtime.launcher.process_plan import OVER, ProcessPlan, staying
+from elastic_runtime.launcher.process_plan import OVER, staying
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import describe_end
 from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable
@@ -78,7 +78,6 @@ class Supervisor:
         self._settings = settings
         self._clock = clock
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._plan = ProcessPlan(settings)
         self._tasks = TaskTable(programs, settings, display.show, clock)
         self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock)
         self._reporter = CoordinatorReporter()
@@ -160,12 +159,9 @@ class Supervisor:
             self._notice = view.notice
             self._display.tell(f"{self._name}: {view.notice}")
         self._late.on_view(view)
-        actions = self._plan.decide(view, self._tasks.running, self._clock())
-        for task in (*actions.terminate, *actions.kill):
-            self._plan.on_terminated(task, self._clock())
-        for end in self._tasks.carry_out(actions, self._keeper.address or ""):
+        for end in self._tasks.follow(view, self._keeper.address or ""):
             self._on_task_end(end)
-        workers = [task for task in self._tasks.workers if not self._plan.is_needless(task, view)]
+        workers = [task for task in self._tasks.workers if not self._tasks.is_needless(task, view)]
         self._display.on_workers(workers, staying(view, workers))
         self._report_strangers(view)
         if self._client is not None and self._reporter.empty and self._state.due():
@@ -178,18 +174,17 @@ class Supervisor:
             self._reporter.post(lambda: first_request(client), lambda error: self._display.tell(str(error)))
 
     def _on_task_end(self, end: TaskEnd) -> None:
-        self._plan.on_ended(end.task, self._clock())
         view = self._view
         member = view.member(end.task) if view is not None else None
         if member is not None:
             self._known_ends.add((member.task, member.incarnation))
         self._report(end)
         if view is not None:
-            if end.exit_code != 0 and is_worker(end.task) and not self._plan.is_needless(end.task, view):
+            if end.exit_code != 0 and is_worker(end.task) and not self._tasks.is_needless(end.task, view):
                 self._late.on_failure(end, view)
             # That the job failed is said once; who came too late, or was not wanted any more, has nothing to say.
             echo = view.phase is Phase.FAILED and not is_worker(end.task)
-            echo = echo or (view.phase is not Phase.FAILED and self._plan.is_needless(end.task, view))
+            echo = echo or (view.phase is not Phase.FAILED and self._tasks.is_needless(end.task, view))
         else:
             echo = False
         if end.exit_code != 0 and not end.asked and not echo:
