@@ -106,7 +106,7 @@ class Supervisor:
             try:
                 while not self._is_over():
                     self._look(first_request)
-                    self._obey(signals)
+                    self._handle_signals(signals)
                     self._sleep()
                 self._last_look()
             finally:
@@ -163,7 +163,7 @@ class Supervisor:
             self._on_task_end(end)
         workers = [task for task in self._tasks.workers if not self._tasks.is_needless(task, view)]
         self._display.on_workers(workers, staying(view, workers))
-        self._report_strangers(view)
+        self._report_lost_members(view)
         if self._client is not None and self._reporter.empty and self._state.due():
             self._note_state(self._client)
 
@@ -193,7 +193,7 @@ class Supervisor:
         elif end.exit_code == 0 and view is not None and not _may_end(view, end.task):
             self._display.tell(f"{end.task} ended before the job did; does its script train with elastic_runtime.join?")
 
-    def _report_strangers(self, view: View) -> None:
+    def _report_lost_members(self, view: View) -> None:
         """Members whose process does not run here belong to a launcher that died, and died with it."""
         for member in view.members:
             if member.task not in self._tasks.running and (member.task, member.incarnation) not in self._known_ends:
@@ -208,7 +208,7 @@ class Supervisor:
                 lambda error: self._display.tell(f"the end of {end.task} could not be reported: {error}"),
             )
 
-    def _obey(self, signals: StopSignals) -> None:
+    def _handle_signals(self, signals: StopSignals) -> None:
         if signals.count == 0 or self._phase is Phase.FAILED:
             return
         if self._phase is Phase.FINISHED:
@@ -241,9 +241,9 @@ class Supervisor:
             return
         self._display.tell(f"{self._name} is being stopped after a checkpoint; interrupt again to stop it at once")
         request_id = uuid.uuid4().hex
-        self._reporter.post(lambda: client.suspend(request_id), self._refuse_to_stop)
+        self._reporter.post(lambda: client.suspend(request_id), self._on_stop_refused)
 
-    def _refuse_to_stop(self, error: ElasticError) -> None:
+    def _on_stop_refused(self, error: ElasticError) -> None:
         self._stop_refused = error
         self._news.put(None)
 
