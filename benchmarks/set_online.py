@@ -18,13 +18,13 @@ import numpy as np
 
 from cluster_agent.memory import BelievedReward
 from global_learner.aggregation.immediate import ImmediateAggregator
+from global_learner.aggregation.optimizer import AdamConstants, AdamState, TrustRegion
 from global_learner.aggregation.settings import OptimizerSettings
-from global_learner.head import Head
-from global_learner.ingest import Ingest
-from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamConstants, AdamState, TrustRegion
 from global_learner.settings import IngestSettings, PublishSettings
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.ledger import Ledger
 from policy_net.domain import CapacityMode
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.set_spec import SetSpec

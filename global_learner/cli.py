@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from global_learner.errors import EXIT_CODES
-from global_learner.server import serve
+from global_learner.service.server import serve
 from global_learner.settings import read_settings
 from global_learner.telemetry import set_up_logging
 from policy_net.cli_errors import leave, run

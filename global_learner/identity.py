@@ -17,7 +17,7 @@ from typing import Protocol
 
 from cryptography import x509
 
-from global_learner.enrollment.known import KnownCertificate, Role
+from global_learner.enrollment.types import KnownCertificate, Role
 from global_learner.errors import BadRequest, IdentityRefusal, IdentityRefused
 from policy_net.exchange.identity_file import fingerprint
 

@@ -12,24 +12,24 @@ from collections.abc import Callable, Sequence
 from typing import Generic
 
 from global_learner.aggregation.settings import Mode
-from global_learner.beliefs.hearing import FleetBeliefs
-from global_learner.disk_use import disk_use, report_disk
+from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.errors import DiskFull, FleetFull, NoRounds, Rejection, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import Fleet, Status
-from global_learner.log_writer import LogWriter
+from global_learner.maintenance import Upkeep
 from global_learner.operator import Operator
 from global_learner.push_answer import PushAnswer
-from global_learner.pushes import Pushes
-from global_learner.quarantine import Quarantine
 from global_learner.recovery import Recovered
 from global_learner.registry.registry import FIRST_VERSION, Registration
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.rounds import Rounds
 from global_learner.settings import LearnerSettings
-from global_learner.state_dir import StateDir
+from global_learner.storage.disk import disk_use, report_disk
+from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.state_dir import StateDir
+from global_learner.storage.update_log import AppliedUpdate
 from global_learner.telemetry import Telemetry
-from global_learner.update_log import AppliedUpdate
-from global_learner.upkeep import Upkeep
+from global_learner.updates.pushes import Pushes
+from global_learner.updates.quarantine import Quarantine
+from global_learner.updates.rounds import Rounds
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.set_spec import Spec

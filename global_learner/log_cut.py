@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from global_learner.receipt_files import append_receipts
-from global_learner.receipts import receipt_of
-from global_learner.update_log import first_step, read_names, segments
+from global_learner.storage.receipts import receipt_of
+from global_learner.storage.update_log import first_step, read_names, segments
 
 MAX_RECEIPTS_BYTES = 256 << 20
 

@@ -17,22 +17,22 @@ import numpy as np
 import structlog
 
 from global_learner.aggregation.base import Kept
-from global_learner.audit import AuditEntry
+from global_learner.aggregation.optimizer import AdamState
 from global_learner.errors import BadRequest, UnknownCluster
 from global_learner.fleet import Fleet, Status
-from global_learner.head import Head
-from global_learner.log_writer import LogWriter
-from global_learner.optimizer import AdamState
-from global_learner.quarantine import Quarantine
+from global_learner.maintenance import Upkeep
 from global_learner.registry.assignments import Assignment
 from global_learner.registry.registry import VersionCard
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.rounds import Rounds
 from global_learner.settings import PublishSettings
 from global_learner.snapshot_format import Snapshot, parse_snapshot, snapshot_parts
+from global_learner.storage.audit import AuditEntry
+from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.update_log import AppliedUpdate, Kind
 from global_learner.telemetry import Telemetry
-from global_learner.update_log import AppliedUpdate, Kind
-from global_learner.upkeep import Upkeep
+from global_learner.updates.head import Head
+from global_learner.updates.quarantine import Quarantine
+from global_learner.updates.rounds import Rounds
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.set_spec import Spec

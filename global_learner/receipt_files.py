@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from global_learner.durable_files import sync_folder
-from global_learner.receipts import (
+from global_learner.storage.receipts import (
     REMOVED_NAME,
     Receipt,
     Removed,

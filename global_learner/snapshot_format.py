@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from global_learner.aggregation.base import Kept
+from global_learner.aggregation.optimizer import AdamState
 from global_learner.durable_files import Buffer
 from global_learner.errors import StateUnusable
-from global_learner.optimizer import AdamState
 from policy_net.plain_json import parse_json
 
 _MAGIC = b"FEDL2SNP"

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 
-from global_learner.calls import Context, answered
 from global_learner.enrollment.registrar import Registrar
 from global_learner.errors import BadRequest
 from global_learner.identity import Identity, checked_name
-from global_learner.service import FleetLearner
+from global_learner.service.calls import Context, answered
+from global_learner.service.fleet_service import FleetLearner
 from global_learner.telemetry import Telemetry
 from global_learner.version_messages import version_message
 from policy_net.exchange.generated import fleet_pb2

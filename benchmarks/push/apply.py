@@ -6,15 +6,15 @@ import statistics
 import time
 
 from benchmarks.push.policies import gradient
-from global_learner.aggregation.choice import build_aggregator
+from global_learner.aggregation.modes import build_aggregator
+from global_learner.aggregation.optimizer import AdamState
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.head import Head
-from global_learner.ingest import Ingest
-from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamState
 from global_learner.settings import IngestSettings
-from global_learner.step_length import learning_rate
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.ledger import Ledger
+from global_learner.updates.step_size import learning_rate
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from global_learner.registry.registry import Registry
-from global_learner.state_dir import StateDir
+from global_learner.storage.state_dir import StateDir
 
 
 def drop_moments(state_dir: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from global_learner.receipts import read_receipts
+from global_learner.storage.receipts import read_receipts
 from policy_net.exchange.policy_file import read_policy_file
 
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from global_learner.aggregation.optimizer import AdamState
 from global_learner.errors import StateUnusable
-from global_learner.optimizer import AdamState
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_log import AppliedUpdate, Kind
 
 
 @dataclass(frozen=True, slots=True)

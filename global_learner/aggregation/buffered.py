@@ -22,10 +22,10 @@ from global_learner.aggregation.flower import (
     restore_strategy_arrays,
     strategy_arrays,
 )
+from global_learner.aggregation.optimizer import AdamConstants, AdamState, apply_adam
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, ServerStep
 from global_learner.aggregation.vote_memory import VoteMemory
-from global_learner.optimizer import AdamConstants, AdamState, apply_adam
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_log import AppliedUpdate, Kind
 from policy_net.exchange.spec import Weights, WeightSpec
 
 _SLOT, _STRATEGY, _VOTE = "slot/", "strategy/", "vote/"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from global_learner.aggregation.base import Kept
-from global_learner.update_log import AppliedUpdate
+from global_learner.storage.update_log import AppliedUpdate
 from policy_net.exchange.spec import Weights
 
 

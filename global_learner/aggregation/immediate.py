@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.memoryless import Memoryless
-from global_learner.optimizer import AdamConstants, AdamState, apply_adam
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.aggregation.optimizer import AdamConstants, AdamState, apply_adam
+from global_learner.storage.update_log import AppliedUpdate, Kind
 
 
 class ImmediateAggregator(Memoryless):

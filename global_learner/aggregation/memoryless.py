@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from global_learner.aggregation.base import Kept
-from global_learner.optimizer import AdamState
+from global_learner.aggregation.optimizer import AdamState
 
 
 class Memoryless:

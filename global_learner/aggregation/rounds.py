@@ -10,10 +10,10 @@ from __future__ import annotations
 from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.flower import build_strategy
 from global_learner.aggregation.memoryless import Memoryless
+from global_learner.aggregation.optimizer import AdamState
 from global_learner.aggregation.settings import AggregationSettings
 from global_learner.errors import Rejection, UpdateRejected
-from global_learner.optimizer import AdamState
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_log import AppliedUpdate, Kind
 
 
 class RoundsAggregator(Memoryless):

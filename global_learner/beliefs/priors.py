@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from global_learner.beliefs.book import BeliefBook
+from global_learner.beliefs.belief_store import BeliefBook
 from global_learner.beliefs.settings import BeliefSettings
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.set_spec import SetSpec

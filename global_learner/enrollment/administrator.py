@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from global_learner.enrollment.authority import DAY_SECONDS, Authority
-from global_learner.enrollment.book import IdentityBook
-from global_learner.enrollment.known import Role
+from global_learner.enrollment.identity_store import IdentityBook
+from global_learner.enrollment.types import Role
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.identity_file import parse_identity, read_identity
 from policy_net.exchange.signing_request import new_key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from global_learner.enrollment.known import ClusterIdentity
+from global_learner.enrollment.types import ClusterIdentity
 from policy_net.exchange.generated import fleet_pb2
 
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 import structlog
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from global_learner.audit import AuditEntry
 from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey
-from global_learner.enrollment.book import IdentityBook
-from global_learner.enrollment.known import ClusterIdentity, Grant, Invitation
+from global_learner.enrollment.identity_store import IdentityBook
 from global_learner.enrollment.requested_key import requested_key
 from global_learner.enrollment.settings import IdentitySettings
+from global_learner.enrollment.types import ClusterIdentity, Grant, Invitation
 from global_learner.errors import BadRequest, NoAuthority
 from global_learner.identity import checked_name
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.storage.audit import AuditEntry
 from global_learner.telemetry import Telemetry
 
 _log = structlog.get_logger()

@@ -3,8 +3,8 @@
 # ruff: noqa: N802  # methods are named by fleet.proto
 from __future__ import annotations
 
-from global_learner.calls import Context, answered
 from global_learner.enrollment.registrar import Registrar
+from global_learner.service.calls import Context, answered
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 

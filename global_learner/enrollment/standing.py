@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from global_learner.enrollment.known import ClusterIdentity, State
 from global_learner.enrollment.tables import CertificateRow, InvitationRow, RevocationRow
+from global_learner.enrollment.types import ClusterIdentity, State
 
 
 def standings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Float, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from global_learner.audit import AuditColumns
+from global_learner.storage.audit import AuditColumns
 
 
 class Base(DeclarativeBase):

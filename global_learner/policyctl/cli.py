@@ -6,7 +6,7 @@ import typer
 
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl.cluster_commands import cluster_app
-from global_learner.policyctl.deed_commands import assign_version, head_app, show_audit, unassign_version
+from global_learner.policyctl.operator_commands import assign_version, head_app, show_audit, unassign_version
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.report_command import write_report
 from global_learner.policyctl.version_commands import version_app

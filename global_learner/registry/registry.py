@@ -14,15 +14,15 @@ from typing import Any
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from global_learner.audit import AuditEntry
 from global_learner.errors import UnknownPolicyVersion
 from global_learner.registry import assignments
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
-from global_learner.registry.database import check_whole, durable_engine, usable
 from global_learner.registry.policy_store import PolicyStore
 from global_learner.registry.retention import Retention, superfluous
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
+from global_learner.storage.audit import AuditEntry
+from global_learner.storage.database import check_whole, durable_engine, usable
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.set_spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic

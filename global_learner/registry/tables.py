@@ -9,7 +9,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import CreateColumn
 
-from global_learner.audit import AuditColumns
+from global_learner.storage.audit import AuditColumns
 
 
 class Base(DeclarativeBase):

@@ -11,7 +11,7 @@ from benchmarks.robustness.attacks import ATTACKS
 from benchmarks.robustness.fleet import Learning, run_fleet
 from benchmarks.robustness.treatments import NAMES, treatments
 from benchmarks.robustness.worlds import SPEC, held_out
-from global_learner.aggregation.choice import build_aggregator
+from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.network import initial_weights

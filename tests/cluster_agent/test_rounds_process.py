@@ -9,7 +9,7 @@ import pytest
 from processes import PATIENCE_SECONDS, SPEC, Fleet, wait_until
 
 from deploy.local.watch import LearnerWatch
-from global_learner.receipts import audit, read_receipts
+from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import parse_policy_file, read_policy_file
 
 CLUSTERS = ("north", "south", "east")

@@ -14,7 +14,7 @@ from processes import PATIENCE_SECONDS, Fleet, wait_until
 
 from cluster_agent.decision_log import CURRENT
 from deploy.local.watch import LearnerWatch
-from global_learner.receipts import audit, read_receipts
+from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, read_policy_file
 from policy_net.set_policy.default import DEFAULT_SET_FILE
 

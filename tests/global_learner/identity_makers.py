@@ -9,9 +9,9 @@ from pathlib import Path
 
 from learner_makers import settings
 
-from global_learner.enrollment.opening import Identities, open_identities, read_brought
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.service.identity_setup import Identities, open_identities, read_brought
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.identity_file import IdentityFile, parse_identity
 from policy_net.exchange.signing_request import new_key, signing_request

@@ -8,16 +8,16 @@ import grpc
 import pytest
 from learner_makers import SPEC, fleet_beliefs, policy, settings, update
 
-from global_learner.admin_service import AdminService
-from global_learner.enrollment.opening import Brought, open_identities
 from global_learner.learner import Learner
-from global_learner.quarantine import Quarantine
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.service import FleetService
-from global_learner.state_dir import StateDir
+from global_learner.service.admin_service import AdminService
+from global_learner.service.fleet_service import FleetService
+from global_learner.service.identity_setup import Brought, open_identities
+from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
+from global_learner.updates.quarantine import Quarantine
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.spec import PolicySpec

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from global_learner.beliefs.book import BeliefBook
-from global_learner.beliefs.hearing import FleetBeliefs
+from global_learner.beliefs.belief_store import BeliefBook
+from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
+from global_learner.storage.update_log import AppliedUpdate
 from global_learner.telemetry import Telemetry
-from global_learner.update_log import AppliedUpdate
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec, Weights

@@ -8,11 +8,11 @@ import grpc
 from learner_in_process import CALL_SECONDS, serving
 from learner_makers import SPEC, update, vector
 
-from global_learner.disk_use import disk_use
 from global_learner.errors import LearnerError
-from global_learner.receipts import audit, read_receipts
-from global_learner.snapshot import Snapshot, write_snapshot
-from global_learner.update_log import RECORD_BYTES
+from global_learner.storage.disk import disk_use
+from global_learner.storage.receipts import audit, read_receipts
+from global_learner.storage.snapshot import Snapshot, write_snapshot
+from global_learner.storage.update_log import RECORD_BYTES
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.spec import PolicySpec
 from policy_net.exchange.wire import push_request
@@ -87,7 +87,7 @@ async def test_snapshots_that_find_no_room_are_tried_again_and_pushes_go_on_unde
         disk(0)
         write_snapshot(folder, snapshot)
 
-    monkeypatch.setattr("global_learner.upkeep.write_snapshot", refuse)
+    monkeypatch.setattr("global_learner.maintenance.write_snapshot", refuse)
     durability = {"snapshot_every_steps": 4, "max_log_bytes": 16 * record}
     async with serving(tmp_path, spec, durability=durability) as caller:
         caller.learner.upkeep._retry_seconds = 0.001

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from identity_makers import NOON, Clock, office
 
-from global_learner.enrollment.book import IdentityBook
-from global_learner.enrollment.known import State
+from global_learner.enrollment.identity_store import IdentityBook
+from global_learner.enrollment.types import State
 from global_learner.errors import BadConfig, BadRequest, EnrollmentRefused, IdentityRefused, NoAuthority, UnknownCluster
 from policy_net.errors import SecretExposed
 from policy_net.exchange.identity_file import read_identity

@@ -11,12 +11,12 @@ from learner_makers import SPEC, fleet_beliefs, settings
 from test_service import serving
 
 from global_learner.beliefs.priors import priors_for
-from global_learner.ledger import SinceVersion
-from global_learner.publication import Publication
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.state_dir import StateDir
+from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
+from global_learner.updates.ledger import SinceVersion
+from global_learner.updates.publication import Publication
 from policy_net.domain import JobKind
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file

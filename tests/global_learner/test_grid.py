@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, vector
 
 from global_learner.aggregation.flower import array_record, build_strategy, flat_weights, flower
-from global_learner.grid import FleetGrid, GridClosed
+from global_learner.updates.grid import FleetGrid, GridClosed
 from policy_net.exchange.messages import RoundAnswer, RoundKind
 
 flower()

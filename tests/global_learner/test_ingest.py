@@ -3,12 +3,12 @@ import pytest
 from learner_makers import SPEC, applied, update, vector
 
 from global_learner.aggregation.immediate import ImmediateAggregator
+from global_learner.aggregation.optimizer import AdamConstants, AdamState
 from global_learner.errors import Rejection, UpdateRejected
-from global_learner.head import Head
-from global_learner.ingest import Ingest
-from global_learner.ledger import WINDOW, Ledger
-from global_learner.optimizer import AdamConstants, AdamState
 from global_learner.settings import IngestSettings
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.ledger import WINDOW, Ledger
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from learner_makers import SPEC, applied
 
 from global_learner.errors import LogBroken
-from global_learner.log_writer import LogWriter
-from global_learner.update_log import read_log, segments
+from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.update_log import read_log, segments
 
 DEADLINE_SECONDS = 60.0
 

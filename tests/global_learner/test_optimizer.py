@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from learner_makers import vector
 
 from global_learner.aggregation.immediate import ImmediateAggregator
-from global_learner.head import Head
-from global_learner.ledger import Ledger
-from global_learner.optimizer import _BLOCK, AdamConstants, AdamState, apply_adam, move_average
+from global_learner.aggregation.optimizer import _BLOCK, AdamConstants, AdamState, apply_adam, move_average
+from global_learner.updates.head import Head
+from global_learner.updates.ledger import Ledger
 
 
 def textbook_adam(weights, gradients, rate, beta1=0.9, beta2=0.999, epsilon=1e-8):

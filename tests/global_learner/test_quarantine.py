@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from global_learner.errors import FAULTY, Rejection, StateUnusable, UpdateRejected
 from global_learner.policyctl.cli import app
-from global_learner.quarantine import Quarantine
 from global_learner.settings import QuarantineSettings
+from global_learner.updates.quarantine import Quarantine
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.wire import push_request

@@ -9,7 +9,7 @@ from learner_makers import SPEC, applied
 
 from global_learner.errors import StateUnusable
 from global_learner.receipt_files import FILES, append_receipts
-from global_learner.receipts import Receipt, audit, read_receipts, read_removed, receipt_files, receipt_of
+from global_learner.storage.receipts import Receipt, audit, read_receipts, read_removed, receipt_files, receipt_of
 
 NO_LIMIT = 1 << 30
 

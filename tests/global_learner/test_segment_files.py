@@ -5,9 +5,9 @@ import pytest
 from learner_makers import SPEC, applied
 
 from global_learner.durable_files import write_at
-from global_learner.log_writer import LogWriter
-from global_learner.segment_files import SPARES, SegmentFiles
-from global_learner.update_log import first_step, read_log, segment_header, segments
+from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.segment_files import SPARES, SegmentFiles
+from global_learner.storage.update_log import first_step, read_log, segment_header, segments
 
 
 def header(step: int) -> bytes:

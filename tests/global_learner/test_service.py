@@ -10,7 +10,7 @@ import pytest
 from learner_in_process import CALL_SECONDS, Caller, serving
 from learner_makers import SPEC, policy, update, vector
 
-from global_learner.receipts import read_receipts
+from global_learner.storage.receipts import read_receipts
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes

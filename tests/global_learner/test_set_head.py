@@ -10,16 +10,16 @@ from learner_makers import settings as learner_settings
 from learner_makers import update
 
 from global_learner.aggregation.immediate import ImmediateAggregator
+from global_learner.aggregation.optimizer import AdamConstants, AdamState, TrustRegion
 from global_learner.aggregation.settings import SET_TRUST_RADIUS, AggregationSettings, Mode, OptimizerSettings
-from global_learner.head import Head
-from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamConstants, AdamState, TrustRegion
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.settings import SET_AVERAGE_DECAY, PublishSettings, read_settings
-from global_learner.snapshot import snapshot_of, write_snapshot
-from global_learner.state_dir import StateDir
-from global_learner.update_log import AppliedUpdate, encode, segment_header, segment_name
+from global_learner.storage.snapshot import snapshot_of, write_snapshot
+from global_learner.storage.state_dir import StateDir
+from global_learner.storage.update_log import AppliedUpdate, encode, segment_header, segment_name
+from global_learner.updates.head import Head
+from global_learner.updates.ledger import Ledger
 from policy_net.domain import JobKind
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.set_spec import SetSpec

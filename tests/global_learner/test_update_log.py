@@ -9,8 +9,8 @@ from learner_makers import SPEC, applied, vector
 
 from global_learner.errors import StateUnusable
 from global_learner.log_cut import cut_log
-from global_learner.receipts import audit, read_receipts
-from global_learner.update_log import AppliedUpdate, encode, read_log, segment_header, segment_name
+from global_learner.storage.receipts import audit, read_receipts
+from global_learner.storage.update_log import AppliedUpdate, encode, read_log, segment_header, segment_name
 
 
 def write_segment(folder: Path, first_step: int, records: list[AppliedUpdate]) -> Path:

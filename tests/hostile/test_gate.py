@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from global_learner.errors import Refusal
-from global_learner.gate import Gate, Limits, gated_server
+from global_learner.service.admission import Gate, Limits, gated_server
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc

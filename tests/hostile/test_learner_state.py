@@ -19,17 +19,17 @@ from damage import DAMAGE, copies, files_of
 from learner_makers import SPEC, policy, update
 from learner_makers import settings as learner_settings
 
-from global_learner.beliefs.book import BeliefBook
-from global_learner.beliefs.hearing import FleetBeliefs
+from global_learner.beliefs.belief_store import BeliefBook
+from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
-from global_learner.enrollment.opening import open_identities, read_brought
 from global_learner.errors import EXIT_CODES
 from global_learner.learner import Learner
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.server import _recovered_learner
+from global_learner.service.identity_setup import open_identities, read_brought
+from global_learner.service.server import _recovered_learner
 from global_learner.settings import LearnerSettings
-from global_learner.state_dir import StateDir
+from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from policy_net.cli_errors import exit_code
 from policy_net.exchange.generated import fleet_pb2 as pb

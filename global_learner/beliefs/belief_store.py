@@ -24,7 +24,7 @@ from global_learner.aggregation.change import AGGREGATION_NAME
 from global_learner.beliefs.settings import BeliefSettings
 from global_learner.beliefs.tables import Base, ReportRow, TypeRow
 from global_learner.errors import StateUnusable
-from global_learner.registry.database import check_whole, durable_engine, usable
+from global_learner.storage.database import check_whole, durable_engine, usable
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
 

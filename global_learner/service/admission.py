@@ -16,8 +16,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from global_learner.calls import Context, refuse
 from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal, TooBusy
+from global_learner.service.calls import Context, refuse
 from global_learner.telemetry import Telemetry
 
 IDENTITY_ONLY = 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.head import Head
-from global_learner.ingest import Judgement
 from global_learner.sample_weight import sample_weight
-from global_learner.update_log import Kind
+from global_learner.storage.update_log import Kind
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Judgement
 from policy_net.exchange.messages import GradientUpdate
 
 

@@ -14,27 +14,27 @@ from pathlib import Path
 
 import structlog
 
-from global_learner.admin_service import AdminService
-from global_learner.beliefs.book import BeliefBook
-from global_learner.beliefs.hearing import FleetBeliefs
+from global_learner.beliefs.belief_store import BeliefBook
+from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
-from global_learner.enrollment.opening import open_identities, read_brought, start_enrollment
 from global_learner.errors import BadConfig
-from global_learner.gate import Limits, gated_server
-from global_learner.http_endpoint import HttpEndpoint
 from global_learner.learner import Learner
-from global_learner.listener import bind, check_free, room_for_connections
-from global_learner.quarantine import Quarantine
+from global_learner.maintenance import max_log_bytes
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.report.live import LiveReport
 from global_learner.scores.scorer import Scorer
-from global_learner.service import FleetLearner, FleetService
+from global_learner.service.admin_service import AdminService
+from global_learner.service.admission import Limits, gated_server
+from global_learner.service.fleet_service import FleetLearner, FleetService
+from global_learner.service.http_endpoint import HttpEndpoint
+from global_learner.service.identity_setup import open_identities, read_brought, start_enrollment
+from global_learner.service.listener import bind, check_free, room_for_connections
 from global_learner.settings import LearnerSettings
-from global_learner.state_dir import StateDir
+from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
-from global_learner.upkeep import max_log_bytes
+from global_learner.updates.quarantine import Quarantine
 from policy_net.exchange.generated import fleet_pb2_grpc
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
 from policy_net.exchange.spec import WeightSpec

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from global_learner.durable_files import sync_folder
-from global_learner.update_log import segment_name
+from global_learner.storage.update_log import segment_name
 
 SPARES = 2
 """Files kept to be written over; a learner at full load has as many segments more than an idle one."""

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from global_learner.errors import StateUnusable
-from global_learner.update_log import AppliedUpdate, Kind, read_log
+from global_learner.storage.update_log import AppliedUpdate, Kind, read_log
 from policy_net.plain_json import parse_json
 
 REMOVED_NAME = "removed.json"

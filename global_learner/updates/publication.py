@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from global_learner.aggregation.base import Kept
+from global_learner.aggregation.optimizer import AdamState
 from global_learner.aggregation.settings import AggregationSettings, Mode
 from global_learner.beliefs.priors import VersionPriors
-from global_learner.head import Head
-from global_learner.ledger import SinceVersion
-from global_learner.optimizer import AdamState
 from global_learner.registry.cards import Origin, VersionDetails, kind_of
 from global_learner.registry.registry import Registry, VersionCard
 from global_learner.snapshot_format import Snapshot, snapshot_parts
+from global_learner.updates.head import Head
+from global_learner.updates.ledger import SinceVersion
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.set_spec import SetSpec, Spec
 from policy_net.exchange.spec import Weights

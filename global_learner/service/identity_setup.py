@@ -13,15 +13,15 @@ from global_learner.address import split_address
 from global_learner.enrollment.administrator import ADMINISTRATOR, ensure_administrator
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import open_authority, read_authority
-from global_learner.enrollment.book import IdentityBook
+from global_learner.enrollment.identity_store import IdentityBook
 from global_learner.enrollment.registrar import Registrar
 from global_learner.enrollment.service import EnrollmentService
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import StateUnusable
-from global_learner.gate import Limits, gated_server
 from global_learner.identity import Identity
-from global_learner.listener import bind, read_credentials
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.service.admission import Limits, gated_server
+from global_learner.service.listener import bind, read_credentials
 from global_learner.settings import LearnerSettings
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2_grpc

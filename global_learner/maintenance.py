@@ -18,19 +18,19 @@ from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.disk_full import RETRY_SECONDS, is_disk_full
 from global_learner.errors import BadConfig, DiskFull, LearnerError
 from global_learner.fleet import Fleet, Status
-from global_learner.head import Head
 from global_learner.log_cut import cut_log
-from global_learner.log_writer import LogWriter
-from global_learner.publication import Publication, due_publication
 from global_learner.recovery import note_reset
 from global_learner.registry.registry import VersionCard
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
-from global_learner.snapshot import Snapshot, snapshot_of, write_snapshot
-from global_learner.state_dir import StateDir
+from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.snapshot import Snapshot, snapshot_of, write_snapshot
+from global_learner.storage.state_dir import StateDir
+from global_learner.storage.update_log import RECORD_BYTES, AppliedUpdate
 from global_learner.telemetry import Telemetry
-from global_learner.update_log import RECORD_BYTES, AppliedUpdate
-from global_learner.work_queue import Work, WorkQueue
+from global_learner.updates.head import Head
+from global_learner.updates.publication import Publication, due_publication
+from global_learner.updates.work_queue import Work, WorkQueue
 from policy_net.exchange.set_spec import Spec
 
 _log = structlog.get_logger()

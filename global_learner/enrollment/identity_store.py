@@ -15,9 +15,10 @@ from pathlib import Path
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from global_learner.audit import AuditEntry, AuditLog
 from global_learner.enrollment.authority import Issued
-from global_learner.enrollment.known import (
+from global_learner.enrollment.standing import standings
+from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow
+from global_learner.enrollment.types import (
     ClusterIdentity,
     EnrollmentRefusal,
     Grant,
@@ -25,10 +26,9 @@ from global_learner.enrollment.known import (
     KnownCertificate,
     Role,
 )
-from global_learner.enrollment.standing import standings
-from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow
 from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
-from global_learner.registry.database import check_whole, durable_engine, usable
+from global_learner.storage.audit import AuditEntry, AuditLog
+from global_learner.storage.database import check_whole, durable_engine, usable
 from policy_net.exchange.enrollment_file import token_digest
 
 _AUDIT = AuditLog(AuditRow)

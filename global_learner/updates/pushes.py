@@ -12,16 +12,16 @@ from typing import Generic
 
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.fleet import ClusterEntry, Fleet, Status
-from global_learner.head import Head
-from global_learner.ingest import Ingest
-from global_learner.log_writer import LogWriter
+from global_learner.maintenance import Upkeep
 from global_learner.push_answer import Outcome, PushAnswer
-from global_learner.quarantine import Quarantine
 from global_learner.settings import LearnerSettings
-from global_learner.step_length import learning_rate
+from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.update_log import AppliedUpdate
 from global_learner.telemetry import Telemetry
-from global_learner.update_log import AppliedUpdate
-from global_learner.upkeep import Upkeep
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.quarantine import Quarantine
+from global_learner.updates.step_size import learning_rate
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.set_spec import Spec
 

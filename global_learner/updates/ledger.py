@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from global_learner.sample_weight import usual_samples
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_log import AppliedUpdate, Kind
 
 _SAMPLES_MEMORY = 8
 """Updates over which a cluster's mean of samples runs."""

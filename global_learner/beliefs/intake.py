@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from global_learner.beliefs.book import BeliefBook, Told
+from global_learner.beliefs.belief_store import BeliefBook, Told
 from global_learner.beliefs.check import checked_report
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.beliefs.settings import BeliefSettings

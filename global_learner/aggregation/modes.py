@@ -5,9 +5,9 @@ from __future__ import annotations
 from global_learner.aggregation.base import Aggregator
 from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.immediate import ImmediateAggregator
+from global_learner.aggregation.optimizer import AdamConstants
 from global_learner.aggregation.rounds import RoundsAggregator
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
-from global_learner.optimizer import AdamConstants
 from policy_net.exchange.spec import WeightSpec
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from global_learner.calls import Context, answered
 from global_learner.enrollment.messages import identity_message
 from global_learner.enrollment.registrar import Registrar
 from global_learner.fleet import ClusterEntry
 from global_learner.identity import Identity
-from global_learner.service import FleetLearner
+from global_learner.service.calls import Context, answered
+from global_learner.service.fleet_service import FleetLearner
 from global_learner.telemetry import Telemetry
 from global_learner.version_admin import VersionAdmin
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc

@@ -6,10 +6,10 @@ Live updates and replayed ones go through the same `apply`, so that a recovered 
 from __future__ import annotations
 
 from global_learner.aggregation.base import Aggregator
-from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamState, TrustRegion, move_average
+from global_learner.aggregation.optimizer import AdamState, TrustRegion, move_average
 from global_learner.snapshot_format import parse_snapshot
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.updates.ledger import Ledger
 from policy_net.exchange.spec import Weights, weights_to_bytes
 
 

@@ -24,8 +24,8 @@ import structlog
 from global_learner.disk_full import RETRY_SECONDS, is_disk_full
 from global_learner.durable_files import Buffer, write_at
 from global_learner.errors import DiskFull, LogBroken
-from global_learner.segment_files import SegmentFiles
-from global_learner.update_log import AppliedUpdate, encode, segment_header
+from global_learner.storage.segment_files import SegmentFiles
+from global_learner.storage.update_log import AppliedUpdate, encode, segment_header
 
 _log = structlog.get_logger()
 

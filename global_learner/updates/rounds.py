@@ -21,14 +21,14 @@ import structlog
 from global_learner.aggregation.flower import array_record, build_strategy, flat_weights, flower
 from global_learner.aggregation.settings import AggregationSettings
 from global_learner.errors import LearnerError, Rejection, UpdateRejected
-from global_learner.head import Head
 from global_learner.settings import IngestSettings
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.updates.head import Head
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import Weights, WeightSpec
 
 if TYPE_CHECKING:
-    from global_learner.grid import FleetGrid
+    from global_learner.updates.grid import FleetGrid
 
 _log = structlog.get_logger()
 
@@ -61,7 +61,7 @@ class Rounds:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         flower()
-        from global_learner.grid import FleetGrid  # noqa: PLC0415  # imports Flower, which only rounds pay for
+        from global_learner.updates.grid import FleetGrid  # noqa: PLC0415  # imports Flower, which only rounds pay for
 
         self._settings = settings
         self._ingest = ingest
@@ -165,7 +165,7 @@ class Rounds:
         """In the thread: the strategy, until the grid is closed."""
         from flwr.app import ConfigRecord  # noqa: PLC0415
 
-        from global_learner.grid import GridClosed  # noqa: PLC0415
+        from global_learner.updates.grid import GridClosed  # noqa: PLC0415
 
         settings = self._settings
         strategy = build_strategy(

@@ -14,8 +14,8 @@ from typing import Any
 
 from global_learner.durable_files import sync_folder, write_at
 from global_learner.errors import StateUnusable
-from global_learner.head import Head
 from global_learner.snapshot_format import Snapshot, parse_snapshot, snapshot_parts
+from global_learner.updates.head import Head
 
 __all__ = ["Snapshot", "read_newest_snapshot", "snapshot_of", "write_snapshot"]
 
