@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cluster_agent.memory import BelievedReward
-from global_learner.aggregation.immediate import ImmediateAggregator
+from global_learner.aggregation.modes import ImmediateAggregator
 from global_learner.aggregation.optimizer import AdamConstants, AdamState, TrustRegion
 from global_learner.aggregation.settings import OptimizerSettings
 from global_learner.settings import IngestSettings, PublishSettings

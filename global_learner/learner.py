@@ -17,7 +17,6 @@ from global_learner.errors import DiskFull, FleetFull, NoRounds, Rejection, Unkn
 from global_learner.fleet import Fleet, Status
 from global_learner.maintenance import Upkeep
 from global_learner.operator import Operator
-from global_learner.push_answer import PushAnswer
 from global_learner.recovery import Recovered
 from global_learner.registry.registry import FIRST_VERSION, Registration
 from global_learner.registry.registry_thread import RegistryThread
@@ -27,7 +26,7 @@ from global_learner.storage.log_writer import LogWriter
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import AppliedUpdate
 from global_learner.telemetry import Telemetry
-from global_learner.updates.pushes import Pushes
+from global_learner.updates.pushes import PushAnswer, Pushes
 from global_learner.updates.quarantine import Quarantine
 from global_learner.updates.rounds import Rounds
 from policy_net.errors import SpecMismatch

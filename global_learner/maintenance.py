@@ -15,15 +15,15 @@ from typing import Generic
 import structlog
 
 from global_learner.beliefs.priors import PriorsSource, priors_for
-from global_learner.disk_full import RETRY_SECONDS, is_disk_full
 from global_learner.errors import BadConfig, DiskFull, LearnerError
 from global_learner.fleet import Fleet, Status
-from global_learner.log_cut import cut_log
 from global_learner.recovery import note_reset
 from global_learner.registry.registry import VersionCard
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
+from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
 from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.receipts import cut_log
 from global_learner.storage.snapshot import Snapshot, snapshot_of, write_snapshot
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import RECORD_BYTES, AppliedUpdate

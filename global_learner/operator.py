@@ -25,9 +25,9 @@ from global_learner.registry.assignments import Assignment
 from global_learner.registry.registry import VersionCard
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import PublishSettings
-from global_learner.snapshot_format import Snapshot, parse_snapshot, snapshot_parts
 from global_learner.storage.audit import AuditEntry
 from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.snapshot import Snapshot, parse_snapshot, snapshot_parts
 from global_learner.storage.update_log import AppliedUpdate, Kind
 from global_learner.telemetry import Telemetry
 from global_learner.updates.head import Head

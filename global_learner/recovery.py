@@ -13,16 +13,15 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from global_learner.aggregation.change import read_settings, write_settings
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.optimizer import AdamState, TrustRegion
-from global_learner.aggregation.settings import AggregationSettings
+from global_learner.aggregation.settings import AggregationSettings, read_settings, write_settings
 from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import StateUnusable
-from global_learner.log_cut import cut_log
 from global_learner.registry.cards import first_details
 from global_learner.registry.registry import FIRST_VERSION, Registry, VersionCard
 from global_learner.settings import LearnerSettings
+from global_learner.storage.receipts import cut_log
 from global_learner.storage.snapshot import read_newest_snapshot, snapshot_of, write_snapshot
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import AppliedUpdate, Kind, read_log, segments

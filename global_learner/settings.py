@@ -7,18 +7,18 @@ folder of the configuration file.
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from global_learner.address import Address, is_everywhere, is_loopback, split_address
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.beliefs.settings import BeliefSettings
+from global_learner.beliefs.belief_store import BeliefSettings
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadConfig
-from global_learner.registry.retention import Retention
-from global_learner.scores.settings import ScoreSettings
+from global_learner.registry.policy_store import Retention
+from global_learner.scores.scorer import ScoreSettings
 from policy_net.errors import BadInput
 from policy_net.exchange.set_spec import SET
 from policy_net.exchange.spec import WeightSpec
@@ -245,3 +245,40 @@ def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:
         files = {name: folder / path for name in own if (path := getattr(settings.identity, name)) is not None}
         changes["identity"] = settings.identity.model_copy(update=files)
     return settings.model_copy(update=changes)
+
+
+# DOC of global_learner.settings:
+# What a server listens at, HOST:PORT: its parts, and who can reach it.
+
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
+
+
+def _host_and_port(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise ValueError("must be HOST:PORT, such as 127.0.0.1:7070")
+    return address
+
+
+Address = Annotated[str, AfterValidator(_host_and_port)]
+"""A setting that holds HOST:PORT."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host (without the brackets of IPv6) and port of `HOST:PORT`."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach the address."""
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_everywhere(address: str) -> bool:
+    """Whether the address is all of a machine's, and so names no host that could be dialled."""
+    return split_address(address)[0] in _EVERYWHERE

@@ -10,8 +10,8 @@ from deploy.local.charts.staleness import Updates
 from deploy.local.charts.style import POLICY_LABELS
 from deploy.local.comparison import Comparison
 from global_learner.report.content import report_content
-from global_learner.report.jobs import job_life
-from global_learner.report.replays import CurvePoint, Replays
+from global_learner.report.fleet import job_life
+from global_learner.report.savings import CurvePoint, Replays
 from policy_net.exchange.generated import fleet_pb2
 
 

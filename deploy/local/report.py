@@ -24,7 +24,7 @@ from deploy.local.comparison import Comparison
 from deploy.local.fleet import FleetResult
 from deploy.local.page import page_content
 from deploy.local.plan import ClusterPlan
-from global_learner.report.files import write_page
+from global_learner.report.page import write_page
 from policy_net.report.chart_style import Draw
 from policy_net.report.words import counted
 

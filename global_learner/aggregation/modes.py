@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from global_learner.aggregation.base import Aggregator
+from global_learner.aggregation.base import Aggregator, Kept, unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
-from global_learner.aggregation.immediate import ImmediateAggregator
-from global_learner.aggregation.optimizer import AdamConstants
-from global_learner.aggregation.rounds import RoundsAggregator
+from global_learner.aggregation.flower import build_strategy
+from global_learner.aggregation.optimizer import AdamConstants, AdamState, apply_adam
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
+from global_learner.errors import Rejection, UpdateRejected
+from global_learner.storage.update_log import AppliedUpdate, Kind
 from policy_net.exchange.spec import WeightSpec
 
 
@@ -22,3 +23,93 @@ def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings
     if settings.mode is Mode.ROUNDS:
         return RoundsAggregator(settings)
     return ImmediateAggregator(AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon))
+
+
+# DOC of global_learner.aggregation.modes:
+# What aggregators have in common that keep nothing from one update to the next.
+
+
+class Memoryless:
+    """The half of `Aggregator` that is about what waits and what is remembered: nothing."""
+
+    @property
+    def waiting(self) -> int:
+        """None ever waits."""
+        return 0
+
+    def close_early(self, state: AdamState) -> bool:
+        """Nothing waits."""
+        del state
+        return False
+
+    def reset(self, kept: Kept) -> None:
+        """Nothing waits, nothing is remembered."""
+        del kept
+
+    def kept(self) -> Kept:
+        """Nothing."""
+        return Kept()
+
+    def restore(self, kept: Kept) -> None:
+        """Nothing to do."""
+        del kept
+
+
+# DOC of global_learner.aggregation.modes:
+# Mode `async`: every update moves the head when it arrives, through our own fused Adam.
+#
+# Source: A3C (Mnih et al. 2016), DL2 §4.3. Deviation: Adam on the learner's side, its step shortened by staleness.
+#
+
+
+class ImmediateAggregator(Memoryless):
+    """Keeps nothing; see `Aggregator`."""
+
+    def __init__(self, constants: AdamConstants) -> None:
+        self._constants = constants
+
+    def kind_of_next(self, cluster: str) -> Kind:
+        """Always a step of its own."""
+        del cluster
+        return Kind.STEP
+
+    def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
+        """One Adam step down the update's gradient."""
+        if applied.kind is not Kind.STEP:
+            raise unexpected(applied, "async")
+        apply_adam(state, applied.update.gradient, applied.learning_rate, self._constants)
+        # At rate 0 nothing moves, not even the sign of a zero.
+        return applied.learning_rate != 0.0
+
+
+# DOC of global_learner.aggregation.modes:
+# Mode `rounds`: what a round leaves in the log, and how a replay applies it.
+#
+# The round itself is run by an unmodified Flower strategy over `grid`. When it has ended, every reply that took part is
+# logged by name, the last one with the weights that the round ended with, all in one go. A replay takes the weights as
+# they stand there and asks no strategy; a round that a crash interrupts has left nothing, and is run anew.
+#
+
+
+class RoundsAggregator(Memoryless):
+    """See `Aggregator`. Rounds are taken whole; a strategy that has a memory begins it anew with the learner."""
+
+    def __init__(self, settings: AggregationSettings) -> None:
+        # Built and thrown away: a wrong name must stop the start, not the first round.
+        build_strategy(settings.strategy, settings.parameters)
+
+    def kind_of_next(self, cluster: str) -> Kind:
+        """Pushed updates have no place in a round."""
+        raise UpdateRejected(
+            Rejection.ROUNDS_ONLY, f"this learner works in rounds and asks cluster {cluster} itself; poll it"
+        )
+
+    def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
+        """Count a part; take the weights of an end."""
+        if applied.kind not in (Kind.ROUND_PART, Kind.ROUND_END):
+            raise unexpected(applied, "rounds")
+        state.pass_by()
+        if applied.kind is Kind.ROUND_PART:
+            return False
+        state.weights[:] = applied.update.gradient
+        return True

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from pydantic import Field
+from sqlalchemy import JSON, BigInteger, Float, Integer, LargeBinary, String, UniqueConstraint, func, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from global_learner.aggregation.change import AGGREGATION_NAME
-from global_learner.beliefs.settings import BeliefSettings
-from global_learner.beliefs.tables import Base, ReportRow, TypeRow
+from global_learner.aggregation.settings import AGGREGATION_NAME
 from global_learner.errors import StateUnusable
 from global_learner.storage.database import check_whole, durable_engine, usable
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.settings import Section
 
 _log = structlog.get_logger()
 
@@ -169,3 +169,60 @@ def _packed(statistics: Sequence[SpeedStatistic], positions: Mapping[_TypeKey, i
         for entry in statistics
     ]
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
+
+
+# DOC of global_learner.beliefs.belief_store:
+# The tables of `beliefs.sqlite`: the fleet's vocabulary of job types, and every cluster's newest report.
+
+
+class Base(DeclarativeBase):
+    """Root of the tables."""
+
+
+class TypeRow(Base):
+    """One job type of the vocabulary; rows are only ever added."""
+
+    __tablename__ = "job_types"
+    __table_args__ = (UniqueConstraint("name", "kind"),)
+
+    position: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(String)
+    kind: Mapped[str] = mapped_column(String)
+    proposed_by: Mapped[str] = mapped_column(String(63))
+    unix_seconds: Mapped[float] = mapped_column(Float)
+
+
+class ReportRow(Base):
+    """What a cluster said last; `content` is compressed rows of (position of the type, PSs, workers, speed, count)."""
+
+    __tablename__ = "reports"
+
+    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
+    incarnation: Mapped[int] = mapped_column(BigInteger)
+    revision: Mapped[int] = mapped_column(BigInteger)
+    unix_seconds: Mapped[float] = mapped_column(Float)
+    statistics: Mapped[int] = mapped_column(Integer)
+    observations: Mapped[int] = mapped_column(BigInteger)
+    left_out: Mapped[list[str]] = mapped_column(JSON)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+    digest: Mapped[str] = mapped_column(String(64))
+
+
+# DOC of global_learner.beliefs.belief_store:
+# How much clusters may tell of speeds, and when it is passed on.
+
+
+class BeliefSettings(Section):
+    """What clusters tell of speeds, and how it becomes the priors of `set` versions."""
+
+    into_versions: bool = True
+    """Whether versions of a policy that plans on beliefs carry the fleet's merged priors; else those of v1."""
+    min_clusters: int = Field(1, ge=1, le=100_000)
+    """A job type's speeds are passed on once so many clusters have told of it. 1: one cluster's experience helps the
+    next. 2 or more where no cluster is to learn the name of a type that only one other runs."""
+    max_types: int = Field(1024, ge=1, le=100_000)
+    """Job types in the fleet's vocabulary; further ones are left out of reports, and the agent is told so."""
+    max_types_per_cluster: int = Field(128, ge=1, le=100_000)
+    """How many of them one cluster may bring in: nobody fills the vocabulary alone. Also the most in a report."""
+    max_statistics: int = Field(16_384, ge=1, le=100_000)
+    """Splits in one report; it is refused beyond. Twice what an agent sends; a report of so many is 180 kB."""

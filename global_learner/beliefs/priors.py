@@ -8,8 +8,7 @@ from typing import Any
 
 import structlog
 
-from global_learner.beliefs.belief_store import BeliefBook
-from global_learner.beliefs.settings import BeliefSettings
+from global_learner.beliefs.belief_store import BeliefBook, BeliefSettings
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import WeightSpec

@@ -16,8 +16,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from global_learner.enrollment.authority import Issued
-from global_learner.enrollment.standing import standings
-from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow
+from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow, standings
 from global_learner.enrollment.types import (
     ClusterIdentity,
     EnrollmentRefusal,

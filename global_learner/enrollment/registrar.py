@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 import structlog
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey
+from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey, requested_key
 from global_learner.enrollment.identity_store import IdentityBook
-from global_learner.enrollment.requested_key import requested_key
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.enrollment.types import ClusterIdentity, Grant, Invitation
 from global_learner.errors import BadRequest, NoAuthority

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from policy_net.exchange.generated import fleet_pb2
+
 
 class Role(StrEnum):
     """What a certificate is good for; never both."""
@@ -75,3 +77,19 @@ class Invitation:
 
     token: str
     expires_unix_seconds: float
+
+
+# DOC of global_learner.enrollment.types:
+# A cluster's standing as it goes over the wire.
+
+
+def identity_message(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:
+    """The standing's message, field by field."""
+    return fleet_pb2.ClusterIdentity(
+        cluster=entry.cluster,
+        state=entry.state.value,
+        issued_unix_seconds=entry.issued_unix_seconds,
+        expires_unix_seconds=entry.expires_unix_seconds,
+        fingerprint=entry.fingerprint,
+        revoked_unix_seconds=entry.revoked_unix_seconds,
+    )

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+from typing import Annotated
+
 import typer
+from rich.table import Table
 
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.operator_commands import assign_version, head_app, show_audit, unassign_version
 from global_learner.policyctl.options import CallOptions
-from global_learner.policyctl.report_command import write_report
 from global_learner.policyctl.version_commands import version_app
-from global_learner.policyctl.views import fleet_facts, fleet_table
+from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
+from global_learner.report.content import report_content
+from global_learner.report.page import write_page
 from policy_net.cli_errors import leave, run
 from policy_net.option_groups import with_option_groups
 
@@ -40,3 +46,47 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+# DOC of global_learner.policyctl.cli:
+# `policyctl report`: the fleet on one page, as a file.
+
+
+@with_option_groups
+def write_report(
+    out: Annotated[Path, typer.Option("--out", help="The folder for index.html; made if it is not there.")] = Path(
+        "report"
+    ),
+    state_dir: Annotated[
+        Path | None,
+        typer.Option("--state-dir", help="Read the files of a learner that has ended; nothing is known of jobs then."),
+    ] = None,
+    *,
+    options: CallOptions,
+) -> None:
+    """Write the fleet's report: one page that needs nothing else, to open in a browser, print or pass on."""
+    if state_dir is not None:
+        # Loads what a learner itself does: only who reads a state directory waits for it.
+        from global_learner.report.offline import report_of_files  # noqa: PLC0415
+
+        content = report_content(report_of_files(state_dir, time.time()))
+    else:
+        with options.client() as client:
+            content = report_content(client.report())
+    page = write_page(content, out)
+    facts: Facts = {
+        "page": str(page),
+        "headline": content["headline"]["text"],
+        "clusters": len(content["clusters"]),
+        "versions": len(content["versions"]) + content["versions_left_out"],
+    }
+    options.show(facts, report_table(facts))
+
+
+def report_table(facts: Facts) -> Table:
+    """Where the page is, and what it says first."""
+    table = Table("report", facts["page"])
+    table.add_row("says", facts["headline"])
+    table.add_row("clusters", str(facts["clusters"]))
+    table.add_row("versions", str(facts["versions"]))
+    return table

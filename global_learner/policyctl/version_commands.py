@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from global_learner.policyctl.diff_views import diff_table
-from global_learner.policyctl.options import CallOptions
-from global_learner.policyctl.version_diff import difference
-from global_learner.policyctl.version_names import VersionArgument, version_number
+from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
+from global_learner.policyctl.version_diff import diff_table, difference
 from global_learner.policyctl.version_views import (
     pin_table,
     shown_version_facts,

@@ -18,8 +18,7 @@ from global_learner.errors import UnknownPolicyVersion
 from global_learner.registry import assignments
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
-from global_learner.registry.policy_store import PolicyStore
-from global_learner.registry.retention import Retention, superfluous
+from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
 from global_learner.storage.audit import AuditEntry
 from global_learner.storage.database import check_whole, durable_engine, usable

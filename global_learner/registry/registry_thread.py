@@ -9,9 +9,9 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from global_learner.disk_full import is_disk_full
 from global_learner.errors import DiskFull, LearnerError
 from global_learner.registry.registry import Registry
+from global_learner.storage.disk import is_disk_full
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from global_learner.report.words import silence
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.report.words import shown
 
 LOST_SECONDS = 60.0
 """A cluster that was silent for longer is lost: heartbeats come every few seconds, retries within fifteen."""
@@ -84,3 +87,94 @@ def _state(view: fleet_pb2.ClusterView, standing: str | None, now: float, ended:
     )
     _, word, tone, detail = next(state for state in states if state[0])
     return {"word": word, "tone": tone, "detail": detail}
+
+
+# DOC of global_learner.report.fleet:
+# How often the guards stood between the policy and a cluster, by reason.
+
+MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "nan": "the policy's numbers were not finite; the fallback decided",
+        "exception": "the policy failed; the fallback decided",
+        "deadline": "the policy thought for too long; the fallback decided",
+        "malformed": "the decision was no decision; the fallback decided",
+        "idle": "no job would have trained; the fallback decided",
+        "unknown-job": "the decision named a job that was not there; that part was left out",
+        "over-cap": "a job would have got more tasks than it may have; it got what it may",
+        "over-capacity": "the cluster has less than was decided; jobs got what there was, in order of arrival",
+        "fallback-failed": "the fallback failed too; jobs kept what they had",
+    }
+)
+"""The words of the agents' guards; others are shown as they are."""
+
+
+def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
+    """By reason, most frequent first, with what each cluster had of it; of how many decisions; all known reasons."""
+    totals: Counter[str] = Counter()
+    for view in views:
+        totals.update(view.status.guard_interventions)
+    return {
+        "decisions": sum(view.status.decisions for view in views),
+        "total": totals.total(),
+        "watched": [{"reason": reason, "meaning": meaning} for reason, meaning in MEANINGS.items()],
+        "reasons": [
+            {
+                "reason": shown(reason),
+                "meaning": MEANINGS.get(reason, ""),
+                "total": count,
+                "by": {
+                    view.cluster: view.status.guard_interventions[reason]
+                    for view in views
+                    if reason in view.status.guard_interventions
+                },
+            }
+            for reason, count in sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+            if count
+        ],
+    }
+
+
+# DOC of global_learner.report.fleet:
+# Lives of single jobs, as far as clusters tell them.
+
+
+def told_jobs(views: Sequence[fleet_pb2.ClusterView]) -> list[dict[str, Any]]:
+    """All of them, by cluster and number."""
+    return [
+        job_life(
+            cluster=view.cluster,
+            name=f"job {timeline.number}",
+            job_type=timeline.job_type,
+            held=[(point.seconds, point.workers, point.ps) for point in timeline.held],
+            seconds=timeline.seconds,
+            completed=timeline.completed,
+            resizes=timeline.resizes,
+            interventions=[(mark.seconds, mark.reason) for mark in timeline.interventions],
+        )
+        for view in sorted(views, key=lambda view: view.cluster)
+        for timeline in sorted(view.status.job_timelines, key=lambda timeline: timeline.number)
+    ]
+
+
+def job_life(
+    cluster: str,
+    name: str,
+    job_type: str,
+    held: Sequence[tuple[float, int, int]],
+    seconds: float,
+    completed: bool,
+    resizes: int,
+    interventions: Sequence[tuple[float, str]] = (),
+) -> dict[str, Any]:
+    """One job as the page reads it; times in seconds since its submission, `held` as moment, workers, PSs."""
+    return {
+        "id": f"{cluster}/{name}",
+        "cluster": cluster,
+        "name": shown(name),
+        "job_type": shown(job_type),
+        "held": [list(point) for point in held],
+        "seconds": seconds,
+        "completed": completed,
+        "resizes": resizes,
+        "interventions": [[at, shown(reason)] for at, reason in interventions],
+    }

@@ -6,16 +6,16 @@ import contextlib
 from pathlib import Path
 
 from global_learner.enrollment.identity_store import IdentityBook
-from global_learner.enrollment.messages import identity_message
+from global_learner.enrollment.types import identity_message
 from global_learner.errors import BadConfig, StateUnusable
 from global_learner.fleet import ClusterEntry, Fleet
+from global_learner.registry.cards import version_message
 from global_learner.registry.registry import Registry
 from global_learner.service.identity_setup import ADMINISTRATOR_FILE, FOLDER
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import read_newest_snapshot
 from global_learner.storage.state_dir import StateDir
 from global_learner.updates.ledger import Ledger
-from global_learner.version_messages import version_message
 from policy_net.exchange.generated import fleet_pb2
 
 

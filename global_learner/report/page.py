@@ -12,7 +12,10 @@ import hashlib
 import json
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
+
+from global_learner.errors import BadConfig
 
 _PARTS = files("global_learner.report") / "template"
 _SCRIPTS = (
@@ -91,3 +94,26 @@ def _content_policy(connect: str) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
+
+
+# DOC of global_learner.report.page:
+# The report as a folder to open or pass on.
+
+PAGE_NAME = "index.html"
+
+
+def write_page(content: dict[str, Any], folder: Path) -> Path:
+    """Write the page, whole or not at all; returns its path.
+
+    Raises:
+        BadConfig: it cannot be written there.
+    """
+    page = folder / PAGE_NAME
+    partial = page.with_suffix(".partial")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial.write_text(static_page(content), encoding="utf-8")
+        partial.replace(page)
+    except OSError as error:
+        raise BadConfig(f"{page}: cannot be written ({error.strerror}); name another folder with --out") from error
+    return page

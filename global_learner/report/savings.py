@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from global_learner.report.replays import Replays
 from global_learner.report.words import change, counted, job_hours, listed, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
@@ -111,3 +110,77 @@ def _known(status: fleet_pb2.ClusterStatus) -> bool:
 
 def _than(ratio: float) -> str:
     return "as" if abs(ratio - 1.0) < _SAME else "than"
+
+
+# DOC of global_learner.report.savings:
+# What replays after the fleet's end add to a report: every policy on the same jobs, versions on unseen ones.
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What one version is worth.
+
+    Attributes:
+        by: cluster to average JCT over the reference's on the same jobs; 1 is as good.
+    """
+
+    version: int
+    head_step: int
+    by: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """A controlled comparison, which is worth more than what was seen while policies changed and explored.
+
+    Attributes:
+        jct_seconds: cluster to policy to average JCT on the cluster's own jobs.
+        labels: policy to what it is called, in the order of the chart.
+        baseline, proposed: the two of them that the headline compares.
+        curve: versions on jobs that nobody trained on, oldest first.
+        jobs: lives of jobs in these replays, as in `content.py`.
+    """
+
+    jct_seconds: Mapping[str, Mapping[str, float]]
+    labels: Mapping[str, str]
+    baseline: str
+    proposed: str
+    curve: Sequence[CurvePoint] = ()
+    jobs: Sequence[Mapping[str, Any]] = ()
+
+
+# DOC of global_learner.report.savings:
+# Average job completion times by cluster and policy.
+
+_BASELINE, _FLEET = "baseline", "fleet"
+
+
+def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> dict[str, Any] | None:
+    """Replays on the same jobs where there are some, else what was seen so far; None if no job is done anywhere."""
+    if replays is not None and replays.jct_seconds:
+        return {
+            "note": "Every policy on the same jobs and machines, replayed to completion after the run.",
+            "policies": [{"key": key, "label": label} for key, label in replays.labels.items()],
+            "proposed": replays.proposed,
+            "rows": [{"cluster": cluster, "seconds": dict(by)} for cluster, by in replays.jct_seconds.items()],
+        }
+    done = sorted((view for view in views if view.status.jobs_done), key=lambda view: view.cluster)
+    if not done:
+        return None
+    baselines = sorted({policy_label(view.status.baseline_policy) for view in done if view.status.baseline_policy})
+    policies = [{"key": _FLEET, "label": "this fleet, so far"}]
+    if any(view.status.baseline_jct_seconds > 0.0 for view in done):
+        policies.insert(0, {"key": _BASELINE, "label": f"{listed(baselines) if baselines else 'fallback'}, simulated"})
+    return {
+        "note": "Of the jobs that each cluster completed so far; the baseline is simulated on exactly these jobs.",
+        "policies": policies,
+        "proposed": _FLEET,
+        "rows": [{"cluster": view.cluster, "seconds": _seconds(view.status)} for view in done],
+    }
+
+
+def _seconds(status: fleet_pb2.ClusterStatus) -> dict[str, float]:
+    found = {_FLEET: status.avg_jct_seconds}
+    if status.baseline_jct_seconds > 0.0:
+        found[_BASELINE] = status.baseline_jct_seconds
+    return found

@@ -13,10 +13,10 @@ from global_learner.enrollment.registrar import Registrar
 from global_learner.errors import BadRequest, UnknownIncarnation
 from global_learner.identity import Identity
 from global_learner.learner import Learner
-from global_learner.push_answer import Outcome, PushAnswer
-from global_learner.report.timeline_check import check_timelines
 from global_learner.service.calls import Context, answered
+from global_learner.service.heartbeat_check import check_timelines
 from global_learner.telemetry import Telemetry
+from global_learner.updates.pushes import Outcome, PushAnswer
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.messages import GradientUpdate

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from global_learner.address import is_loopback, split_address
 from global_learner.errors import BadConfig
 from global_learner.report.live import LiveReport
 from global_learner.service.http_server import BoundedHttpServer, HttpAnswer, HttpRefusal
+from global_learner.settings import is_loopback, split_address
 
 _LOOK_SECONDS = 0.2
 """How often to look for connections that are open for too long."""

@@ -9,22 +9,25 @@ from pathlib import Path
 
 import grpc
 
-from global_learner.address import split_address
-from global_learner.enrollment.administrator import ADMINISTRATOR, ensure_administrator
 from global_learner.enrollment.authority import Authority
-from global_learner.enrollment.authority_files import open_authority, read_authority
+from global_learner.enrollment.authority_files import (
+    ADMINISTRATOR,
+    ensure_administrator,
+    open_authority,
+    read_authority,
+)
 from global_learner.enrollment.identity_store import IdentityBook
 from global_learner.enrollment.registrar import Registrar
-from global_learner.enrollment.service import EnrollmentService
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import StateUnusable
 from global_learner.identity import Identity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.service.admission import Limits, gated_server
+from global_learner.service.calls import Context, answered
 from global_learner.service.listener import bind, read_credentials
-from global_learner.settings import LearnerSettings
+from global_learner.settings import LearnerSettings, split_address
 from global_learner.telemetry import Telemetry
-from policy_net.exchange.generated import fleet_pb2_grpc
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.private_files import make_private_folder
 
 FOLDER = "identity"
@@ -152,3 +155,24 @@ def _names(settings: LearnerSettings) -> tuple[str, ...]:
     """What agents may dial; on the learner's own machine also loopback."""
     named = settings.identity.names if settings.identity is not None else ()
     return tuple(dict.fromkeys((*(named or (split_address(settings.listen)[0],)), "127.0.0.1", "localhost")))
+
+
+# DOC of global_learner.service.identity_setup:
+# The service `Enrollment` of fleet.proto, on a port of its own: the only call for which nobody shows a certificate.
+
+# ruff: noqa: N802  # methods are named by fleet.proto
+
+
+class EnrollmentService(fleet_pb2_grpc.EnrollmentServicer):
+    """Answers agents that have a token and no certificate yet."""
+
+    def __init__(self, registrar: Registrar, telemetry: Telemetry) -> None:
+        self.telemetry = telemetry
+        self._registrar = registrar
+
+    @answered
+    async def Enroll(self, request: fleet_pb2.EnrollRequest, context: Context) -> fleet_pb2.CertificateReply:
+        """A certificate for a token; the token says for which name."""
+        del context
+        grant = await self._registrar.enroll(request.cluster, request.token, request.signing_request)
+        return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self._registrar.authority_pem)

@@ -10,9 +10,8 @@ from pathlib import Path
 import grpc
 import structlog
 
-from global_learner.address import split_address
 from global_learner.errors import BadConfig
-from global_learner.settings import TlsSettings
+from global_learner.settings import TlsSettings, split_address
 
 _log = structlog.get_logger()
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sqlite3
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
 
 from global_learner.telemetry import Telemetry
 
@@ -38,3 +42,24 @@ def report_disk(telemetry: Telemetry, state_dir: Path, log_limit_bytes: int, ful
         telemetry.disk.labels(part).set_function(partial(part_bytes, part))
     telemetry.log_limit.set(log_limit_bytes)
     telemetry.disk_full.set_function(lambda: float(full()))
+
+
+# DOC of global_learner.storage.disk:
+# Telling a full disk from a broken one: a full one is waited for, since what it lacks comes back.
+#
+# A limit on the size of files or a quota counts as full too: it refuses in the same way, and is lifted in the same way.
+#
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+RETRY_SECONDS = 1.0
+"""How often a full disk is tried again: soon enough for people, too seldom to be a load."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether this error says that there is no room, and nothing worse."""
+    if isinstance(error, OSError):
+        return error.errno in _FULL
+    if isinstance(error, DBAPIError):
+        return getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return False

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import structlog
 
-from global_learner.disk_full import RETRY_SECONDS, is_disk_full
 from global_learner.durable_files import Buffer, write_at
 from global_learner.errors import DiskFull, LogBroken
+from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
 from global_learner.storage.segment_files import SegmentFiles
 from global_learner.storage.update_log import AppliedUpdate, encode, segment_header
 

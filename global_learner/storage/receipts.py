@@ -7,13 +7,15 @@ against. Beyond a limit the oldest receipts go too; how many updates of which cl
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from global_learner.durable_files import sync_folder
 from global_learner.errors import StateUnusable
-from global_learner.storage.update_log import AppliedUpdate, Kind, read_log
+from global_learner.storage.update_log import AppliedUpdate, Kind, first_step, read_log, read_names, segments
 from policy_net.plain_json import parse_json
 
 REMOVED_NAME = "removed.json"
@@ -154,3 +156,114 @@ def audit(receipts: Iterator[Receipt], removed: Removed | None = None) -> Counte
         seen.add(name)
         counts[receipt.cluster, receipt.incarnation] += 1
     return counts
+
+
+# DOC of global_learner.storage.receipts:
+# Receipts on disk: appended to few large files, of which the oldest go beyond a limit.
+
+FILES = 16
+"""At the limit there are about so many files, so that a sixteenth of the receipts goes at once."""
+
+
+def append_receipts(folder: Path, receipts: Sequence[Receipt], max_bytes: int) -> None:
+    """Add receipts that follow the newest one; durable when this returns. Some that are there already do no harm.
+
+    Raises:
+        OSError: they could not be written; part of them may be there.
+        StateUnusable: older ones that had to go are damaged.
+    """
+    if not receipts:
+        return
+    data = "".join(receipt.to_line() for receipt in receipts).encode()
+    files = receipt_files(folder)
+    path = files[-1] if files else None
+    if path is None or path.stat().st_size + len(data) > max_bytes // FILES:
+        path = folder / f"updates-{receipts[0].step:020d}.jsonl"
+    with path.open("ab") as stream:
+        # A crash or a full disk may have left part of a line.
+        stream.truncate(_end_of_lines(path))
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    if path not in files:
+        sync_folder(folder)
+        _remove_oldest(folder, max_bytes)
+
+
+def _end_of_lines(path: Path) -> int:
+    """Where the last whole line ends."""
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        stream.seek(max(0, size - 4096))
+        tail = stream.read()
+    return size - len(tail) + tail.rfind(b"\n") + 1 if b"\n" in tail else 0
+
+
+def _remove_oldest(folder: Path, max_bytes: int) -> None:
+    files = receipt_files(folder)
+    excess = sum(path.stat().st_size for path in files) - max_bytes
+    gone = []
+    for path in files[:-1]:
+        if excess <= 0:
+            break
+        gone.append(path)
+        excess -= path.stat().st_size
+    if not gone:
+        return
+    removed = read_removed(folder)
+    through, applied = removed.through_step, removed.applied.copy()
+    for path in gone:
+        for receipt in read_receipt_file(path, newest=False):
+            if receipt.step > through:
+                through = receipt.step
+                applied[receipt.cluster, receipt.incarnation] += 1
+    partial = folder / f"{REMOVED_NAME}.partial"
+    with partial.open("w") as stream:
+        stream.write(Removed(through, applied).to_json())
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(folder / REMOVED_NAME)
+    sync_folder(folder)
+    for path in gone:
+        path.unlink()
+
+
+# DOC of global_learner.storage.receipts:
+# Cutting the log behind a snapshot: what a segment held becomes receipts, and its file is free.
+#
+# A segment's receipts are on disk before its file is given up; a crash between the two writes them again.
+#
+
+MAX_RECEIPTS_BYTES = 256 << 20
+
+
+def cut_log(
+    log: Path,
+    receipts: Path,
+    step: int,
+    with_newest: bool = False,
+    give_up: Callable[[Path], None] = Path.unlink,
+    max_receipts_bytes: int = MAX_RECEIPTS_BYTES,
+) -> int:
+    """Turn segments whose updates are all in a snapshot of `step` into receipts; how many segments.
+
+    Args:
+        with_newest: nothing is being written and the newest segment ends at `step`, perhaps in a torn tail.
+        give_up: takes the file of a segment that nobody needs any more.
+        max_receipts_bytes: the oldest receipts beyond this are removed.
+
+    Raises:
+        StateUnusable: a segment lacks an update.
+        OSError: receipts could not be written; their segment is still there.
+    """
+    files = segments(log)
+    ends = [first_step(path) for path in files[1:]] + ([step + 1] if with_newest and files else [])
+    cut = 0
+    for path, end_step in zip(files, ends, strict=False):
+        if end_step > step + 1:
+            break
+        names = read_names(path, first_step(path), end_step)
+        append_receipts(receipts, [receipt_of(applied) for applied in names], max_receipts_bytes)
+        give_up(path)
+        cut += 1
+    return cut

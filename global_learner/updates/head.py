@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from global_learner.aggregation.base import Aggregator
 from global_learner.aggregation.optimizer import AdamState, TrustRegion, move_average
-from global_learner.snapshot_format import parse_snapshot
+from global_learner.storage.snapshot import parse_snapshot
 from global_learner.storage.update_log import AppliedUpdate, Kind
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.spec import Weights, weights_to_bytes

@@ -9,8 +9,8 @@ import numpy as np
 
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
-from global_learner.staleness import excess_staleness, staleness_scale
 from global_learner.updates.head import Head
+from global_learner.updates.step_size import excess_staleness, staleness_scale
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import WeightSpec
 

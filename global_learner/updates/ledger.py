@@ -12,8 +12,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from global_learner.sample_weight import usual_samples
 from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.updates.step_size import usual_samples
 
 _SAMPLES_MEMORY = 8
 """Updates over which a cluster's mean of samples runs."""

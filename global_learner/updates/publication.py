@@ -12,7 +12,7 @@ from global_learner.aggregation.settings import AggregationSettings, Mode
 from global_learner.beliefs.priors import VersionPriors
 from global_learner.registry.cards import Origin, VersionDetails, kind_of
 from global_learner.registry.registry import Registry, VersionCard
-from global_learner.snapshot_format import Snapshot, snapshot_parts
+from global_learner.storage.snapshot import Snapshot, snapshot_parts
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import SinceVersion
 from policy_net.exchange.policy_file import PolicyFile

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Generic
 
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.fleet import ClusterEntry, Fleet, Status
 from global_learner.maintenance import Upkeep
-from global_learner.push_answer import Outcome, PushAnswer
 from global_learner.settings import LearnerSettings
 from global_learner.storage.log_writer import LogWriter
 from global_learner.storage.update_log import AppliedUpdate
@@ -120,3 +121,36 @@ class Pushes(Generic[Status]):
 
     def _weights(self, wanted: bool) -> bytes | None:
         return self._head.weights_bytes() if wanted else None
+
+
+# DOC of global_learner.updates.pushes:
+# The learner's answer to a pushed update.
+
+
+class Outcome(StrEnum):
+    """What became of an update."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class PushAnswer:
+    """The answer to an update.
+
+    Attributes:
+        reason: a `Rejection`, or empty; `detail` is for people.
+        head_step: on disk when this is read; `weights` are of this step, None unless asked for.
+        learning_rate: what the update was applied with.
+    """
+
+    outcome: Outcome
+    head_step: int
+    weights: bytes | None
+    staleness: int = 0
+    reason: str = ""
+    detail: str = ""
+    learning_rate: float = 0.0
+    gradient_norm: float = 0.0
+    active_clusters: int = 0

@@ -9,8 +9,7 @@ import pytest
 from processes import Fleet, Program, wait_until
 
 from cluster_agent.memory import MEMORY
-from global_learner.beliefs.belief_store import BeliefBook
-from global_learner.beliefs.settings import BeliefSettings
+from global_learner.beliefs.belief_store import BeliefBook, BeliefSettings
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.throughput.parametric import OnlineFit
 

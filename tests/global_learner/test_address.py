@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from global_learner.address import Address, is_everywhere, is_loopback, split_address
+from global_learner.settings import Address, is_everywhere, is_loopback, split_address
 
 
 @pytest.mark.parametrize(

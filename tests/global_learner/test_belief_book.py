@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from global_learner.beliefs.belief_store import BeliefBook, Told
-from global_learner.beliefs.settings import BeliefSettings
+from global_learner.beliefs.belief_store import BeliefBook, BeliefSettings, Told
 from global_learner.errors import StateUnusable
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic

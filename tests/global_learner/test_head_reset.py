@@ -18,8 +18,8 @@ from global_learner.aggregation.optimizer import AdamState
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
-from global_learner.snapshot_format import Snapshot, snapshot_parts
 from global_learner.storage.receipts import audit, read_receipts
+from global_learner.storage.snapshot import Snapshot, snapshot_parts
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import AppliedUpdate, Kind, encode, segment_header, segment_name
 from global_learner.updates.head import Head

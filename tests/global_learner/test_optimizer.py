@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import vector
 
-from global_learner.aggregation.immediate import ImmediateAggregator
+from global_learner.aggregation.modes import ImmediateAggregator
 from global_learner.aggregation.optimizer import _BLOCK, AdamConstants, AdamState, apply_adam, move_average
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger

@@ -10,7 +10,7 @@ from learner_process import LearnerProcess
 
 from global_learner.errors import EXIT_CODES, BadConfig
 from global_learner.policyctl import cli as policyctl
-from global_learner.policyctl.since import moment_of
+from global_learner.policyctl.options import moment_of
 from policy_net.cli_errors import run
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc

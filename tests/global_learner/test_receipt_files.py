@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, applied
 
 from global_learner.errors import StateUnusable
-from global_learner.receipt_files import FILES, append_receipts
-from global_learner.storage.receipts import Receipt, audit, read_receipts, read_removed, receipt_files, receipt_of
+from global_learner.storage.receipts import (
+    FILES,
+    Receipt,
+    append_receipts,
+    audit,
+    read_receipts,
+    read_removed,
+    receipt_files,
+    receipt_of,
+)
 
 NO_LIMIT = 1 << 30
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, applied, policy
 from learner_makers import settings as learner_settings
 
-from global_learner.aggregation.immediate import ImmediateAggregator
+from global_learner.aggregation.modes import ImmediateAggregator
 from global_learner.aggregation.optimizer import AdamConstants, AdamState
 from global_learner.errors import StateUnusable
 from global_learner.recovery import recover

@@ -13,7 +13,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select
 
 from global_learner.report.content import report_content
-from global_learner.report.interventions import MEANINGS
+from global_learner.report.fleet import MEANINGS
 from global_learner.report.page import static_page
 from policy_net.exchange.generated import fleet_pb2 as pb
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from report_makers import EVIL, NOW, fleets, replays, report, three, view
 
 from global_learner.report.content import report_content
-from global_learner.report.histogram import MOST_BINS, staleness_histogram
+from global_learner.report.learning import MOST_BINS, staleness_histogram
 from global_learner.report.page import as_json, live_page, live_policy, static_page
 from global_learner.report.savings import headline
-from global_learner.report.timeline_check import check_timelines
 from global_learner.report.versions import MOST_VERSIONS
 from global_learner.report.words import change, listed
+from global_learner.service.heartbeat_check import check_timelines
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 DRAW = random.Random(7)

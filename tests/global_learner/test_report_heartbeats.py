@@ -12,7 +12,7 @@ import pytest
 from learner_process import LearnerProcess
 
 from global_learner.errors import BadRequest
-from global_learner.report.timeline_check import MOST_INTERVENTIONS, MOST_JOBS, MOST_POINTS, check_timelines
+from global_learner.service.heartbeat_check import MOST_INTERVENTIONS, MOST_JOBS, MOST_POINTS, check_timelines
 from global_learner.settings import TelemetrySettings
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc

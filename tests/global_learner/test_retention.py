@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from learner_makers import policy
 
 from global_learner.errors import UnknownPolicyVersion
+from global_learner.registry.policy_store import Retention, superfluous
 from global_learner.registry.registry import Registry
-from global_learner.registry.retention import Retention, superfluous
 from global_learner.registry.tables import VersionRow
 
 DAY_SECONDS = 86_400.0

@@ -9,9 +9,9 @@ from learner_in_process import serving
 from learner_makers import SPEC, applied
 
 from global_learner.aggregation.settings import AggregationSettings
-from global_learner.sample_weight import sample_weight, usual_samples
 from global_learner.storage.receipts import read_receipts
 from global_learner.updates.ledger import Ledger
+from global_learner.updates.step_size import sample_weight, usual_samples
 
 RATE = 1e-3
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from learner_makers import settings as learner_settings
 from learner_makers import update
 
-from global_learner.aggregation.immediate import ImmediateAggregator
+from global_learner.aggregation.modes import ImmediateAggregator
 from global_learner.aggregation.optimizer import AdamConstants, AdamState, TrustRegion
 from global_learner.aggregation.settings import SET_TRUST_RADIUS, AggregationSettings, Mode, OptimizerSettings
 from global_learner.recovery import recover

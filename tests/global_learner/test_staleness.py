@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from global_learner.staleness import excess_staleness, staleness_scale
+from global_learner.updates.step_size import excess_staleness, staleness_scale
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, applied, vector
 
 from global_learner.errors import StateUnusable
-from global_learner.log_cut import cut_log
-from global_learner.storage.receipts import audit, read_receipts
+from global_learner.storage.receipts import audit, cut_log, read_receipts
 from global_learner.storage.update_log import AppliedUpdate, encode, read_log, segment_header, segment_name
 
 

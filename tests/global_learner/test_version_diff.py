@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import SPEC, policy
 
-from global_learner.policyctl.diff_views import diff_table
-from global_learner.policyctl.version_diff import difference, distances
+from global_learner.policyctl.version_diff import diff_table, difference, distances
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec

@@ -19,13 +19,13 @@ from learner_makers import settings as learner_settings
 
 from global_learner.errors import Rejection
 from global_learner.learner import Learner
-from global_learner.push_answer import Outcome, PushAnswer
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.receipts import audit, read_receipts
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
+from global_learner.updates.pushes import Outcome, PushAnswer
 from global_learner.updates.quarantine import Quarantine
 
 CLUSTERS = ("north", "south", "east")
