@@ -18,10 +18,11 @@ import numpy as np
 
 from cluster_agent.memory import BelievedReward
 from global_learner.aggregation.modes import ImmediateAggregator
-from global_learner.aggregation.optimizer import AdamConstants, AdamState, TrustRegion
+from global_learner.aggregation.optimizer import AdamConstants, TrustRegion
 from global_learner.aggregation.settings import OptimizerSettings
 from global_learner.settings import IngestSettings, PublishSettings
-from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger

@@ -1,4 +1,4 @@
-"""The program `global-learner`."""
+"""Program `global-learner`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from applied updates: versions that fall due, snapshots, the log cut behind them.
+"""Maintenance after applied updates: versions that fall due, snapshots, the log cut behind them.
 
 A full disk is waited for: the task that met it is tried again until it succeeds. Meanwhile updates are taken for as
 long as the log has room under its limit, and refused beyond it.
@@ -16,20 +16,16 @@ import structlog
 
 from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import BadConfig, DiskFull, LearnerError
-from global_learner.fleet import Fleet, Status
-from global_learner.recovery import note_reset
-from global_learner.registry.registry import VersionCard
-from global_learner.registry.registry_thread import RegistryThread
+from global_learner.fleet import Status
+from global_learner.registry.cards import FIRST_VERSION, VersionCard
 from global_learner.settings import LearnerSettings
 from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
-from global_learner.storage.log_writer import LogWriter
 from global_learner.storage.receipts import cut_log
-from global_learner.storage.snapshot import Snapshot, snapshot_of, write_snapshot
-from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_log import RECORD_BYTES, AppliedUpdate
-from global_learner.telemetry import Telemetry
+from global_learner.storage.snapshot import Snapshot, write_snapshot
+from global_learner.storage.update_records import RECORD_BYTES, AppliedUpdate
 from global_learner.updates.head import Head
-from global_learner.updates.publication import Publication, due_publication
+from global_learner.updates.parts import Learned, Process, Stores
+from global_learner.updates.publication import Publication, due_publication, note_reset
 from global_learner.updates.work_queue import Work, WorkQueue
 from policy_net.exchange.set_spec import Spec
 
@@ -40,42 +36,38 @@ _SEGMENTS_A_LOG = 8
 """A segment is closed at this part of the log's limit: one is written, two are spare, the rest wait for snapshots."""
 
 
-class Upkeep(Generic[Status]):
+class Maintenance(Generic[Status]):
     """Publishes and snapshots beside the updates, in order."""
 
     def __init__(
         self,
         settings: LearnerSettings,
-        spec: Spec,
-        state: StateDir,
-        registry: RegistryThread,
-        fleet: Fleet[Status],
-        log: LogWriter,
-        telemetry: Telemetry,
-        failed: Callable[[BaseException], None],
-        newest_version: int,
+        learned: Learned[Status],
+        stores: Stores,
+        process: Process,
         priors: PriorsSource,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        self.newest_version = newest_version
+        newest = stores.registry.registry.newest()
+        self.newest_version = newest.version if newest else FIRST_VERSION
         self.on_version: Callable[[int], None] = lambda _version: None
-        self.max_log_bytes = max_log_bytes(settings, spec)
+        self.max_log_bytes = max_log_bytes(settings, learned.spec)
+        self._settings = settings
+        self._spec = learned.spec
+        self._fleet = learned.fleet
+        self._state = stores.state
+        self._registry = stores.registry
+        self._log = stores.log
+        self._telemetry = process.telemetry
+        self._priors = priors
         self._retry_seconds = retry_seconds
         self._full: DiskFull | None = None
         self._closing = asyncio.Event()
         self._moved = asyncio.Event()
-        self._settings = settings
-        self._spec = spec
-        self._state = state
-        self._registry = registry
-        self._fleet = fleet
-        self._log = log
-        self._telemetry = telemetry
-        self._priors = priors
-        self._queue = WorkQueue(failed, self._moved.set)
-        self._snapshot_step = log.durable_step
-        self._counted = fleet.rejections_by_reason()
-        telemetry.newest_version.set(newest_version)
+        self._queue = WorkQueue(process.fail, self._moved.set)
+        self._snapshot_step = stores.log.durable_step
+        self._counted = learned.fleet.rejections_by_reason()
+        self._telemetry.newest_version.set(self.newest_version)
 
     def start(self) -> None:
         """Begin to work."""
@@ -110,7 +102,7 @@ class Upkeep(Generic[Status]):
             except DiskFull:
                 await asyncio.sleep(self._retry_seconds)
 
-    def after_update(self, head: Head, unix_seconds: float) -> None:
+    def on_update(self, head: Head, unix_seconds: float) -> None:
         """Queue what is due at the head's step."""
         due = due_publication(head, self._settings.publish.every_steps, unix_seconds)
         if due is not None:
@@ -123,13 +115,27 @@ class Upkeep(Generic[Status]):
         ):
             self.snapshot(head)
 
+    def on_reset(self, head: Head, applied: AppliedUpdate) -> asyncio.Future[None]:
+        """Queue what follows from a reset; done when it is in the audit log."""
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def note() -> None:
+            await self._log.durable(applied.step)
+            await self._registry.call(note_reset, self._registry.registry, applied)
+            if not noted.done():
+                noted.set_result(None)
+
+        self._add(note)
+        self.snapshot(head)
+        return noted
+
     def snapshot(self, head: Head) -> None:
         """Queue a snapshot of the head as it is now; none if the newest one is of this step."""
         if head.step == self._snapshot_step:
             return
         self._snapshot_step = head.step
         self._log.new_segment(head.step + 1)
-        snapshot = snapshot_of(head, self._spec.digest, self._fleet.counters())
+        snapshot = head.snapshot(self._spec.digest, self._fleet.counters())
         self._add(lambda: self._write(snapshot))
 
     async def close(self) -> None:
@@ -166,20 +172,6 @@ class Upkeep(Generic[Status]):
         self._log.files.remove_spares()
         self._moved.set()
 
-    def after_reset(self, head: Head, applied: AppliedUpdate) -> asyncio.Future[None]:
-        """Queue what follows from a reset; done when it is in the audit log."""
-        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def note() -> None:
-            await self._log.durable(applied.step)
-            await self._registry.call(note_reset, self._registry.registry, applied)
-            if not noted.done():
-                noted.set_result(None)
-
-        self._add(note)
-        self.snapshot(head)
-        return noted
-
     async def _publish(self, due: Publication, rejections: Mapping[str, int]) -> None:
         await self._log.durable(due.head_step)
         card = await self._registry.call(self._add_version, due, rejections)
@@ -200,7 +192,7 @@ class Upkeep(Generic[Status]):
         if self._settings.publish.auto_assign:
             self._fleet.assign_all(card.version)
         _log.info(
-            "version",
+            "version-published",
             version=card.version,
             head_step=card.head_step,
             digest=card.digest[:12],
@@ -221,7 +213,7 @@ class Upkeep(Generic[Status]):
                 f"{reason}; free space or mend the disk, then start again: everything acknowledged is kept"
             ) from error
         self._telemetry.snapshot_seconds.observe(time.perf_counter() - started)
-        _log.debug("snapshot", step=snapshot.state.step)
+        _log.debug("snapshot-written", step=snapshot.state.step)
 
     def _write_and_cut(self, snapshot: Snapshot) -> None:
         write_snapshot(self._state.snapshots, snapshot)

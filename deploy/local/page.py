@@ -11,7 +11,8 @@ from deploy.local.charts.style import POLICY_LABELS
 from deploy.local.comparison import Comparison
 from global_learner.report.content import report_content
 from global_learner.report.fleet import job_life
-from global_learner.report.savings import CurvePoint, Replays
+from global_learner.report.learning import CurvePoint
+from global_learner.report.savings import Replays
 from policy_net.exchange.generated import fleet_pb2
 
 

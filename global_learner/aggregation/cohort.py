@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from global_learner.aggregation.base import Kept
-from global_learner.storage.update_log import AppliedUpdate
+from global_learner.storage.snapshot import Kept
+from global_learner.storage.update_records import AppliedUpdate
 from policy_net.exchange.spec import Weights
 
 

@@ -1,32 +1,27 @@
-"""Which aggregator the settings ask for."""
+"""Modes of aggregation: `async` and `rounds`, which keep nothing between updates, and the choice among all of them.
+
+**async**: every update moves the head when it arrives, through our own fused Adam.
+Source: A3C (Mnih et al. 2016), DL2 §4.3. Deviation: Adam on the learner's side, its step shortened by staleness.
+
+**rounds**: the round itself is run by an unmodified Flower strategy over `updates/grid.py`. When it has ended, every
+reply that took part is logged by name, the last one with the weights that the round ended with, all in one go. A replay
+takes the weights as they stand there and asks no strategy; a round that a crash interrupts has left nothing, and is run
+anew.
+
+**buffered** has a memory, and a file of its own.
+"""
 
 from __future__ import annotations
 
-from global_learner.aggregation.base import Aggregator, Kept, unexpected
+from global_learner.aggregation.base import Aggregator, unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.flower import build_strategy
-from global_learner.aggregation.optimizer import AdamConstants, AdamState, apply_adam
+from global_learner.aggregation.optimizer import AdamConstants, apply_adam
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.errors import Rejection, UpdateRejected
-from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.storage.snapshot import AdamState, Kept
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from policy_net.exchange.spec import WeightSpec
-
-
-def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings, spec: WeightSpec) -> Aggregator:
-    """A new aggregator of the mode.
-
-    Raises:
-        BadConfig: no such strategy or parameter.
-    """
-    if settings.mode is Mode.BUFFERED:
-        return BufferedAggregator(settings, optimizer, spec)
-    if settings.mode is Mode.ROUNDS:
-        return RoundsAggregator(settings)
-    return ImmediateAggregator(AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon))
-
-
-# DOC of global_learner.aggregation.modes:
-# What aggregators have in common that keep nothing from one update to the next.
 
 
 class Memoryless:
@@ -55,15 +50,8 @@ class Memoryless:
         del kept
 
 
-# DOC of global_learner.aggregation.modes:
-# Mode `async`: every update moves the head when it arrives, through our own fused Adam.
-#
-# Source: A3C (Mnih et al. 2016), DL2 §4.3. Deviation: Adam on the learner's side, its step shortened by staleness.
-#
-
-
 class ImmediateAggregator(Memoryless):
-    """Keeps nothing; see `Aggregator`."""
+    """Mode `async`; see `Aggregator`."""
 
     def __init__(self, constants: AdamConstants) -> None:
         self._constants = constants
@@ -82,17 +70,11 @@ class ImmediateAggregator(Memoryless):
         return applied.learning_rate != 0.0
 
 
-# DOC of global_learner.aggregation.modes:
-# Mode `rounds`: what a round leaves in the log, and how a replay applies it.
-#
-# The round itself is run by an unmodified Flower strategy over `grid`. When it has ended, every reply that took part is
-# logged by name, the last one with the weights that the round ended with, all in one go. A replay takes the weights as
-# they stand there and asks no strategy; a round that a crash interrupts has left nothing, and is run anew.
-#
-
-
 class RoundsAggregator(Memoryless):
-    """See `Aggregator`. Rounds are taken whole; a strategy that has a memory begins it anew with the learner."""
+    """Mode `rounds`; see `Aggregator`.
+
+    Rounds are taken whole; a strategy that has a memory begins it anew with the learner.
+    """
 
     def __init__(self, settings: AggregationSettings) -> None:
         # Built and thrown away: a wrong name must stop the start, not the first round.
@@ -113,3 +95,16 @@ class RoundsAggregator(Memoryless):
             return False
         state.weights[:] = applied.update.gradient
         return True
+
+
+def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings, spec: WeightSpec) -> Aggregator:
+    """A new aggregator of the mode.
+
+    Raises:
+        BadConfig: no such strategy or parameter.
+    """
+    if settings.mode is Mode.BUFFERED:
+        return BufferedAggregator(settings, optimizer, spec)
+    if settings.mode is Mode.ROUNDS:
+        return RoundsAggregator(settings)
+    return ImmediateAggregator(AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon))

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from global_learner.storage.snapshot import AdamState
 from policy_net.exchange.spec import Weights
 
 _BLOCK = 65_536
@@ -28,43 +28,6 @@ class AdamConstants:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-
-
-@dataclass(slots=True)
-class AdamState:
-    """Weights and what is remembered about them; every array float32, shape (parameter_count,).
-
-    `average` is the exponential average of the weights, None where none is kept. `step` counts updates taken; of these
-    `idle_steps` did not move the moments (they waited for a cohort, or were applied by another optimizer).
-    """
-
-    weights: Weights
-    first_moment: NDArray[np.float32]
-    second_moment: NDArray[np.float32]
-    step: int = 0
-    average: Weights | None = None
-    idle_steps: int = 0
-
-    @classmethod
-    def start(cls, weights: Weights) -> AdamState:
-        """The state before the first update; copies `weights`."""
-        return cls(weights.astype(np.float32), np.zeros_like(weights), np.zeros_like(weights))
-
-    def copy(self) -> AdamState:
-        """An independent copy, to be written while the original goes on."""
-        return AdamState(
-            self.weights.copy(),
-            self.first_moment.copy(),
-            self.second_moment.copy(),
-            self.step,
-            None if self.average is None else self.average.copy(),
-            self.idle_steps,
-        )
-
-    def pass_by(self) -> None:
-        """Count an update that moves no moments."""
-        self.step += 1
-        self.idle_steps += 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,25 @@
-"""The sections `optimizer` and `aggregation` of the learner's configuration."""
+"""Settings of the sections `optimizer` and `aggregation`, and their copy beside the log that was written under them.
+
+A replay of the log must not depend on what the configuration says by now.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 from enum import StrEnum
 from pathlib import Path
 
 from pydantic import Field, ValidationError, model_validator
 
-from global_learner.durable_files import sync_folder
+from foundation.files import write_whole
+from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from policy_net.exchange.set_spec import SET
 from policy_net.exchange.spec import WeightSpec
-from policy_net.plain_json import parse_json
 from policy_net.settings import Section
 
+AGGREGATION_NAME = "aggregation.json"
+"""In the state directory from the first start on: the settings under which its log was written."""
 SET_TRUST_RADIUS = 0.1
 """A third of what the parameters of the shipped policy measure on average."""
 
@@ -121,13 +125,6 @@ class AggregationSettings(Section):
         return self
 
 
-# DOC of global_learner.aggregation.settings:
-# The settings under which the log was written, beside it: a replay must not depend on what the file says by now.
-
-AGGREGATION_NAME = "aggregation.json"
-"""There from the first start on."""
-
-
 def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettings] | None:
     """The settings of the log; None in a state directory that has none yet.
 
@@ -158,10 +155,4 @@ def write_settings(state_dir: Path, aggregation: AggregationSettings, optimizer:
     text = json.dumps(content, indent=2) + "\n"
     if path.exists() and path.read_text() == text:
         return
-    partial = path.with_suffix(".partial")
-    with partial.open("w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
-    sync_folder(state_dir)
+    write_whole(path, text, alone=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from global_learner.aggregation.base import Kept
+from global_learner.storage.snapshot import Kept
 from policy_net.exchange.spec import Weights
 
 _FADED = 1e-3

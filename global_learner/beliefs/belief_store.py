@@ -1,5 +1,6 @@
-"""The clusters' reports on disk: one a cluster, replaced whole by its next, so that nothing is ever counted twice.
+"""Store of the clusters' reports of speeds: one a cluster, replaced whole by its next.
 
+So nothing is ever counted twice.
 A report holds everything that a cluster has seen since its beginning. A retry, a duplicate, one that was overtaken on
 the way, a restart, a new registration: the newest (incarnation, revision) stands, and what stood before is forgotten.
 SQLite in WAL mode with full synchronisation; every method blocks, and the learner calls them on the registry's thread.
@@ -34,8 +35,57 @@ _NAME = "beliefs.sqlite"
 _TypeKey = tuple[str, str]
 
 
+class BeliefSettings(Section):
+    """What clusters tell of speeds, and how it becomes the priors of `set` versions."""
+
+    into_versions: bool = True
+    """Whether versions of a policy that plans on beliefs carry the fleet's merged priors; else those of v1."""
+    min_clusters: int = Field(1, ge=1, le=100_000)
+    """A job type's speeds are passed on once so many clusters have told of it. 1: one cluster's experience helps the
+    next. 2 or more where no cluster is to learn the name of a type that only one other runs."""
+    max_types: int = Field(1024, ge=1, le=100_000)
+    """Job types in the fleet's vocabulary; further ones are left out of reports, and the agent is told so."""
+    max_types_per_cluster: int = Field(128, ge=1, le=100_000)
+    """How many of them one cluster may bring in: nobody fills the vocabulary alone. Also the most in a report."""
+    max_statistics: int = Field(16_384, ge=1, le=100_000)
+    """Splits in one report; it is refused beyond. Twice what an agent sends; a report of so many is 180 kB."""
+
+
+class Base(DeclarativeBase):
+    """Root of the tables of `beliefs.sqlite`."""
+
+
+class TypeRow(Base):
+    """One job type of the vocabulary; rows are only ever added."""
+
+    __tablename__ = "job_types"
+    __table_args__ = (UniqueConstraint("name", "kind"),)
+
+    position: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(String)
+    kind: Mapped[str] = mapped_column(String)
+    proposed_by: Mapped[str] = mapped_column(String(63))
+    unix_seconds: Mapped[float] = mapped_column(Float)
+
+
+class ReportRow(Base):
+    """What a cluster said last; `content` is compressed rows of (position of the type, PSs, workers, speed, count)."""
+
+    __tablename__ = "reports"
+
+    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
+    incarnation: Mapped[int] = mapped_column(BigInteger)
+    revision: Mapped[int] = mapped_column(BigInteger)
+    unix_seconds: Mapped[float] = mapped_column(Float)
+    statistics: Mapped[int] = mapped_column(Integer)
+    observations: Mapped[int] = mapped_column(BigInteger)
+    left_out: Mapped[list[str]] = mapped_column(JSON)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+    digest: Mapped[str] = mapped_column(String(64))
+
+
 @dataclass(frozen=True, slots=True)
-class Told:
+class BeliefSummary:
     """What the learner holds of one cluster.
 
     Attributes:
@@ -49,21 +99,21 @@ class Told:
     left_out: tuple[str, ...] = ()
 
 
-class BeliefBook:
-    """Reports and vocabulary in one SQLite file; `told` is replaced whole after each commit."""
+class BeliefStore:
+    """Reports and vocabulary in one SQLite file; `summaries` is replaced whole after each commit."""
 
     def __init__(self, state_dir: Path, settings: BeliefSettings) -> None:
         """Open or create.
 
         Raises:
-            StateUnusable: the file is no such book or cannot be opened.
+            StateUnusable: the file is no such store or cannot be opened.
         """
         self._path = state_dir / _NAME
         if (state_dir / AGGREGATION_NAME).exists() and not (self._path.exists() and self._path.stat().st_size):
             _log.warning("beliefs-begun-anew", file=str(self._path), advice="agents tell theirs again as they register")
         self._settings = settings
         self._engine = durable_engine(self._path)
-        self.told: Mapping[str, Told] = {}
+        self.summaries: Mapping[str, BeliefSummary] = {}
         self.types = 0
         with usable(self._path, "book of beliefs"):
             Base.metadata.create_all(self._engine)
@@ -156,8 +206,8 @@ class BeliefBook:
     def _reread(self) -> None:
         with Session(self._engine) as session:
             columns = (ReportRow.cluster, ReportRow.statistics, ReportRow.observations, ReportRow.left_out)
-            self.told = {
-                cluster: Told(statistics, observations, tuple(left_out))
+            self.summaries = {
+                cluster: BeliefSummary(statistics, observations, tuple(left_out))
                 for cluster, statistics, observations, left_out in session.execute(select(*columns))
             }
             self.types = session.scalars(select(func.count()).select_from(TypeRow)).one()
@@ -169,60 +219,3 @@ def _packed(statistics: Sequence[SpeedStatistic], positions: Mapping[_TypeKey, i
         for entry in statistics
     ]
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
-
-
-# DOC of global_learner.beliefs.belief_store:
-# The tables of `beliefs.sqlite`: the fleet's vocabulary of job types, and every cluster's newest report.
-
-
-class Base(DeclarativeBase):
-    """Root of the tables."""
-
-
-class TypeRow(Base):
-    """One job type of the vocabulary; rows are only ever added."""
-
-    __tablename__ = "job_types"
-    __table_args__ = (UniqueConstraint("name", "kind"),)
-
-    position: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
-    name: Mapped[str] = mapped_column(String)
-    kind: Mapped[str] = mapped_column(String)
-    proposed_by: Mapped[str] = mapped_column(String(63))
-    unix_seconds: Mapped[float] = mapped_column(Float)
-
-
-class ReportRow(Base):
-    """What a cluster said last; `content` is compressed rows of (position of the type, PSs, workers, speed, count)."""
-
-    __tablename__ = "reports"
-
-    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
-    incarnation: Mapped[int] = mapped_column(BigInteger)
-    revision: Mapped[int] = mapped_column(BigInteger)
-    unix_seconds: Mapped[float] = mapped_column(Float)
-    statistics: Mapped[int] = mapped_column(Integer)
-    observations: Mapped[int] = mapped_column(BigInteger)
-    left_out: Mapped[list[str]] = mapped_column(JSON)
-    content: Mapped[bytes] = mapped_column(LargeBinary)
-    digest: Mapped[str] = mapped_column(String(64))
-
-
-# DOC of global_learner.beliefs.belief_store:
-# How much clusters may tell of speeds, and when it is passed on.
-
-
-class BeliefSettings(Section):
-    """What clusters tell of speeds, and how it becomes the priors of `set` versions."""
-
-    into_versions: bool = True
-    """Whether versions of a policy that plans on beliefs carry the fleet's merged priors; else those of v1."""
-    min_clusters: int = Field(1, ge=1, le=100_000)
-    """A job type's speeds are passed on once so many clusters have told of it. 1: one cluster's experience helps the
-    next. 2 or more where no cluster is to learn the name of a type that only one other runs."""
-    max_types: int = Field(1024, ge=1, le=100_000)
-    """Job types in the fleet's vocabulary; further ones are left out of reports, and the agent is told so."""
-    max_types_per_cluster: int = Field(128, ge=1, le=100_000)
-    """How many of them one cluster may bring in: nobody fills the vocabulary alone. Also the most in a report."""
-    max_statistics: int = Field(16_384, ge=1, le=100_000)
-    """Splits in one report; it is refused beyond. Twice what an agent sends; a report of so many is 180 kB."""

@@ -1,11 +1,14 @@
-"""Hears what clusters tell of speeds: check it, keep it, count it."""
+"""Intake of what clusters tell of speeds: it is checked, kept and counted.
+
+Checked is whether a report can be true at all; what can be is not yet believed (see `fleet_priors`).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
-from global_learner.beliefs.belief_store import BeliefBook, BeliefSettings, Told
+from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore, BeliefSummary
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.errors import BeliefRefusal, BeliefsRefused
 from global_learner.registry.registry_thread import RegistryThread
@@ -15,7 +18,12 @@ from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.statistics_wire import statistics_of
 
-_NOTHING = Told(0, 0)
+_NOTHING = BeliefSummary(0, 0)
+_SLOWEST, _FASTEST = math.log(1e-6), math.log(1e9)
+"""Log samples/s: a sample in eleven days, and more than a GPU can read."""
+_MOST_OBSERVATIONS = 10**12
+_LARGEST_REVISION = 2**63 - 1
+"""SQLite's largest integer."""
 
 
 class FleetBeliefs:
@@ -27,7 +35,7 @@ class FleetBeliefs:
 
     def __init__(
         self,
-        book: BeliefBook,
+        store: BeliefStore,
         priors: PriorsSource,
         settings: BeliefSettings,
         thread: RegistryThread,
@@ -35,14 +43,14 @@ class FleetBeliefs:
         wall_clock: Callable[[], float],
     ) -> None:
         self.priors = priors
-        self._book = book
+        self._store = store
         self._settings = settings
         self._thread = thread
         self._telemetry = telemetry
         self._wall_clock = wall_clock
-        telemetry.job_types.set_function(lambda: book.types)
+        telemetry.job_types.set_function(lambda: store.types)
 
-    async def hear(
+    async def on_report(
         self, cluster: str, incarnation: int, revision: int, types: Sequence[fleet_pb2.TypeStatistics]
     ) -> bool:
         """Keep what a registered cluster has seen of speeds, on disk; False if it is here already.
@@ -56,24 +64,14 @@ class FleetBeliefs:
             self._telemetry.belief_reports.labels(refused.reason).inc()
             raise
         taken = await self._thread.call(
-            self._book.report, cluster, incarnation, revision, statistics, self._wall_clock()
+            self._store.report, cluster, incarnation, revision, statistics, self._wall_clock()
         )
         self._telemetry.belief_reports.labels("taken" if taken else "repeated").inc()
         return taken
 
-    def told(self, cluster: str) -> Told:
+    def summary(self, cluster: str) -> BeliefSummary:
         """What is held of a cluster."""
-        return self._book.told.get(cluster, _NOTHING)
-
-
-# DOC of global_learner.beliefs.intake:
-# Whether a cluster's report of speeds can be true at all; what can be is not yet believed (see `fleet_priors`).
-
-_SLOWEST, _FASTEST = math.log(1e-6), math.log(1e9)
-"""Log samples/s: a sample in eleven days, and more than a GPU can read."""
-_MOST_OBSERVATIONS = 10**12
-_LARGEST_REVISION = 2**63 - 1
-"""SQLite's largest integer."""
+        return self._store.summaries.get(cluster, _NOTHING)
 
 
 def checked_report(

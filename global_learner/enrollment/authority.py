@@ -1,6 +1,7 @@
-"""The certificate authority: signs for clusters, for administrators and for the learner itself.
+"""Certificate authority: it signs for clusters, for administrators and for the learner itself.
 
-A cluster's certificate is good for showing who calls, never for being called: an agent cannot pose as the learner.
+A cluster's certificate is good for showing who calls, never for being called: an agent cannot pose as the learner. Of
+a request for a certificate only a sound key is taken; the authority writes the rest itself.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ SERVER_SECONDS = 730 * DAY_SECONDS
 """Two years. The key is made anew at each start and never written, so a shorter life would protect nothing more."""
 SERVER_BACKDATE_SECONDS = DAY_SECONDS
 """Agents check the learner's certificate by their own clocks, which may be hours behind."""
+
+_MAX_REQUEST_BYTES = 8192
+_LEAST_RSA_BITS = 2048
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
@@ -129,13 +133,6 @@ def _alternative_name(name: str) -> x509.GeneralName:
 def moment(unix_seconds: float) -> datetime.datetime:
     """A moment as X.509 takes it."""
     return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC)
-
-
-# DOC of global_learner.enrollment.authority:
-# What a request for a certificate may ask for: a sound key, and nothing else; the authority writes the rest itself.
-
-_MAX_REQUEST_BYTES = 8192
-_LEAST_RSA_BITS = 2048
 
 
 def requested_key(request: bytes) -> PublicKey:

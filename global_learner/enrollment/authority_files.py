@@ -1,4 +1,8 @@
-"""Where the authority comes from: made once under the state directory, or brought along by the platform's owner."""
+"""Files of the authority and of its administrator.
+
+The authority is made once under the state directory, or brought along by the platform's owner. The owner's identity
+file is made at the first start, renewed at later ones, and made anew if it is gone.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,19 @@ from global_learner.enrollment.authority import (
     digest_for,
     moment,
 )
-from global_learner.enrollment.identity_store import IdentityBook
-from global_learner.enrollment.types import Role
+from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import BadConfig
+from global_learner.identity import Role
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.identity_file import parse_identity, read_identity
 from policy_net.exchange.private_files import read_private, write_private
 from policy_net.exchange.signing_request import new_key
 
+_log = structlog.get_logger()
+
+ADMINISTRATOR = "policyctl"
+ADMINISTRATOR_FILE = "admin.pem"
+ADMINISTRATOR_SECONDS = 365 * DAY_SECONDS
 AUTHORITY_SECONDS = 3650 * DAY_SECONDS
 """Ten years: replacing an authority means enrolling every cluster again."""
 
@@ -75,6 +84,36 @@ def read_authority(certificate_file: Path, key_file: Path, now: float) -> Author
     return Authority(certificate, key)
 
 
+def ensure_administrator(path: Path, authority: Authority, store: IdentityStore, now: float) -> None:
+    """See that the file is there and good for a while; a new one takes the place of all earlier ones.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    try:
+        present = read_identity(path)
+        known = store.known.get(present.fingerprint)
+        if (
+            known is not None
+            and known.role is Role.ADMIN
+            and not known.revoked
+            and present.authority == authority.pem
+            and now < present.renewal_unix_seconds()
+        ):
+            return
+    except IdentityFileError as error:
+        if path.exists():
+            _log.warning("administrator-unreadable", reason=str(error))
+    key_pem = new_key()
+    public_key = serialization.load_pem_private_key(key_pem, None).public_key()
+    assert isinstance(public_key, ec.EllipticCurvePublicKey)  # noqa: S101  (new_key makes no other)
+    grant = store.add_administrator(
+        ADMINISTRATOR, now, lambda: authority.for_client(public_key, ADMINISTRATOR, now, ADMINISTRATOR_SECONDS)
+    )
+    parse_identity(key_pem + grant.pem + authority.pem).write(path)
+    _log.info("administrator-written", file=str(path), expires_unix_seconds=round(grant.expires_unix_seconds))
+
+
 def _read_key(key_file: Path) -> PrivateKey:
     try:
         key = serialization.load_pem_private_key(read_private(key_file), None)
@@ -113,42 +152,3 @@ def _self_signed(key: PrivateKey, now: float) -> bytes:
 def _public_bytes(key: object) -> bytes:
     data: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]
     return data
-
-
-# DOC of global_learner.enrollment.authority_files:
-# The platform owner's identity file: made at the first start, renewed at later ones, made anew if it is gone.
-
-_log = structlog.get_logger()
-
-ADMINISTRATOR = "policyctl"
-ADMINISTRATOR_SECONDS = 365 * DAY_SECONDS
-
-
-def ensure_administrator(path: Path, authority: Authority, book: IdentityBook, now: float) -> None:
-    """See that the file is there and good for a while; a new one takes the place of all earlier ones.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    try:
-        present = read_identity(path)
-        known = book.known.get(present.fingerprint)
-        if (
-            known is not None
-            and known.role is Role.ADMIN
-            and not known.revoked
-            and present.authority == authority.pem
-            and now < present.renewal_unix_seconds()
-        ):
-            return
-    except IdentityFileError as error:
-        if path.exists():
-            _log.warning("administrator", reason=str(error))
-    key_pem = new_key()
-    public_key = serialization.load_pem_private_key(key_pem, None).public_key()
-    assert isinstance(public_key, ec.EllipticCurvePublicKey)  # noqa: S101  (new_key makes no other)
-    grant = book.add_administrator(
-        ADMINISTRATOR, now, lambda: authority.for_client(public_key, ADMINISTRATOR, now, ADMINISTRATOR_SECONDS)
-    )
-    parse_identity(key_pem + grant.pem + authority.pem).write(path)
-    _log.info("administrator", file=str(path), expires_unix_seconds=round(grant.expires_unix_seconds))

@@ -1,4 +1,6 @@
-"""Who is invited, who holds which certificate, who was turned out: durable before it is told, in one SQLite file.
+"""Store of identities: who is invited, who holds which certificate, who was turned out.
+
+One SQLite file, durable before anything is told.
 
 Tokens are kept as hashes. Every change and its line in the audit log are one transaction. Methods that change something
 block; the learner calls them on the registry's thread. `known` and `revocations` are replaced whole after a commit, so
@@ -16,16 +18,10 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from global_learner.enrollment.authority import Issued
-from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow, standings
-from global_learner.enrollment.types import (
-    ClusterIdentity,
-    EnrollmentRefusal,
-    Grant,
-    Invitation,
-    KnownCertificate,
-    Role,
-)
+from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow, statuses
+from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation
 from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
+from global_learner.identity import KnownCertificate, Role
 from global_learner.storage.audit import AuditEntry, AuditLog
 from global_learner.storage.database import check_whole, durable_engine, usable
 from policy_net.exchange.enrollment_file import token_digest
@@ -36,14 +32,14 @@ Sign = Callable[[], Issued]
 """Makes the certificate; called inside the transaction that enters it, so that there is none that is not known."""
 
 
-class IdentityBook:
+class IdentityStore:
     """Invitations, certificates, revocations, and the audit log of them."""
 
     def __init__(self, folder: Path) -> None:
         """Open or create.
 
         Raises:
-            StateUnusable: the file is no identity book or cannot be opened.
+            StateUnusable: the file is no store of identities or cannot be opened.
         """
         path = folder / "identities.sqlite"
         self._engine = durable_engine(path)
@@ -196,7 +192,7 @@ class IdentityBook:
     def clusters(self, now: float) -> list[ClusterIdentity]:
         """Every cluster that was ever invited or turned out, by name."""
         with Session(self._engine) as session:
-            return standings(
+            return statuses(
                 session.scalars(select(CertificateRow).where(CertificateRow.role == Role.CLUSTER)).all(),
                 session.scalars(select(InvitationRow).where(InvitationRow.key_digest.is_(None))).all(),
                 session.scalars(select(RevocationRow)).all(),

@@ -1,4 +1,7 @@
-"""The tables of identities, in a file of their own: they hold what the rest of the learner need not read."""
+"""Tables of identities, and what a cluster's rows amount to: invited, enrolled, expired or revoked.
+
+They are in a file of their own: they hold what the rest of the learner need not read.
+"""
 
 from __future__ import annotations
 
@@ -57,17 +60,13 @@ class AuditRow(AuditColumns, Base):
     __tablename__ = "audit"
 
 
-# DOC of global_learner.enrollment.tables:
-# What a cluster's rows amount to: invited, enrolled, expired or revoked.
-
-
-def standings(
+def statuses(
     certificates: Sequence[CertificateRow],
     invitations: Sequence[InvitationRow],
     revocations: Sequence[RevocationRow],
     now: float,
 ) -> list[ClusterIdentity]:
-    """Every cluster's standing, by name; an enrolled cluster that was invited again is still enrolled."""
+    """Every cluster's status, by name; an enrolled cluster that was invited again is still enrolled."""
     found = {row.name: _turned_out(row) for row in revocations}
     for certificate in sorted(certificates, key=lambda row: row.issued_unix_seconds):
         found[certificate.name] = _holder(certificate, now)

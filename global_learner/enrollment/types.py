@@ -1,4 +1,4 @@
-"""What the learner knows of a certificate, and of a cluster's standing."""
+"""Types of enrollment: a cluster's status, what it is given, why it gets nothing; and the status's message."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from enum import StrEnum
 from policy_net.exchange.generated import fleet_pb2
 
 
-class Role(StrEnum):
-    """What a certificate is good for; never both."""
-
-    CLUSTER = "cluster"
-    ADMIN = "admin"
-
-
 class State(StrEnum):
-    """A cluster's standing."""
+    """A cluster's status."""
 
     INVITED = "invited"
     ENROLLED = "enrolled"
@@ -40,18 +33,8 @@ class EnrollmentRefusal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KnownCertificate:
-    """A certificate that the learner issued."""
-
-    name: str
-    role: Role
-    expires_unix_seconds: float
-    revoked: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """A cluster's standing; seconds are 0 where there is no such moment."""
+    """A cluster's status; seconds are 0 where there is no such moment."""
 
     cluster: str
     state: State
@@ -79,12 +62,8 @@ class Invitation:
     expires_unix_seconds: float
 
 
-# DOC of global_learner.enrollment.types:
-# A cluster's standing as it goes over the wire.
-
-
 def identity_message(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:
-    """The standing's message, field by field."""
+    """The status's message, field by field."""
     return fleet_pb2.ClusterIdentity(
         cluster=entry.cluster,
         state=entry.state.value,

@@ -1,4 +1,4 @@
-"""The program `policyctl`: what the platform owner asks a learner."""
+"""Program `policyctl`: what the platform owner asks a learner; with the commands `fleet` and `report`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from foundation.option_groups import with_option_groups
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.operator_commands import assign_version, head_app, show_audit, unassign_version
@@ -18,12 +19,10 @@ from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
 from global_learner.report.content import report_content
 from global_learner.report.page import write_page
 from policy_net.cli_errors import leave, run
-from policy_net.option_groups import with_option_groups
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
 app.add_typer(version_app, name="version")
 app.add_typer(cluster_app, name="cluster")
-app.command("report")(write_report)
 app.add_typer(head_app, name="head")
 app.command("assign")(assign_version)
 app.command("unassign")(unassign_version)
@@ -39,19 +38,7 @@ def show_fleet(options: CallOptions) -> None:
     options.show(facts, fleet_table(facts))
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    leave(run(app, "policyctl", codes=EXIT_CODES))
-
-
-if __name__ == "__main__":
-    main()
-
-
-# DOC of global_learner.policyctl.cli:
-# `policyctl report`: the fleet on one page, as a file.
-
-
+@app.command("report")
 @with_option_groups
 def write_report(
     out: Annotated[Path, typer.Option("--out", help="The folder for index.html; made if it is not there.")] = Path(
@@ -90,3 +77,12 @@ def report_table(facts: Facts) -> Table:
     table.add_row("clusters", str(facts["clusters"]))
     table.add_row("versions", str(facts["versions"]))
     return table
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    leave(run(app, "policyctl", codes=EXIT_CODES))
+
+
+if __name__ == "__main__":
+    main()

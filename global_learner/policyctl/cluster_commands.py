@@ -1,4 +1,7 @@
-"""`policyctl cluster`: who belongs to the fleet, who does no longer, and whose updates are looked at again."""
+"""Commands of `policyctl cluster`, and what they print: who belongs to the fleet, who does no longer.
+
+Never a token is printed: it is in the enrollment file alone.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
+from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts, moment
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.option_groups import with_option_groups
 
 cluster_app = typer.Typer(no_args_is_help=True, help="Who belongs to the fleet, and who is in quarantine.")
 
@@ -76,10 +79,6 @@ def release_cluster(name: Name, options: CallOptions) -> None:
     options.show(facts, released_table(facts))
 
 
-# DOC of global_learner.policyctl.cluster_commands:
-# What `policyctl cluster` prints; never a token, which is in the enrollment file alone.
-
-
 def enrollment_facts(enrollment: EnrollmentFile, path: Path) -> Facts:
     """An invitation as JSON shows it."""
     return {
@@ -91,7 +90,7 @@ def enrollment_facts(enrollment: EnrollmentFile, path: Path) -> Facts:
 
 
 def identity_facts(entry: fleet_pb2.ClusterIdentity) -> Facts:
-    """A cluster's standing as JSON shows it; None where there is no such moment."""
+    """A cluster's status as JSON shows it; None where there is no such moment."""
     return {
         "cluster": entry.cluster,
         "state": entry.state,

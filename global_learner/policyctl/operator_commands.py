@@ -1,4 +1,4 @@
-"""`policyctl assign`, `unassign`, `head reset` and `audit`: what an operator does, and what was done."""
+"""Commands of the operator, `policyctl assign`, `unassign`, `head reset` and `audit`, and what they print."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
+from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
 from global_learner.policyctl.options import CallOptions, VersionArgument, moment_of, version_number
 from global_learner.policyctl.views import Facts, moment
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.option_groups import with_option_groups
 
 head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
 
@@ -105,10 +105,6 @@ def _confirm(what: str, yes: bool) -> None:
         raise BadConfig("nothing was changed")
 
 
-# DOC of global_learner.policyctl.operator_commands:
-# What `policyctl assign`, `unassign`, `head reset` and `audit` print.
-
-
 def assignment_facts(entry: fleet_pb2.Assignment) -> Facts:
     """One cluster's assignment as JSON shows it."""
     return {
@@ -121,7 +117,7 @@ def assignment_facts(entry: fleet_pb2.Assignment) -> Facts:
 
 
 def assignments_table(assignments: list[Facts]) -> Table:
-    """All clusters of a deed."""
+    """All clusters of a command."""
     table = Table("cluster", "was to act on", "is to act on", "", caption="in force at a cluster's next heartbeat")
     for entry in assignments:
         held = "held" if entry["held"] else "not held"

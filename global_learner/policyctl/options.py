@@ -1,4 +1,4 @@
-"""Options that every command of policyctl takes: the connection that they stand for, and how results are printed."""
+"""Options that commands of policyctl share: the learner to ask, how results are printed, versions and moments."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ class Output(StrEnum):
     JSON = "json"
 
 
+VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
+_AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, where the widest one fits."""
 
@@ -84,11 +87,18 @@ class CallOptions:
             console.print(table)
 
 
-# DOC of global_learner.policyctl.options:
-# Moments as people type them.
+def version_number(text: str) -> int | None:
+    """The number in `3` or `v3`; None for `latest`.
 
-_AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+    Raises:
+        BadConfig: it is neither.
+    """
+    if text == "latest":
+        return None
+    digits = text.removeprefix("v")
+    if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) < 2**63:
+        raise BadConfig(f"{text!r} is no version: use a number such as 3 or v3, or `latest`")
+    return int(digits)
 
 
 def moment_of(text: str, now_unix_seconds: float) -> float:
@@ -105,23 +115,3 @@ def moment_of(text: str, now_unix_seconds: float) -> float:
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
         raise BadConfig(f"{text!r} is no moment: use 30m, 12h, 7d, or 2026-01-31 or 2026-01-31T12:00 (UTC)") from error
-
-
-# DOC of global_learner.policyctl.options:
-# How people name versions on the command line.
-
-VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
-
-
-def version_number(text: str) -> int | None:
-    """The number in `3` or `v3`; None for `latest`.
-
-    Raises:
-        BadConfig: it is neither.
-    """
-    if text == "latest":
-        return None
-    digits = text.removeprefix("v")
-    if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) < 2**63:
-        raise BadConfig(f"{text!r} is no version: use a number such as 3 or v3, or `latest`")
-    return int(digits)

@@ -1,9 +1,10 @@
-"""`policyctl version`: which versions there are, what is known of them, which are kept."""
+"""Commands of `policyctl version`: which versions there are, what is known of them, which are kept."""
 
 from __future__ import annotations
 
 import typer
 
+from foundation.option_groups import with_option_groups
 from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
 from global_learner.policyctl.version_diff import diff_table, difference
 from global_learner.policyctl.version_views import (
@@ -14,7 +15,6 @@ from global_learner.policyctl.version_views import (
     versions_table,
 )
 from global_learner.policyctl.views import Facts
-from policy_net.option_groups import with_option_groups
 
 version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.")
 

@@ -1,4 +1,4 @@
-"""How two versions differ: their cards, specs, weights, scores, and decisions at fixed states."""
+"""Difference of two versions: their cards, specs, weights, scores, and decisions at fixed states."""
 
 from __future__ import annotations
 
@@ -130,10 +130,6 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
-
-
-# DOC of global_learner.policyctl.version_diff:
-# What `policyctl version diff` prints for people.
 
 
 def diff_table(facts: Facts) -> Table:

@@ -1,4 +1,4 @@
-"""Which cluster acts on which version, by an operator's word; one transaction each, with its lines in the audit log."""
+"""Assignments of clusters to versions, by an operator's word; one transaction each, with its lines in the audit log."""
 
 from __future__ import annotations
 

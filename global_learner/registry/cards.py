@@ -1,4 +1,4 @@
-"""What is known of a version, as people and programs are told."""
+"""Cards of versions: what is known of each, as the registry keeps it and as it goes over the wire."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from global_learner.registry.registry import VersionCard
 from global_learner.registry.tables import VersionRow
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import PolicyFile
@@ -125,10 +124,6 @@ def first_details(policy: PolicyFile) -> VersionDetails:
 
 def _short(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-# DOC of global_learner.registry.cards:
-# A version's card as it goes over the wire.
 
 
 def version_message(card: VersionCard, *, scoring: bool = True) -> fleet_pb2.VersionCard:

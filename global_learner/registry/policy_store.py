@@ -1,16 +1,22 @@
-"""Files on disk by digest: written whole or not at all, checked whenever they are read."""
+"""Store of policy files by digest, and the rule of which go.
+
+A file is written whole or not at all, and checked whenever it is read. Files go by count and age of their versions, but
+never one that somebody may still need.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from foundation.files import write_whole
 from global_learner.errors import StateUnusable, UnknownPolicyVersion
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.tables import VersionRow
 from policy_net.exchange.policy_file import digest_of
+
+_DAY_SECONDS = 86_400.0
 
 
 class PolicyStore:
@@ -30,17 +36,7 @@ class PolicyStore:
         """
         digest = digest_of(data)
         path = self.path(digest)
-        partial = path.with_suffix(".partial")
-        with partial.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_whole(path, data, alone=True)
         return digest
 
     def read(self, digest: str) -> bytes:
@@ -78,12 +74,6 @@ class PolicyStore:
     def path(self, digest: str) -> Path:
         """Where a file lies, or would."""
         return self._folder / f"{digest}{self._suffix}"
-
-
-# DOC of global_learner.registry.policy_store:
-# Which versions' files go: by count and age, but never one that somebody may still need.
-
-_DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

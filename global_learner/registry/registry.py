@@ -1,4 +1,4 @@
-"""Which versions exist, which cluster acts on which, and each cluster's incarnation: durable before it is told.
+"""Registry of versions, of which cluster acts on which, and of incarnations: durable before it is told.
 
 SQLite in WAL mode with full synchronisation: a commit survives a crash of the process and of the machine. Every method
 blocks; the learner calls them on one thread of their own.
@@ -25,8 +25,6 @@ from global_learner.storage.database import check_whole, durable_engine, usable
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.set_spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
-
-__all__ = ["FIRST_VERSION", "Registration", "Registry", "VersionCard"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The registry on a thread of its own, since SQLite blocks and an event loop must not."""
+"""Thread on which the registry runs alone, since SQLite blocks and an event loop must not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry's tables: versions, clusters with what they are assigned, and the audit log of both."""
+"""Tables of the registry: versions, clusters with what they are assigned, and the audit log of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that the report shows, as JSON: what `/report.json` answers, and what is inlined in the file.
+"""Content of the report, as JSON: what `/report.json` answers, and what is inlined in the file.
 
 The page draws; all that is worked out or said in sentences is made here.
 """

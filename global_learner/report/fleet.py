@@ -1,4 +1,4 @@
-"""One row a cluster: who it is, how it is, what it acts on, how its jobs fare, what it contributed."""
+"""Section of the fleet: a row a cluster, how often guards stood in for the policy, and lives of single jobs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ from policy_net.report.words import shown
 
 LOST_SECONDS = 60.0
 """A cluster that was silent for longer is lost: heartbeats come every few seconds, retries within fifteen."""
+MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "nan": "the policy's numbers were not finite; the fallback decided",
+        "exception": "the policy failed; the fallback decided",
+        "deadline": "the policy thought for too long; the fallback decided",
+        "malformed": "the decision was no decision; the fallback decided",
+        "idle": "no job would have trained; the fallback decided",
+        "unknown-job": "the decision named a job that was not there; that part was left out",
+        "over-cap": "a job would have got more tasks than it may have; it got what it may",
+        "over-capacity": "the cluster has less than was decided; jobs got what there was, in order of arrival",
+        "fallback-failed": "the fallback failed too; jobs kept what they had",
+    }
+)
+"""The words of the agents' guards; others are shown as they are."""
 
 
 def cluster_rows(
@@ -27,11 +41,11 @@ def cluster_rows(
         now: Unix seconds.
         ended: the learner is no longer there to hear anybody.
     """
-    standings = {identity.cluster: identity.state for identity in identities}
+    statuses = {identity.cluster: identity.state for identity in identities}
     present = {view.cluster: view for view in views}
-    names = sorted(present.keys() | standings.keys())
+    names = sorted(present.keys() | statuses.keys())
     unheard = fleet_pb2.ClusterView
-    return [_row(present.get(name) or unheard(cluster=name), standings.get(name), now, ended) for name in names]
+    return [_row(present.get(name) or unheard(cluster=name), statuses.get(name), now, ended) for name in names]
 
 
 def attention(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -39,16 +53,16 @@ def attention(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{row['cluster']}: {row['state']['detail']}" for row in rows if row["state"]["tone"] == "bad"]
 
 
-def _row(view: fleet_pb2.ClusterView, standing: str | None, now: float, ended: bool) -> dict[str, Any]:
+def _row(view: fleet_pb2.ClusterView, status_word: str | None, now: float, ended: bool) -> dict[str, Any]:
     told = None if ended else view.status  # what clusters said of themselves is in no file
     status = view.status
     registered = view.incarnation > 0
     heard = registered and view.seconds_since_heard >= 0.0
     return {
         "cluster": view.cluster,
-        "identity": standing,
+        "identity": status_word,
         "registered": registered,
-        "state": _state(view, standing, now, ended),
+        "state": _state(view, status_word, now, ended),
         "seconds_since_heard": view.seconds_since_heard if heard else None,
         "assigned_version": view.assigned_version,
         "held": view.held,
@@ -69,43 +83,24 @@ def _row(view: fleet_pb2.ClusterView, standing: str | None, now: float, ended: b
     }
 
 
-def _state(view: fleet_pb2.ClusterView, standing: str | None, now: float, ended: bool) -> dict[str, str]:
+def _state(view: fleet_pb2.ClusterView, status_word: str | None, now: float, ended: bool) -> dict[str, str]:
     """A word, how much it matters (good, idle or bad), and a sentence; the first that holds."""
     until, silent, came = view.quarantined_until_unix_seconds, view.seconds_since_heard, view.incarnation > 0
     states = (
-        (standing == "revoked", "turned out", "idle", "its certificates were revoked"),
-        (not came and standing == "invited", "invited", "idle", "its agent has not come yet"),
-        (not came and standing == "enrolled", "enrolled", "idle", "its agent has not registered yet"),
+        (status_word == "revoked", "turned out", "idle", "its certificates were revoked"),
+        (not came and status_word == "invited", "invited", "idle", "its agent has not come yet"),
+        (not came and status_word == "enrolled", "enrolled", "idle", "its agent has not registered yet"),
         (not came, "expired", "bad", "its token or certificate ran out; enroll it again"),
         (until > now, "quarantined", "bad", f"its updates are not looked at for {silence(until - now)} more"),
         (view.status.finished, "finished", "idle", "all its jobs are done"),
         (ended, "not known", "idle", "the learner has ended"),
         (silent < 0.0, "not heard", "bad", "not heard since the learner started"),
         (silent > LOST_SECONDS, "lost", "bad", f"not heard for {silence(silent)}"),
-        (standing == "expired", "expired", "bad", "its certificate ran out; enroll it again"),
+        (status_word == "expired", "expired", "bad", "its certificate ran out; enroll it again"),
         (True, "connected", "good", f"heard {silence(silent)} ago"),
     )
     _, word, tone, detail = next(state for state in states if state[0])
     return {"word": word, "tone": tone, "detail": detail}
-
-
-# DOC of global_learner.report.fleet:
-# How often the guards stood between the policy and a cluster, by reason.
-
-MEANINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "nan": "the policy's numbers were not finite; the fallback decided",
-        "exception": "the policy failed; the fallback decided",
-        "deadline": "the policy thought for too long; the fallback decided",
-        "malformed": "the decision was no decision; the fallback decided",
-        "idle": "no job would have trained; the fallback decided",
-        "unknown-job": "the decision named a job that was not there; that part was left out",
-        "over-cap": "a job would have got more tasks than it may have; it got what it may",
-        "over-capacity": "the cluster has less than was decided; jobs got what there was, in order of arrival",
-        "fallback-failed": "the fallback failed too; jobs kept what they had",
-    }
-)
-"""The words of the agents' guards; others are shown as they are."""
 
 
 def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
@@ -132,10 +127,6 @@ def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
             if count
         ],
     }
-
-
-# DOC of global_learner.report.fleet:
-# Lives of single jobs, as far as clusters tell them.
 
 
 def told_jobs(views: Sequence[fleet_pb2.ClusterView]) -> list[dict[str, Any]]:

@@ -1,14 +1,31 @@
-"""The learning curve: what versions are worth, over the updates that made them."""
+"""Section of learning: what versions are worth, over the updates that made them, and how late updates were."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from global_learner.report.savings import CurvePoint
 from global_learner.report.words import change
+
+MOST_BINS = 24
+"""Bars that find room beside each other, also on a telephone; the rare late updates share one more."""
+_RARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What one version is worth.
+
+    Attributes:
+        by: cluster to average JCT over the reference's on the same jobs; 1 is as good.
+    """
+
+    version: int
+    head_step: int
+    by: Mapping[str, float]
 
 
 def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dict[str, Any] | None:
@@ -39,14 +56,6 @@ def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dic
 
 def _than(means: Sequence[float]) -> str:
     return "as" if "as much" in change(means[-1] / means[0]) else "than"
-
-
-# DOC of global_learner.report.learning:
-# How late updates were: a histogram over their staleness, by cluster.
-
-MOST_BINS = 24
-"""Bars that find room beside each other, also on a telephone; the rare late updates share one more."""
-_RARE = 0.01
 
 
 def staleness_histogram(counts: Mapping[str, Mapping[int, int]], of: str) -> dict[str, Any] | None:

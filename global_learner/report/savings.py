@@ -1,4 +1,8 @@
-"""What the fleet saved, in one sentence, with how that was worked out; and what to say where it is not known."""
+"""Section of savings: the headline, with how it was worked out, and average job completion times by policy.
+
+What replays after the fleet's end add (`Replays`) is a controlled comparison: every policy on the same jobs. Without
+them there is what clusters say of their jobs so far; and where that is not known either, a sentence that says so.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from global_learner.report.learning import CurvePoint
 from global_learner.report.words import change, counted, job_hours, listed, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
+_BASELINE, _FLEET = "baseline", "fleet"
 _SAME = 0.005
 _SHORTEST_SECONDS = 1.0
 """A shorter average is no baseline: no cluster's jobs end within a second, and a ratio to it would say nothing."""
@@ -17,6 +23,26 @@ _HOW_TO_KNOW = (
     "A cluster that is not simulated cannot say what another scheduler would have needed. To find out, replay its"
     " history: policy-net replay --workload FILE --report FOLDER."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """A controlled comparison, which is worth more than what was seen while policies changed and explored.
+
+    Attributes:
+        jct_seconds: cluster to policy to average JCT on the cluster's own jobs.
+        labels: policy to what it is called, in the order of the chart.
+        baseline, proposed: the two of them that the headline compares.
+        curve: versions on jobs that nobody trained on, oldest first.
+        jobs: lives of jobs in these replays, as in `content.py`.
+    """
+
+    jct_seconds: Mapping[str, Mapping[str, float]]
+    labels: Mapping[str, str]
+    baseline: str
+    proposed: str
+    curve: Sequence[CurvePoint] = ()
+    jobs: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,49 +136,6 @@ def _known(status: fleet_pb2.ClusterStatus) -> bool:
 
 def _than(ratio: float) -> str:
     return "as" if abs(ratio - 1.0) < _SAME else "than"
-
-
-# DOC of global_learner.report.savings:
-# What replays after the fleet's end add to a report: every policy on the same jobs, versions on unseen ones.
-
-
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """What one version is worth.
-
-    Attributes:
-        by: cluster to average JCT over the reference's on the same jobs; 1 is as good.
-    """
-
-    version: int
-    head_step: int
-    by: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Replays:
-    """A controlled comparison, which is worth more than what was seen while policies changed and explored.
-
-    Attributes:
-        jct_seconds: cluster to policy to average JCT on the cluster's own jobs.
-        labels: policy to what it is called, in the order of the chart.
-        baseline, proposed: the two of them that the headline compares.
-        curve: versions on jobs that nobody trained on, oldest first.
-        jobs: lives of jobs in these replays, as in `content.py`.
-    """
-
-    jct_seconds: Mapping[str, Mapping[str, float]]
-    labels: Mapping[str, str]
-    baseline: str
-    proposed: str
-    curve: Sequence[CurvePoint] = ()
-    jobs: Sequence[Mapping[str, Any]] = ()
-
-
-# DOC of global_learner.report.savings:
-# Average job completion times by cluster and policy.
-
-_BASELINE, _FLEET = "baseline", "fleet"
 
 
 def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""How the report says numbers in sentences; tables and charts have their own in `words.js`."""
+"""Words for numbers in the report's sentences; tables and charts have their own in `words.js`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixed replays: named, seeded, small; what scores are scores *on*.
+"""Fixed replays: named, seeded, small; what scores are scores *on*.
 
 Nobody trains on these seeds, and nothing is chosen by them but what an operator chooses. A change of the set, or of the
 simulation such that the figures differ, must change `REVISION`: scores are only ever compared under one digest.

@@ -1,5 +1,9 @@
-"""The service `Admin` of fleet.proto: what policyctl and displays ask, and whom the platform owner lets in."""
+"""Service `Admin` of fleet.proto: what policyctl and displays ask, and whom the platform owner lets in.
 
+It translates; what is about versions and the head, `Operator` decides.
+"""
+
+# ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
 from __future__ import annotations
 
 import math
@@ -17,11 +21,15 @@ from global_learner.service.fleet_service import FleetLearner
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 
-# ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
+_MAX_CLUSTERS = 100_000
 
 
-class AdminService(VersionAdmin, fleet_pb2_grpc.AdminServicer):
-    """Answers the platform owner; what is about versions and the head, `VersionAdmin` does."""
+class AdminService(fleet_pb2_grpc.AdminServicer):
+    """Answers the platform owner.
+
+    Args:
+        scoring: whether this learner scores its versions.
+    """
 
     def __init__(
         self,
@@ -32,31 +40,20 @@ class AdminService(VersionAdmin, fleet_pb2_grpc.AdminServicer):
         scoring: bool = True,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(learner, identity, registrar, telemetry, scoring)
+        self.telemetry = telemetry
+        self._learner = learner
+        self._identity = identity
+        self._registrar = registrar
+        self._scoring = scoring
         self._wall_clock = wall_clock
+
+    # The fleet and its clusters.
 
     @answered
     async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
         """All clusters, and the head."""
         self._identity.administrator(context.auth_context())
         return await self._fleet(with_jobs=False)
-
-    async def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
-        learner = self._learner
-        standings = {entry.cluster: entry.state for entry in await self._registrar.clusters()}
-        return fleet_pb2.GetFleetReply(
-            head_step=learner.log.durable_step,
-            updates_accepted=learner.head.ledger.accepted,
-            updates_rejected=learner.fleet.rejections,
-            staleness_p50=learner.head.ledger.staleness_p50,
-            clusters=[
-                self._view(entry, with_jobs, standings.get(entry.cluster, "")) for entry in learner.fleet.entries()
-            ],
-            latest_version=learner.upkeep.newest_version,
-            disk_bytes=await learner.disk_use(),
-            log_limit_bytes=learner.upkeep.max_log_bytes,
-            disk_full=str(learner.disk_full or ""),
-        )
 
     @answered
     async def GetReport(self, request: fleet_pb2.GetReportRequest, context: Context) -> fleet_pb2.GetReportReply:
@@ -119,68 +116,13 @@ class AdminService(VersionAdmin, fleet_pb2_grpc.AdminServicer):
         actor = self._identity.administrator(context.auth_context())
         return fleet_pb2.ReleaseClusterReply(released=await self._learner.operator.release(request.cluster, actor))
 
-    def _view(
-        self, entry: ClusterEntry[fleet_pb2.ClusterStatus], with_jobs: bool, identity: str
-    ) -> fleet_pb2.ClusterView:
-        record = self._learner.head.ledger.clusters.get(entry.cluster)
-        told = self._learner.beliefs.told(entry.cluster)
-        view = fleet_pb2.ClusterView(
-            cluster=entry.cluster,
-            incarnation=entry.incarnation,
-            seconds_since_heard=self._learner.fleet.seconds_since_heard(entry),
-            updates_accepted=record.accepted if record else 0,
-            updates_duplicate=entry.duplicates,
-            updates_rejected=dict(entry.rejected),
-            last_staleness=record.last_staleness if record else 0,
-            assigned_version=entry.assigned_version,
-            status=entry.status,
-            held=entry.held,
-            quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
-            identity=identity,
-            speed_statistics=told.statistics,
-            speed_observations=told.observations,
-        )
-        if not with_jobs and view.HasField("status"):
-            view.status.ClearField("job_timelines")
-        return view
-
-
-# DOC of global_learner.service.admin_service:
-# The part of the service `Admin` of fleet.proto that is about versions, the head and the audit log.
-
-# ruff: noqa: N802  # methods and their parameters are named by fleet.proto
-
-
-_MAX_CLUSTERS = 100_000
-
-
-class VersionAdmin:
-    """Translates; `Operator` decides.
-
-    Args:
-        scoring: whether this learner scores its versions.
-    """
-
-    def __init__(
-        self,
-        learner: FleetLearner,
-        identity: Identity,
-        registrar: Registrar,
-        telemetry: Telemetry,
-        scoring: bool = True,
-    ) -> None:
-        self.telemetry = telemetry
-        self._learner = learner
-        self._identity = identity
-        self._registrar = registrar
-        self._scoring = scoring
+    # Versions, the head, and the audit log.
 
     @answered
     async def ListVersions(
         self, request: fleet_pb2.ListVersionsRequest, context: Context
     ) -> fleet_pb2.ListVersionsReply:
         """All cards, oldest first."""
-        del request
         self._identity.administrator(context.auth_context())
         return fleet_pb2.ListVersionsReply(versions=await self._versions())
 
@@ -190,9 +132,6 @@ class VersionAdmin:
         self._identity.administrator(context.auth_context())
         card, spec = await self._learner.operator.version(request.version)
         return fleet_pb2.ShowVersionReply(card=version_message(card, scoring=self._scoring), spec_json=spec.to_json())
-
-    async def _versions(self) -> list[fleet_pb2.VersionCard]:
-        return [version_message(card, scoring=self._scoring) for card in await self._learner.operator.versions()]
 
     @answered
     async def AssignVersion(
@@ -255,3 +194,48 @@ class VersionAdmin:
                 for entry in entries
             ]
         )
+
+    async def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
+        learner = self._learner
+        statuses = {entry.cluster: entry.state for entry in await self._registrar.clusters()}
+        return fleet_pb2.GetFleetReply(
+            head_step=learner.log.durable_step,
+            updates_accepted=learner.head.ledger.accepted,
+            updates_rejected=learner.fleet.rejections,
+            staleness_p50=learner.head.ledger.staleness_p50,
+            clusters=[
+                self._view(entry, with_jobs, statuses.get(entry.cluster, "")) for entry in learner.fleet.entries()
+            ],
+            latest_version=learner.maintenance.newest_version,
+            disk_bytes=await learner.disk_use(),
+            log_limit_bytes=learner.maintenance.max_log_bytes,
+            disk_full=str(learner.disk_full or ""),
+        )
+
+    async def _versions(self) -> list[fleet_pb2.VersionCard]:
+        return [version_message(card, scoring=self._scoring) for card in await self._learner.operator.versions()]
+
+    def _view(
+        self, entry: ClusterEntry[fleet_pb2.ClusterStatus], with_jobs: bool, identity: str
+    ) -> fleet_pb2.ClusterView:
+        record = self._learner.head.ledger.clusters.get(entry.cluster)
+        speeds = self._learner.beliefs.summary(entry.cluster)
+        view = fleet_pb2.ClusterView(
+            cluster=entry.cluster,
+            incarnation=entry.incarnation,
+            seconds_since_heard=self._learner.fleet.seconds_since_heard(entry),
+            updates_accepted=record.accepted if record else 0,
+            updates_duplicate=entry.duplicates,
+            updates_rejected=dict(entry.rejected),
+            last_staleness=record.last_staleness if record else 0,
+            assigned_version=entry.assigned_version,
+            status=entry.status,
+            held=entry.held,
+            quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
+            identity=identity,
+            speed_statistics=speeds.statistics,
+            speed_observations=speeds.observations,
+        )
+        if not with_jobs and view.HasField("status"):
+            view.status.ClearField("job_timelines")
+        return view

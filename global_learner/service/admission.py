@@ -1,9 +1,9 @@
-"""What every call passes before its method: may it be read, is it small enough, is there room for it?
+"""Admission of calls: before its method, each is looked at for whether it can be read, is small, and finds room.
 
 gRPC itself refuses, without a word to us, what is larger than the largest message, what is compressed (a bomb would be
-unpacked in full before anybody could measure it), and calls beyond its own limit. The gate's limits lie within gRPC's,
-so that nearly everything is refused here: with a line that says what to do, and counted. What never arrives whole is
-counted when its call ends, and its call is ended after a while.
+unpacked in full before anybody could measure it), and calls beyond its own limit. The interceptor's limits lie within
+gRPC's, so that nearly everything is refused here: with a line that says what to do, and counted. What never arrives
+whole is counted when its call ends, and its call is ended after a while.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from global_learner.telemetry import Telemetry
 IDENTITY_ONLY = 1
 """gRPC's set of compressions with none but "no compression" in it."""
 HARD_LIMIT_FACTOR = 2
-"""gRPC's own limit of calls in progress, in the gate's."""
+"""gRPC's own limit of calls in progress, in the interceptor's."""
 UNKNOWN = "unknown"
 """The method of a call that names none of ours; its own words would be anybody's."""
 
@@ -55,7 +55,7 @@ class Limits:
 
 
 def _options(limits: Limits) -> list[tuple[str, int]]:
-    """gRPC's own limits, a last resort beyond the gate's."""
+    """gRPC's own limits, a last resort beyond the interceptor's."""
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", -1),
@@ -74,7 +74,7 @@ class _Refused:
     error: LearnerError
 
 
-class Gate(grpc.aio.ServerInterceptor):
+class AdmissionInterceptor(grpc.aio.ServerInterceptor):
     """Looks at every call of one server."""
 
     def __init__(self, limits: Limits, telemetry: Telemetry) -> None:
@@ -88,7 +88,7 @@ class Gate(grpc.aio.ServerInterceptor):
         """gRPC's hook: the method's handler, behind the checks."""
         handler = await continuation(details)
         if handler is None:
-            self._telemetry.refused(UNKNOWN, Refusal.UNKNOWN_METHOD)
+            self._telemetry.on_refusal(UNKNOWN, Refusal.UNKNOWN_METHOD)
             return None
         method = details.method.rpartition("/")[2]
         task = asyncio.current_task()
@@ -107,7 +107,7 @@ class Gate(grpc.aio.ServerInterceptor):
         self._open -= 1
         arrival.patience.cancel()
         if not arrival.whole:
-            self._telemetry.refused(method, Refusal.NOT_RECEIVED)
+            self._telemetry.on_refusal(method, Refusal.NOT_RECEIVED)
 
     def _read(
         self, method: str, data: bytes, parse: Callable[[bytes], object], arrival: _Arrival, crowded: bool
@@ -143,10 +143,10 @@ class _Arrival:
     whole: bool = False
 
 
-def gated_server(limits: Limits, telemetry: Telemetry) -> grpc.aio.Server:
-    """A server behind a gate; services and ports are still to be added."""
+def bounded_server(limits: Limits, telemetry: Telemetry) -> grpc.aio.Server:
+    """A server behind the interceptor; services and ports are still to be added."""
     return grpc.aio.server(
-        interceptors=[Gate(limits, telemetry)],
+        interceptors=[AdmissionInterceptor(limits, telemetry)],
         options=_options(limits),
         maximum_concurrent_rpcs=HARD_LIMIT_FACTOR * limits.calls,
     )

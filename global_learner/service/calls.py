@@ -1,4 +1,4 @@
-"""The boundary of every call: the learner's errors become gRPC statuses with their one line, anything else is logged.
+"""Boundary of every call: the learner's errors become gRPC statuses with their one line, anything else is logged.
 
 A caller never sees a traceback or a word about what failed inside, neither a path nor a statement of SQL: that is the
 log's. Whatever is refused is counted by a reason of a fixed set.
@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import grpc
 import structlog
 
+from foundation.text import plain_line
 from global_learner.errors import (
     BadRequest,
     DiskFull,
@@ -33,7 +34,6 @@ from global_learner.errors import (
 )
 from global_learner.telemetry import Telemetry
 from policy_net.errors import SpecMismatch
-from policy_net.plain_text import plain_line
 
 _log = structlog.get_logger()
 
@@ -107,7 +107,7 @@ def answered(method: Method[ServiceT, Request, Reply]) -> Method[ServiceT, Reque
             reply = await method(self, request, context)
         except Exception as error:
             await refuse(self.telemetry, context, name, error, time.perf_counter() - started)
-        self.telemetry.called(name, "ok", time.perf_counter() - started)
+        self.telemetry.on_call(name, "ok", time.perf_counter() - started)
         return reply
 
     return call
@@ -121,7 +121,7 @@ async def refuse(
     reason = _of(_REASONS, error, Refusal.FAILED)
     message = plain_line(str(error))
     if reason is not Refusal.FAILED:
-        telemetry.refusal_log.refused(context.peer(), reason, method, status.name, str(error)[:_LONGEST_LOGGED])
+        telemetry.refusal_log.on_refusal(context.peer(), reason, method, status.name, str(error)[:_LONGEST_LOGGED])
         message = _of(_FAILURES, error, message)
     else:
         _log.error("call-failed", method=method, status=status.name, reason=str(error), exc_info=error)
@@ -132,8 +132,8 @@ async def refuse(
         telemetry.disk_refusals.labels(method).inc()
     if isinstance(error, EnrollmentRefused):
         telemetry.enrollments.labels(error.reason).inc()
-    telemetry.refused(method, reason)
-    telemetry.called(method, status.name.lower(), seconds)
+    telemetry.on_refusal(method, reason)
+    telemetry.on_call(method, status.name.lower(), seconds)
     await context.abort(status, message)
     raise AssertionError("abort raises") from error
 

@@ -1,10 +1,9 @@
-"""The service `Fleet` of fleet.proto: what agents call. Translates; the learner decides."""
+"""Service `Fleet` of fleet.proto: what agents call. Translates; the learner decides."""
 
 # ruff: noqa: N802  # methods and their parameters are named by fleet.proto
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 
 import structlog
@@ -14,7 +13,7 @@ from global_learner.errors import BadRequest, UnknownIncarnation
 from global_learner.identity import Identity
 from global_learner.learner import Learner
 from global_learner.service.calls import Context, answered
-from global_learner.service.heartbeat_check import check_timelines
+from global_learner.service.heartbeat_check import check_status
 from global_learner.telemetry import Telemetry
 from global_learner.updates.pushes import Outcome, PushAnswer
 from policy_net.errors import SpecMismatch
@@ -29,10 +28,6 @@ FleetLearner = Learner[fleet_pb2.ClusterStatus]
 _MAX_JOB_TYPES = 4096
 _MAX_NAME_CHARACTERS = 253
 _MAX_STATISTICS = 64
-_MAX_INTERVENTION_REASONS = 64
-_WORD = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_LARGEST_SECONDS = 1e12
-"""Thirty thousand years; a figure beyond it fills a person's screen with noughts."""
 
 _OUTCOMES = {
     Outcome.APPLIED: fleet_pb2.PushReply.APPLIED,
@@ -69,7 +64,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             )
         registration = await self._learner.register(cluster, request.spec_digest, request.job_types)
         _log.info(
-            "registered",
+            "cluster-registered",
             cluster=cluster,
             incarnation=registration.incarnation,
             assigned_version=registration.assigned_version,
@@ -122,11 +117,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Heartbeat(self, request: fleet_pb2.HeartbeatRequest, context: Context) -> fleet_pb2.HeartbeatReply:
         """Note how a cluster is; tell it what it is to act with."""
         cluster = self._identity.cluster(request.cluster, context.auth_context())
-        _check_status(request.status)
-        check_timelines(request.status)
-        # They would be kept for as long as the status.
-        request.status.DiscardUnknownFields()  # type: ignore[attr-defined]  # the stubs lack it
-        entry = self._learner.fleet.heard(cluster, request.incarnation)
+        check_status(request.status)
+        entry = self._learner.fleet.on_heard(cluster, request.incarnation)
         if entry is None:
             return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)
         entry.status = request.status
@@ -141,13 +133,13 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """Keep what a cluster has seen of speeds, in place of what it said before; answered when it is on disk."""
         cluster = self._identity.cluster(request.cluster, context.auth_context())
         learner, beliefs = self._learner, self._learner.beliefs
-        if learner.fleet.heard(cluster, request.incarnation) is None:
+        if learner.fleet.on_heard(cluster, request.incarnation) is None:
             raise UnknownIncarnation(
                 f"cluster {cluster} is not registered with incarnation {request.incarnation}; register"
             )
-        taken = await beliefs.hear(cluster, request.incarnation, request.revision, request.types)
-        told = beliefs.told(cluster)
-        return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=told.statistics, left_out=told.left_out)
+        taken = await beliefs.on_report(cluster, request.incarnation, request.revision, request.types)
+        held = beliefs.summary(cluster)
+        return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=held.statistics, left_out=held.left_out)
 
     @answered
     async def FetchPolicy(self, request: fleet_pb2.FetchPolicyRequest, context: Context) -> fleet_pb2.FetchPolicyReply:
@@ -195,29 +187,10 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= _MAX_NAME_CHARACTERS and text.isprintable()
 
 
-def _check_status(status: fleet_pb2.ClusterStatus) -> None:
-    # It is kept, and shown to whoever asks for the fleet: what this program does not know must not be kept with it.
-    status.DiscardUnknownFields()  # type: ignore[attr-defined]  # protobuf's stubs forgot it
-    for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds"):
-        value = getattr(status, name)
-        if not 0.0 <= value <= _LARGEST_SECONDS:
-            raise BadRequest(
-                f"status.{name} is {value:g}; it must be a number of seconds, at most {_LARGEST_SECONDS:g}"
-            )
-    reasons = status.guard_interventions
-    if len(reasons) > _MAX_INTERVENTION_REASONS or not all(_WORD.fullmatch(reason) for reason in reasons):
-        raise BadRequest(
-            f"status.guard_interventions has more than {_MAX_INTERVENTION_REASONS} reasons, or one that is no word of "
-            "at most 63 lower-case letters, digits and '-'"
-        )
-    if status.baseline_policy and not _WORD.fullmatch(status.baseline_policy):
-        raise BadRequest("status.baseline_policy is no scheduler's name; it is a word of lower-case letters")
-
-
 def _log_update(update: GradientUpdate, answer: PushAnswer, seconds: float) -> None:
     """The canonical line of one update."""
     _log.info(
-        "update",
+        "update-answered",
         cluster=update.cluster,
         incarnation=update.incarnation,
         sequence=update.sequence,

@@ -1,8 +1,13 @@
-"""What a cluster may say of its jobs: bounded, so that a thousand clusters find room, and numbers that can be drawn."""
+"""Check of a heartbeat: what a cluster may say of itself and its jobs.
+
+It is kept, and shown to whoever asks for the fleet: bounded, so that a thousand clusters find room, in words that fit a
+line, and in numbers that can be drawn.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 
 from global_learner.errors import BadRequest
 from policy_net.exchange.generated import fleet_pb2
@@ -11,8 +16,23 @@ MOST_JOBS = 16
 MOST_POINTS = 128
 MOST_INTERVENTIONS = 32
 LONGEST_NAME_CHARACTERS = 253
+_MAX_INTERVENTION_REASONS = 64
+_WORD = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_LARGEST_SECONDS = 1e12
+"""Thirty thousand years; a figure beyond it fills a person's screen with noughts."""
 LONGEST_SECONDS = 1e10
 """Three centuries: longer ones are no times, and would make numbers that nobody can draw."""
+
+
+def check_status(status: fleet_pb2.ClusterStatus) -> None:
+    """Check everything in a heartbeat's status, and drop what this program does not know: it must not be kept with it.
+
+    Raises:
+        BadRequest: too much of something, or a value that no agent sends.
+    """
+    status.DiscardUnknownFields()  # type: ignore[attr-defined]  # protobuf's stubs forgot it
+    _check_words_and_times(status)
+    check_timelines(status)
 
 
 def check_timelines(status: fleet_pb2.ClusterStatus) -> None:
@@ -30,6 +50,23 @@ def check_timelines(status: fleet_pb2.ClusterStatus) -> None:
         raise BadRequest(f"status.job_timelines has {len(status.job_timelines)} jobs; at most {MOST_JOBS} are taken")
     for timeline in status.job_timelines:
         _check(timeline)
+
+
+def _check_words_and_times(status: fleet_pb2.ClusterStatus) -> None:
+    for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds"):
+        value = getattr(status, name)
+        if not 0.0 <= value <= _LARGEST_SECONDS:
+            raise BadRequest(
+                f"status.{name} is {value:g}; it must be a number of seconds, at most {_LARGEST_SECONDS:g}"
+            )
+    reasons = status.guard_interventions
+    if len(reasons) > _MAX_INTERVENTION_REASONS or not all(_WORD.fullmatch(reason) for reason in reasons):
+        raise BadRequest(
+            f"status.guard_interventions has more than {_MAX_INTERVENTION_REASONS} reasons, or one that is no word of "
+            "at most 63 lower-case letters, digits and '-'"
+        )
+    if status.baseline_policy and not _WORD.fullmatch(status.baseline_policy):
+        raise BadRequest("status.baseline_policy is no scheduler's name; it is a word of lower-case letters")
 
 
 def _check(timeline: fleet_pb2.JobTimeline) -> None:

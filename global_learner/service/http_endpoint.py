@@ -1,4 +1,4 @@
-"""Plain HTTP: /healthz (the process answers), /readyz (it takes updates), /metrics, and the live page at /."""
+"""HTTP endpoint: /healthz (the process answers), /readyz (it takes updates), /metrics, and the live page at /."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP server under the learner's pages: a bounded number of connections, each short-lived, and plain refusals.
+"""HTTP server under the learner's pages: a bounded number of connections, each short-lived, and plain refusals.
 
 Anybody who reaches the port may ask, so few connections are open at a time: who sends nothing, or a byte now and then,
 keeps a thread for seconds and no longer.

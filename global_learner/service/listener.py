@@ -1,4 +1,4 @@
-"""Opening the service's port, in plain text or with TLS; whatever is wrong with it is said before anything starts."""
+"""Listener of the service, in plain text or with TLS; whatever is wrong is said before anything starts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def room_for_connections(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     room = wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - _OWN_FILES))
     if room < wanted:
-        _log.warning("few-connections", wanted=wanted, room=room, advice="allow more open files: ulimit -n")
+        _log.warning("connections-limited", wanted=wanted, room=room, advice="allow more open files: ulimit -n")
     return room
 
 

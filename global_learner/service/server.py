@@ -1,4 +1,4 @@
-"""The running learner: recovers, listens, serves until it is told to end or cannot go on, and leaves tidily."""
+"""Server of the learner: it recovers, listens, serves until it is told to end or cannot go on, and ends tidily."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pathlib import Path
 
 import structlog
 
-from global_learner.beliefs.belief_store import BeliefBook
+from foundation.files import PARTIAL, write_whole
+from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.errors import BadConfig
-from global_learner.learner import Learner
+from global_learner.learner import Learner, Opened
 from global_learner.maintenance import max_log_bytes
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -26,10 +27,10 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.report.live import LiveReport
 from global_learner.scores.scorer import Scorer
 from global_learner.service.admin_service import AdminService
-from global_learner.service.admission import Limits, gated_server
+from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.fleet_service import FleetLearner, FleetService
 from global_learner.service.http_endpoint import HttpEndpoint
-from global_learner.service.identity_setup import open_identities, read_brought, start_enrollment
+from global_learner.service.identity_setup import open_identities, read_external_credentials, start_enrollment
 from global_learner.service.listener import bind, check_free, room_for_connections
 from global_learner.settings import LearnerSettings
 from global_learner.storage.state_dir import StateDir
@@ -66,19 +67,19 @@ async def serve(settings: LearnerSettings) -> None:
         check_free("telemetry.http_listen", settings.telemetry.http_listen)
     if settings.enroll_address is not None:
         check_free("identity.enroll_port", settings.enroll_address)
-    brought = read_brought(settings, time.time())
+    external = read_external_credentials(settings, time.time())
     telemetry = Telemetry()
     with (
         StateDir(settings.state_dir) as state,
         contextlib.closing(RegistryThread(Registry(state.path))) as registry,
-        open_identities(settings, brought, state.path, registry, telemetry, time.time) as identities,
-        contextlib.closing(BeliefBook(state.path, settings.beliefs)) as book,
+        open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
+        contextlib.closing(BeliefStore(state.path, settings.beliefs)) as store,
     ):
-        priors = PriorsSource(book, settings.beliefs, registry.registry.first_priors, telemetry)
+        priors = PriorsSource(store, settings.beliefs, registry.registry.first_priors, telemetry)
         priors.exclude(identities.registrar.turned_out)
-        beliefs = FleetBeliefs(book, priors, settings.beliefs, registry, telemetry, time.time)
+        beliefs = FleetBeliefs(store, priors, settings.beliefs, registry, telemetry, time.time)
         learner = _recovered_learner(settings, state, registry, initial, telemetry, beliefs)
-        server = gated_server(limits, telemetry)
+        server = bounded_server(limits, telemetry)
         fleet = FleetService(learner, identities.identity, identities.registrar, telemetry, time.perf_counter)
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
@@ -88,18 +89,20 @@ async def serve(settings: LearnerSettings) -> None:
         with _http(settings, telemetry, learner, ending, live) as http_port:
             _warn_of_auto_assign(settings)
             scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
-            learner.upkeep.on_version = scorer.add
+            learner.maintenance.on_version = scorer.add
             learner.start()
             scorer.start()
             await server.start()
             enrollment = await start_enrollment(settings, identities, telemetry)
             _write_ports(settings.port_file, port, http_port, identities.registrar.enroll_port or None)
-            _log.info("serving", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step)
+            _log.info(
+                "learner-started", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step
+            )
             await _until_ending(ending, learner)
             await asyncio.gather(*(end.stop(settings.shutdown_grace_seconds) for end in (server, enrollment)))
             await scorer.close()
             await learner.close()
-        _log.info("ended", head_step=learner.head.step)
+        _log.info("learner-ended", head_step=learner.head.step)
         if learner.failed.done():
             raise learner.failed.result()
 
@@ -107,7 +110,7 @@ async def serve(settings: LearnerSettings) -> None:
 def _warn_of_auto_assign(settings: LearnerSettings) -> None:
     if settings.publish.auto_assign:
         _log.warning(
-            "auto-assign",
+            "auto-assign-enabled",
             meaning="every new version acts on every cluster at once, unjudged, unless policyctl assign holds it",
             advice="for simulations and demonstrations; elsewhere set publish.auto_assign to false",
         )
@@ -126,12 +129,12 @@ def _recovered_learner(
     beliefs.priors.exclude(lambda cluster, _: quarantine.until(cluster) is not None)
     recovered = recover(state, registry.registry, settings, initial, time.time(), beliefs.priors)
     _log.info(
-        "recovered",
+        "state-recovered",
         head_step=recovered.head.step,
         replayed_updates=recovered.replayed,
         seconds=round(time.perf_counter() - started, 3),
     )
-    return Learner(settings, state, registry, recovered, telemetry, quarantine, beliefs)
+    return Learner(settings, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
 
 
 def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
@@ -195,26 +198,21 @@ def _check_port_file(path: Path | None) -> None:
     """
     if path is None:
         return
-    partial = _partial(path)
+    probe = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        partial.touch()
-        partial.unlink()
+        probe.touch()
+        probe.unlink()
     except OSError as error:
         raise BadConfig(
             f"setting port_file: {path} cannot be written ({error.strerror}); name a file in a folder that exists"
         ) from error
 
 
-def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
-
-
 def _write_ports(path: Path | None, port: int, http_port: int | None, enroll_port: int | None) -> None:
     """Write where the learner listens, whole or not at all."""
     if path is None:
         return
-    partial = _partial(path)
-    partial.write_text(json.dumps({"port": port, "http_port": http_port, "enroll_port": enroll_port}) + "\n")
-    partial.replace(path)
+    ports = {"port": port, "http_port": http_port, "enroll_port": enroll_port}
+    write_whole(path, json.dumps(ports) + "\n", durable=False)

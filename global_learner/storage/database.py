@@ -1,4 +1,4 @@
-"""How the learner opens its SQLite files: durable at every commit, read through once, damage named."""
+"""SQLite files of the learner: durable at every commit, read through once, damage named."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""What the state directory takes on disk, by part."""
+"""Disk use of the state directory by part, and the signs of a full disk.
+
+A full disk is waited for, unlike a broken one: what it lacks comes back. A limit on the size of files or a quota counts
+as full too: it refuses in the same way, and is lifted in the same way.
+"""
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 from collections.abc import Callable
@@ -11,11 +14,23 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
+from foundation.errors import NO_ROOM
 from global_learner.telemetry import Telemetry
 
 PARTS = ("log", "snapshots", "receipts", "policies", "heads", "identity")
 """Folders of the state directory that are told apart; everything else is `other`."""
 OTHER = "other"
+RETRY_SECONDS = 1.0
+"""How often a full disk is tried again: soon enough for people, too seldom to be a load."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether this error says that there is no room, and nothing worse."""
+    if isinstance(error, OSError):
+        return error.errno in NO_ROOM
+    if isinstance(error, DBAPIError):
+        return getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return False
 
 
 def disk_use(state_dir: Path) -> dict[str, int]:
@@ -42,24 +57,3 @@ def report_disk(telemetry: Telemetry, state_dir: Path, log_limit_bytes: int, ful
         telemetry.disk.labels(part).set_function(partial(part_bytes, part))
     telemetry.log_limit.set(log_limit_bytes)
     telemetry.disk_full.set_function(lambda: float(full()))
-
-
-# DOC of global_learner.storage.disk:
-# Telling a full disk from a broken one: a full one is waited for, since what it lacks comes back.
-#
-# A limit on the size of files or a quota counts as full too: it refuses in the same way, and is lifted in the same way.
-#
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-RETRY_SECONDS = 1.0
-"""How often a full disk is tried again: soon enough for people, too seldom to be a load."""
-
-
-def is_disk_full(error: BaseException) -> bool:
-    """Whether this error says that there is no room, and nothing worse."""
-    if isinstance(error, OSError):
-        return error.errno in _FULL
-    if isinstance(error, DBAPIError):
-        return getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    return False

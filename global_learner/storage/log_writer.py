@@ -1,4 +1,4 @@
-"""Group commit: many updates in flight share one sync, and none is acknowledged before it.
+"""Group commit of the update log: many updates in flight share one sync, and none is acknowledged before it.
 
 The event loop only queues. One flush at a time runs in a thread: it takes all that is queued, writes it, syncs it, and
 then everybody who waited for a step up to there goes on. While a flush runs the next group gathers, so that a slow disk
@@ -21,11 +21,12 @@ from pathlib import Path
 
 import structlog
 
-from global_learner.durable_files import Buffer, write_at
+from foundation.files import Buffer, write_at
 from global_learner.errors import DiskFull, LogBroken
 from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
 from global_learner.storage.segment_files import SegmentFiles
-from global_learner.storage.update_log import AppliedUpdate, encode, segment_header
+from global_learner.storage.update_log import segment_header
+from global_learner.storage.update_records import AppliedUpdate, encode
 
 _log = structlog.get_logger()
 
@@ -39,35 +40,49 @@ class _NewSegment:
     first_step: int
 
 
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where a log goes on.
+
+    Attributes:
+        spec_digest: of the policies whose gradients are in it.
+        durable_step: all updates up to this step are on disk.
+    """
+
+    folder: Path
+    spec_digest: str
+    durable_step: int
+
+
 class LogWriter:
-    """Appends to the newest segment; create, `start`, use and `close` it on one event loop."""
+    """Appends to the newest segment; create, `start`, use and `close` it on one event loop.
+
+    Args:
+        failed: is called once if a write fails.
+        on_flush: is told each group's updates and bytes, on the log's thread.
+        retry_seconds: how often a full disk is tried again.
+    """
 
     def __init__(
         self,
-        folder: Path,
-        spec_digest: str,
-        durable_step: int,
+        end: LogEnd,
         failed: Callable[[BaseException], None],
         sync: Callable[[int], None] = _sync_data,
         on_flush: Callable[[int, int], None] = lambda _updates, _size_bytes: None,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Args: `durable_step` is on disk already, the log goes on after it; `failed` is called once if a write fails;
-        `on_flush` is told each group's updates and bytes, on the log's thread; a full disk is tried again every
-        `retry_seconds`.
-        """
-        self.files = SegmentFiles(folder)
-        self._folder = folder
-        self._spec_digest = spec_digest
+        self.files = SegmentFiles(end.folder)
+        self._folder = end.folder
+        self._spec_digest = end.spec_digest
         self._failed = failed
         self._sync = sync
         self._on_flush = on_flush
         self._retry_seconds = retry_seconds
-        self._durable_step = durable_step
+        self._durable_step = end.durable_step
         self._descriptor: int | None = None
-        self._first_step = durable_step + 1
+        self._first_step = end.durable_step + 1
         self._end = 0
-        self._queue: list[AppliedUpdate | _NewSegment] = [_NewSegment(durable_step + 1)]
+        self._queue: list[AppliedUpdate | _NewSegment] = [_NewSegment(end.durable_step + 1)]
         self._queued_bytes = 0
         self._segment_bytes = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -189,7 +204,7 @@ class LogWriter:
     def _kept(self, group: Sequence[AppliedUpdate | _NewSegment], step: int) -> None:
         if self._full is not None:
             self._full = None
-            _log.warning("disk-has-room", folder=str(self._folder), durable_step=max(self._durable_step, step))
+            _log.warning("disk-freed", folder=str(self._folder), durable_step=max(self._durable_step, step))
         self._queued_bytes -= sum(entry.update.gradient.nbytes for entry in group if isinstance(entry, AppliedUpdate))
         self._durable_step = max(self._durable_step, step)
         still = []

@@ -1,7 +1,9 @@
-"""What stays of the log when it is cut: one JSON line per applied update, without the gradient.
+"""Receipts, which stay of the log when it is cut: one JSON line per applied update, without the gradient.
 
-Together with the live log this names every update that was applied, in order: the audit that exactly-once is checked
-against. Beyond a limit the oldest receipts go too; how many updates of which cluster they named stays.
+Together with the live log they name every update that was applied, in order: the audit that exactly-once is checked
+against. They are appended to few large files. Beyond a limit the oldest files go too; how many updates of which cluster
+they named stays. A segment's receipts are on disk before its file is given up; a crash between the two writes them
+again.
 """
 
 from __future__ import annotations
@@ -13,12 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from global_learner.durable_files import sync_folder
+from foundation.files import sync_folder, write_whole
+from foundation.text import parse_json
 from global_learner.errors import StateUnusable
-from global_learner.storage.update_log import AppliedUpdate, Kind, first_step, read_log, read_names, segments
-from policy_net.plain_json import parse_json
+from global_learner.storage.update_log import first_step, read_log, read_names, segments
+from global_learner.storage.update_records import AppliedUpdate, Kind
 
 REMOVED_NAME = "removed.json"
+FILES = 16
+"""At the limit there are about so many files, so that a sixteenth of the receipts goes at once."""
+MAX_RECEIPTS_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +164,6 @@ def audit(receipts: Iterator[Receipt], removed: Removed | None = None) -> Counte
     return counts
 
 
-# DOC of global_learner.storage.receipts:
-# Receipts on disk: appended to few large files, of which the oldest go beyond a limit.
-
-FILES = 16
-"""At the limit there are about so many files, so that a sixteenth of the receipts goes at once."""
-
-
 def append_receipts(folder: Path, receipts: Sequence[Receipt], max_bytes: int) -> None:
     """Add receipts that follow the newest one; durable when this returns. Some that are there already do no harm.
 
@@ -217,24 +216,9 @@ def _remove_oldest(folder: Path, max_bytes: int) -> None:
             if receipt.step > through:
                 through = receipt.step
                 applied[receipt.cluster, receipt.incarnation] += 1
-    partial = folder / f"{REMOVED_NAME}.partial"
-    with partial.open("w") as stream:
-        stream.write(Removed(through, applied).to_json())
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(folder / REMOVED_NAME)
-    sync_folder(folder)
+    write_whole(folder / REMOVED_NAME, Removed(through, applied).to_json(), alone=True)
     for path in gone:
         path.unlink()
-
-
-# DOC of global_learner.storage.receipts:
-# Cutting the log behind a snapshot: what a segment held becomes receipts, and its file is free.
-#
-# A segment's receipts are on disk before its file is given up; a crash between the two writes them again.
-#
-
-MAX_RECEIPTS_BYTES = 256 << 20
 
 
 def cut_log(

@@ -1,4 +1,4 @@
-"""The files that the log's segments are written to: one whose segment was cut is written over rather than removed.
+"""Files that the log's segments are written to: one whose segment was cut is written over rather than removed.
 
 Freeing the blocks of a large file keeps the file system busy, and whoever waits for a sync meanwhile waits for that
 too. A file that is written over keeps its blocks: a sync then writes data and nothing else. Behind its newest record
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from global_learner.durable_files import sync_folder
+from foundation.files import sync_folder
 from global_learner.storage.update_log import segment_name
 
 SPARES = 2

@@ -1,8 +1,8 @@
-"""The head on disk, whole or not at all.
+"""The head on disk, whole or not at all: weights, moments, step, and what an aggregator remembers.
 
 A snapshot of step S makes every log record up to S unnecessary. It is written beside its final name, synced, renamed,
 and the folder synced, before anything is removed. The file of the snapshot before it is kept, to be written over next
-time: freeing its blocks would hold up the syncs of the log.
+time: freeing its blocks would hold up the syncs of the log. A checksum stands over everything in it.
 """
 
 from __future__ import annotations
@@ -15,25 +15,89 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from global_learner.aggregation.base import Kept
-from global_learner.aggregation.optimizer import AdamState
-from global_learner.durable_files import Buffer, sync_folder, write_at
+from foundation.files import Buffer, sync_folder, write_at
+from foundation.text import parse_json
 from global_learner.errors import StateUnusable
-from global_learner.updates.head import Head
-from policy_net.plain_json import parse_json
-
-__all__ = ["Snapshot", "read_newest_snapshot", "snapshot_of", "write_snapshot"]
+from policy_net.exchange.spec import Weights
 
 _PARTIAL = "head.partial"
+_MAGIC = b"FEDL2SNP"
+_PREFIX = struct.Struct("<8sIQ")  # magic, crc32 of all that follows, length of the JSON
+_FORMAT = 1
 
 
-def snapshot_of(head: Head, spec_digest: str, counters: Mapping[str, Any]) -> Snapshot:
-    """The head as it is now, shared with nothing that goes on."""
-    return Snapshot(spec_digest, head.state.copy(), head.ledger.to_json(), counters, head.aggregator.kept())
+@dataclass(slots=True)
+class AdamState:
+    """Weights and what is remembered about them; every array float32, shape (parameter_count,).
+
+    `average` is the exponential average of the weights, None where none is kept. `step` counts updates taken; of these
+    `idle_steps` did not move the moments (they waited for a cohort, or were applied by another optimizer).
+    """
+
+    weights: Weights
+    first_moment: NDArray[np.float32]
+    second_moment: NDArray[np.float32]
+    step: int = 0
+    average: Weights | None = None
+    idle_steps: int = 0
+
+    @classmethod
+    def start(cls, weights: Weights) -> AdamState:
+        """The state before the first update; copies `weights`."""
+        return cls(weights.astype(np.float32), np.zeros_like(weights), np.zeros_like(weights))
+
+    def copy(self) -> AdamState:
+        """An independent copy, to be written while the original goes on."""
+        return AdamState(
+            self.weights.copy(),
+            self.first_moment.copy(),
+            self.second_moment.copy(),
+            self.step,
+            None if self.average is None else self.average.copy(),
+            self.idle_steps,
+        )
+
+    def pass_by(self) -> None:
+        """Count an update that moves no moments."""
+        self.step += 1
+        self.idle_steps += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an aggregator remembers beside the head: part of every snapshot.
+
+    Attributes:
+        facts: JSON.
+        arrays: of any shape and dtype, by name; kept bit for bit.
+    """
+
+    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    arrays: Mapping[str, NDArray[np.generic]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment of the head.
+
+    Attributes:
+        state: weights, moments, step.
+        ledger: `Ledger.to_json`; empty in a head that is kept beside a version, which has another one by then.
+        counters: what was counted without changing the head (rejections, duplicates), for display.
+        aggregator: what waits for a cohort, and what a strategy remembers.
+    """
+
+    spec_digest: str
+    state: AdamState
+    ledger: dict[str, Any]
+    counters: Mapping[str, Any]
+    aggregator: Kept = field(default_factory=Kept)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -78,32 +142,6 @@ def read_newest_snapshot(folder: Path, spec_digest: str) -> Snapshot | None:
     return parse_snapshot(data, spec_digest, str(path))
 
 
-# DOC of global_learner.storage.snapshot:
-# The bytes of a head: weights, moments, step, what a strategy remembers, with a checksum over everything.
-
-_MAGIC = b"FEDL2SNP"
-_PREFIX = struct.Struct("<8sIQ")  # magic, crc32 of all that follows, length of the JSON
-_FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One moment of the head.
-
-    Attributes:
-        state: weights, moments, step.
-        ledger: `Ledger.to_json`; empty in a head that is kept beside a version, which has another one by then.
-        counters: what was counted without changing the head (rejections, duplicates), for display.
-        aggregator: what waits for a cohort, and what a strategy remembers.
-    """
-
-    spec_digest: str
-    state: AdamState
-    ledger: dict[str, Any]
-    counters: Mapping[str, Any]
-    aggregator: Kept = field(default_factory=Kept)
-
-
 def snapshot_parts(snapshot: Snapshot) -> list[Buffer]:
     """A snapshot's bytes, in pieces; the arrays where they lie."""
     state = snapshot.state
@@ -134,7 +172,7 @@ def snapshot_parts(snapshot: Snapshot) -> list[Buffer]:
     return [_PREFIX.pack(_MAGIC, checksum, len(header)), *parts]
 
 
-def _bytes_of(array: np.typing.NDArray[Any]) -> memoryview:
+def _bytes_of(array: NDArray[Any]) -> memoryview:
     """An array's bytes where they lie."""
     return array.reshape(-1).view(np.uint8).data
 
@@ -175,7 +213,7 @@ def parse_snapshot(data: bytes, spec_digest: str, source: str) -> Snapshot:
 
 def _kept(header: dict[str, Any], content: memoryview) -> Kept:
     """The aggregator's part; empty in snapshots from before there was one."""
-    arrays: dict[str, np.typing.NDArray[np.generic]] = {}
+    arrays: dict[str, NDArray[np.generic]] = {}
     start = 0
     for name, dtype, shape in header.get("aggregator_arrays", ()):
         end = start + np.dtype(dtype).itemsize * prod(shape)

@@ -1,13 +1,15 @@
-"""The state directory: who holds it, and where everything lies in it."""
+"""The state directory: the lock of the one learner that uses it, and where everything lies in it."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 from pathlib import Path
 from types import TracebackType
 
+from foundation.locks import FileLock, LockHeld
 from global_learner.errors import StateUnusable
+
+IDENTITY_FOLDER = "identity"
+"""Of the authority's files, the administrator's, and the identities that were given out."""
 
 
 class StateDir:
@@ -26,27 +28,20 @@ class StateDir:
         try:
             for folder in (self.log, self.snapshots, self.receipts):
                 folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (path / "lock").open("a+")
+            self._lock = FileLock(path / "lock", mode=0o666)
         except OSError as error:
             raise StateUnusable(
                 f"state_dir {path}: cannot be used ({error.strerror}); name a directory that can be written"
             ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.seek(0)
-            holder = self._lock.read().strip() or "unknown"
-            self._lock.close()
+        except LockHeld as error:
             raise StateUnusable(
-                f"state_dir {path}: held by another learner (process {holder}); end it, or use another state_dir"
+                f"state_dir {path}: held by another learner (process {error.holder or 'unknown'}); end it, or use "
+                "another state_dir"
             ) from error
-        self._lock.truncate(0)
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
 
     def close(self) -> None:
         """Let go of the directory."""
-        self._lock.close()
+        self._lock.release()
 
     def __enter__(self) -> StateDir:
         return self

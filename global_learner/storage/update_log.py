@@ -1,10 +1,10 @@
 """The update log on disk: what was applied, in the order in which it was applied, with everything to apply it again.
 
-A log is a folder of segments. A segment is a header (magic, spec digest, first step) and records, each with its length
-and checksum in front. A record holds the step and the learning rate *as used*, so that a replay depends on no setting,
-no clock and no count of clusters. A crash can leave a record half written at the end of the last segment, and behind
-its records any segment may hold what is left of its file's former life: records of older steps. A reader stops before
-either. A segment that stops before the next one begins is an error, since acknowledged updates would be missing.
+A log is a folder of segments. A segment is a header (magic, spec digest, first step) and records. A crash can leave a
+record half written at the end of the last segment, and behind its records any segment may hold what is left of its
+file's former life: records of older steps. A reader stops before either. A segment that stops before the next one
+begins is an error, since acknowledged updates would be missing; so are whole records of *later* steps behind the last
+one that can be read.
 """
 
 from __future__ import annotations
@@ -14,76 +14,30 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
 import structlog
 
+from foundation.record_tail import find_whole_record
 from global_learner.errors import StateUnusable
-from policy_net.exchange.messages import GradientUpdate
+from global_learner.storage.update_records import (
+    FORMAT,
+    LARGEST_BODY,
+    LAYOUTS,
+    LONGEST_NAME_BYTES,
+    PREFIX,
+    AppliedUpdate,
+    decode,
+)
 
 _log = structlog.get_logger()
 
 MAGIC = b"FEDL2LOG"
 _SEGMENT = struct.Struct("<8sI32sQ")  # magic, format, spec digest, first step
-_FORMAT = 2
-_RECORD = struct.Struct("<II")  # length of the body, crc32 of the body
-# step, incarnation, sequence, base, samples, effective, rate, active, unix, name, and since format 2 the kind
-_BODIES = {1: struct.Struct("<QQQQQddIdH"), 2: struct.Struct("<QQQQQddIdHB")}
-_BODY = _BODIES[_FORMAT]
-_LARGEST_BODY = 1 << 30
-_LONGEST_NAME_BYTES = 255
-RECORD_BYTES = 512
-"""More than a record takes beside its gradient."""
-
-
-class Kind(IntEnum):
-    """What an update did when it was taken; a replay does the same, whatever the settings say by then."""
-
-    STEP = 0
-    """It moved the head by itself."""
-    ARRIVAL = 1
-    """It joined the cohort; the head's weights stayed as they were."""
-    CLOSING = 2
-    """It joined the cohort, which then moved the head."""
-    ROUND_PART = 3
-    """It is one reply of a round; nothing but its name is kept."""
-    ROUND_END = 4
-    """The last reply of a round; in the gradient's place stand the weights that the round ended with."""
-    RESET = 5
-    """No cluster's: the head was reset to a version; in the gradient's place stands the version's head."""
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedUpdate:
-    """An update as it was applied.
-
-    Attributes:
-        step: the head's step after it.
-        learning_rate: Adam's, after staleness.
-        active_clusters: what staleness was counted against.
-        unix_seconds: when; for people, nothing depends on it.
-        update: what the cluster sent; a log does not keep its statistics.
-        kind: what it did to the head.
-        head: of a reset: the head that it went to, in the format of snapshots. Its `update` has the operator's name for
-            a cluster, incarnation 0, the version as its sequence and the version's head step as its base.
-    """
-
-    step: int
-    learning_rate: float
-    active_clusters: int
-    unix_seconds: float
-    update: GradientUpdate
-    kind: Kind = Kind.STEP
-    head: bytes = b""
-
-    @property
-    def staleness(self) -> int:
-        """Head steps between the gradient's base and the head that it was applied to."""
-        return self.step - 1 - self.update.base_step
+_STEP = struct.Struct("<Q")
+_MOST_DAMAGED = 16
+"""Records in a row; a bad block of the disk is smaller than that."""
 
 
 def segment_name(first_step: int) -> str:
@@ -103,35 +57,7 @@ def segments(folder: Path) -> list[Path]:
 
 def segment_header(spec_digest: str, first_step: int) -> bytes:
     """The first bytes of a segment."""
-    return _SEGMENT.pack(MAGIC, _FORMAT, bytes.fromhex(spec_digest), first_step)
-
-
-def encode(applied: AppliedUpdate) -> tuple[bytes, memoryview]:
-    """A record as two buffers, so that the gradient is not copied."""
-    update = applied.update
-    name = update.cluster.encode()
-    if applied.kind is Kind.RESET:
-        gradient = memoryview(applied.head)
-    else:
-        gradient = np.ascontiguousarray(update.gradient, dtype="<f4").data.cast("B")
-    head = (
-        _BODY.pack(
-            applied.step,
-            update.incarnation,
-            update.sequence,
-            update.base_step,
-            update.samples,
-            update.effective_samples,
-            applied.learning_rate,
-            applied.active_clusters,
-            applied.unix_seconds,
-            len(name),
-            applied.kind,
-        )
-        + name
-    )
-    checksum = zlib.crc32(gradient, zlib.crc32(head))
-    return _RECORD.pack(len(head) + len(gradient), checksum) + head, gradient
+    return _SEGMENT.pack(MAGIC, FORMAT, bytes.fromhex(spec_digest), first_step)
 
 
 def read_log(folder: Path, spec_digest: str) -> Iterator[AppliedUpdate]:
@@ -158,43 +84,25 @@ def read_segment(path: Path, spec_digest: str, end_step: int | None) -> Iterator
             header = stream.read(_SEGMENT.size)
             if len(header) == _SEGMENT.size and header[: len(MAGIC)] == MAGIC:
                 _, form, digest, _ = _SEGMENT.unpack(header)
-                if form not in _BODIES or digest.hex() != spec_digest:
+                if form not in LAYOUTS or digest.hex() != spec_digest:
                     raise StateUnusable(
                         f"{path}: log of format {form} for spec {digest.hex()[:12]}, this learner serves "
                         f"{spec_digest[:12]}; use another state_dir"
                     )
                 end = stream.tell()
-                for applied in _records(stream, spec_digest, _BODIES[form]):
+                for applied in _records(stream, spec_digest, LAYOUTS[form]):
                     if applied.step < next_step:
                         break
                     next_step, end = applied.step + 1, stream.tell()
                     yield applied
                 if end_step is None:
-                    check_tail(path, end, next_step, _RECORD, _BODIES[form])
+                    _check_tail(path, end, next_step, LAYOUTS[form])
             elif end_step is None:
                 _look_at_head(path, header)
             if end_step is not None and next_step < end_step:
                 raise StateUnusable(f"{path}: damaged before its end; restore the state directory from a copy")
     except OSError as error:
         raise StateUnusable(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _look_at_head(path: Path, header: bytes) -> None:
-    """What begins like no segment: one that a crash left before its first byte, or something else."""
-    if any(header) and not MAGIC.startswith(header[: len(MAGIC)]):
-        raise StateUnusable(f"{path}: does not begin as an update log does; restore the state directory from a copy")
-    _log.warning("log-segment-empty", file=str(path), advice="a crash can leave one; nothing else should")
-
-
-def _records(stream: BinaryIO, spec_digest: str, layout: struct.Struct) -> Iterator[AppliedUpdate]:
-    """Records up to the first that is not whole."""
-    while True:
-        prefix = stream.read(_RECORD.size)
-        length, checksum = _RECORD.unpack(prefix) if len(prefix) == _RECORD.size else (0, 0)
-        body = stream.read(length) if layout.size <= length <= _LARGEST_BODY else b""
-        if len(body) < max(length, layout.size) or zlib.crc32(body) != checksum:
-            return
-        yield _decode(body, spec_digest, layout)
 
 
 def read_names(path: Path, first_step: int, end_step: int) -> Iterator[AppliedUpdate]:
@@ -206,69 +114,43 @@ def read_names(path: Path, first_step: int, end_step: int) -> Iterator[AppliedUp
     """
     with path.open("rb") as stream:
         header = stream.read(_SEGMENT.size)
-        form = _SEGMENT.unpack(header)[1] if len(header) == _SEGMENT.size else _FORMAT
-        layout = _BODIES.get(form, _BODY)
+        form = _SEGMENT.unpack(header)[1] if len(header) == _SEGMENT.size else FORMAT
+        layout = LAYOUTS.get(form, LAYOUTS[FORMAT])
         for step in range(first_step, end_step):
-            prefix = stream.read(_RECORD.size)
-            length = _RECORD.unpack(prefix)[0] if len(prefix) == _RECORD.size else 0
+            prefix = stream.read(PREFIX.size)
+            length = PREFIX.unpack(prefix)[0] if len(prefix) == PREFIX.size else 0
             start = stream.tell()
-            head = stream.read(min(length, layout.size + _LONGEST_NAME_BYTES))
-            applied = _decode(head, "", layout, with_gradient=False) if len(head) >= layout.size else None
+            head = stream.read(min(length, layout.size + LONGEST_NAME_BYTES))
+            applied = decode(head, "", layout, with_gradient=False) if len(head) >= layout.size else None
             if applied is None or applied.step != step:
                 raise StateUnusable(f"{path}: update {step} is missing; restore the state directory from a copy")
             stream.seek(start + length)
             yield applied
 
 
-def _decode(body: bytes, spec_digest: str, layout: struct.Struct, with_gradient: bool = True) -> AppliedUpdate:
-    values = layout.unpack_from(body)
-    step, incarnation, sequence, base, samples, effective, rate, active, unix, name_length, *kind = values
-    gradient_start = layout.size + name_length
-    what = Kind(kind[0]) if kind else Kind.STEP
-    rest = body[gradient_start:] if with_gradient else b""
-    gradient, head = (b"", rest) if what is Kind.RESET else (rest, b"")
-    return AppliedUpdate(
-        step=step,
-        learning_rate=rate,
-        active_clusters=active,
-        unix_seconds=unix,
-        update=GradientUpdate(
-            cluster=body[layout.size : gradient_start].decode(),
-            incarnation=incarnation,
-            sequence=sequence,
-            base_step=base,
-            spec_digest=spec_digest,
-            gradient=np.frombuffer(gradient, dtype="<f4").astype(np.float32, copy=False),
-            samples=samples,
-            effective_samples=effective,
-        ),
-        kind=what,
-        head=head,
-    )
+def _records(stream: BinaryIO, spec_digest: str, layout: struct.Struct) -> Iterator[AppliedUpdate]:
+    """Records up to the first that is not whole."""
+    while True:
+        prefix = stream.read(PREFIX.size)
+        length, checksum = PREFIX.unpack(prefix) if len(prefix) == PREFIX.size else (0, 0)
+        body = stream.read(length) if layout.size <= length <= LARGEST_BODY else b""
+        if len(body) < max(length, layout.size) or zlib.crc32(body) != checksum:
+            return
+        yield decode(body, spec_digest, layout)
 
 
-# DOC of global_learner.storage.update_log:
-# What stands behind the last whole record of the newest segment: nothing, a torn record, older ones, or newer ones.
-#
-# A crash leaves the last record incomplete, and a file that is written over holds older records behind the newest: both
-# are nothing that anybody was told is safe. Whole records of *later* steps are: then what stands before them was damaged,
-# and going on would lose acknowledged updates without a word. They are looked for byte by byte, since a damaged record
-# does not say how long it is.
-#
-
-_log = structlog.get_logger()
-
-_MOST_DAMAGED = 16
-"""Records in a row; a bad block of the disk is smaller than that."""
-_STEP = struct.Struct("<Q")
+def _look_at_head(path: Path, header: bytes) -> None:
+    """What begins like no segment: one that a crash left before its first byte, or something else."""
+    if any(header) and not MAGIC.startswith(header[: len(MAGIC)]):
+        raise StateUnusable(f"{path}: does not begin as an update log does; restore the state directory from a copy")
+    _log.warning("log-segment-empty", file=str(path), advice="a crash can leave one; nothing else should")
 
 
-def check_tail(path: Path, end: int, next_step: int, record: struct.Struct, layout: struct.Struct) -> None:
-    """Warn of a torn record; records end at byte `end`, and step `next_step` would come.
+def _check_tail(path: Path, end: int, next_step: int, layout: struct.Struct) -> None:
+    """Look behind the last whole record: nothing, a torn record, older ones, or newer ones.
 
     Args:
-        record: what stands before a body: its length and its checksum.
-        layout: the body's first bytes, which begin with the step.
+        end: the byte at which the records end; step `next_step` would come.
 
     Raises:
         StateUnusable: later records are whole.
@@ -277,34 +159,23 @@ def check_tail(path: Path, end: int, next_step: int, record: struct.Struct, layo
     if path.stat().st_size <= end:
         return
     with path.open("rb") as stream, closing(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) as data:
-        if _has_later(data, end, next_step, record, layout):
+
+        def is_whole(at: int) -> bool:
+            start = at + PREFIX.size
+            if start > len(data):
+                return False
+            length, checksum = PREFIX.unpack_from(data, at)
+            if not layout.size <= length <= len(data) - start:
+                return False
+            return zlib.crc32(data[start : start + length]) == int(checksum)
+
+        later = (_STEP.pack(step) for step in range(next_step + 1, next_step + 1 + _MOST_DAMAGED))
+        if find_whole_record(data, end, later, is_whole, lead_bytes=PREFIX.size) is not None:
             raise StateUnusable(
                 f"{path}: update {next_step} is damaged and later ones are whole, which were acknowledged; restore the "
                 f"state directory from a copy (after a power failure, give them up: truncate -s {end} {path.name})"
             )
-        prefix = data[end : end + record.size]
-        if any(prefix) and not _is_whole(data, end, record, layout):
+        prefix = data[end : end + PREFIX.size]
+        if any(prefix) and not is_whole(end):
             # In a file that was written over, this may also be the middle of what it held before.
             _log.warning("log-tail-dropped", file=str(path), last_step=next_step - 1, at_byte=end)
-
-
-def _has_later(data: mmap.mmap, end: int, next_step: int, record: struct.Struct, layout: struct.Struct) -> bool:
-    for step in range(next_step + 1, next_step + 1 + _MOST_DAMAGED):
-        name = _STEP.pack(step)
-        found = data.find(name, end + record.size)
-        while found >= 0:
-            if _is_whole(data, found - record.size, record, layout):
-                return True
-            found = data.find(name, found + 1)
-    return False
-
-
-def _is_whole(data: mmap.mmap, at: int, record: struct.Struct, layout: struct.Struct) -> bool:
-    """Whether a whole record begins at this byte."""
-    start = at + record.size
-    if start > len(data):
-        return False
-    length, checksum = record.unpack_from(data, at)
-    if not layout.size <= length <= len(data) - start:
-        return False
-    return zlib.crc32(data[start : start + length]) == int(checksum)

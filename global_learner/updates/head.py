@@ -1,14 +1,17 @@
-"""The learner's head: the newest weights and the record of how they came about.
+"""Head of the learner: the newest weights and the record of how they came about.
 
 Live updates and replayed ones go through the same `apply`, so that a recovered head is the lost one, bit for bit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from global_learner.aggregation.base import Aggregator
-from global_learner.aggregation.optimizer import AdamState, TrustRegion, move_average
-from global_learner.storage.snapshot import parse_snapshot
-from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.aggregation.optimizer import TrustRegion, move_average
+from global_learner.storage.snapshot import AdamState, Snapshot, parse_snapshot
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.spec import Weights, weights_to_bytes
 
@@ -70,6 +73,10 @@ class Head:
                 if weights is not None:
                     region.keep_in(weights)
         self._bytes = None
+
+    def snapshot(self, spec_digest: str, counters: Mapping[str, Any]) -> Snapshot:
+        """The head as it is now, shared with nothing that goes on."""
+        return Snapshot(spec_digest, self.state.copy(), self.ledger.to_json(), counters, self.aggregator.kept())
 
     def apply(self, applied: AppliedUpdate) -> None:
         """Apply the next update; `applied.step` must be the next step."""

@@ -1,4 +1,4 @@
-"""Judges an update before anything changes: from the cheapest check to the one that reads the whole gradient."""
+"""Judgement of an update before anything changes: from the cheapest check to the one that reads the whole gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the learner remembers about the updates it applied: who, which, how late. Part of every snapshot.
+"""Ledger of the updates that were applied: whose, which, how late. Part of every snapshot.
 
 Exactly-once rests here: an update is named by (cluster, incarnation, sequence), and a cluster's newest incarnation has
 a window of the sequences that were applied. Numbers may be missing (a rejected update uses one up) and may overtake
@@ -12,7 +12,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.step_size import usual_samples
 
 _SAMPLES_MEMORY = 8

@@ -1,4 +1,4 @@
-"""When the head becomes a version: decided by its step alone, so that a recovery decides the same again."""
+"""Publication of the head as a version: decided by its step alone, so that a recovery decides the same again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from global_learner.aggregation.base import Kept
-from global_learner.aggregation.optimizer import AdamState
 from global_learner.aggregation.settings import AggregationSettings, Mode
 from global_learner.beliefs.priors import VersionPriors
-from global_learner.registry.cards import Origin, VersionDetails, kind_of
-from global_learner.registry.registry import Registry, VersionCard
-from global_learner.storage.snapshot import Snapshot, snapshot_parts
+from global_learner.registry.cards import Origin, VersionCard, VersionDetails, kind_of
+from global_learner.registry.registry import Registry
+from global_learner.storage.snapshot import AdamState, Kept, Snapshot, snapshot_parts
+from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import SinceVersion
 from policy_net.exchange.policy_file import PolicyFile
@@ -85,6 +84,12 @@ class Publication:
             head,
             self.since.parent,
         )
+
+
+def note_reset(registry: Registry, applied: AppliedUpdate) -> None:
+    """Write a reset of the log down for people, if that was not done yet."""
+    update = applied.update
+    registry.note_reset(update.sequence, applied.step - 1, applied.step, update.cluster, applied.unix_seconds)
 
 
 def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Publication | None:

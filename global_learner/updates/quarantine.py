@@ -1,4 +1,4 @@
-"""Which clusters' updates are not looked at, because too many of the latest ones were faulty.
+"""Quarantine of clusters: their updates are not looked at, because too many of the latest ones were faulty.
 
 Every quarantine and every release is a line in `quarantine.jsonl` of the state directory: the record for people, and
 what a restart goes on from. It is on disk before the first update is turned away for it.
@@ -15,9 +15,9 @@ from typing import Any
 
 import structlog
 
+from foundation.text import parse_json
 from global_learner.errors import FAULTY, Rejection, StateUnusable, UpdateRejected
 from global_learner.settings import QuarantineSettings
-from policy_net.plain_json import parse_json
 
 _log = structlog.get_logger()
 
@@ -63,7 +63,7 @@ class Quarantine:
                 "updates were faulty; mend the agent, then `policyctl cluster release` it",
             )
 
-    def judged(self, cluster: str, reason: Rejection | None) -> None:
+    def on_judged(self, cluster: str, reason: Rejection | None) -> None:
         """Note how an update was judged; None if it was accepted. Reasons that befall sound agents do not count."""
         if self._settings.seconds == 0.0 or (reason is not None and reason not in FAULTY):
             return
@@ -89,7 +89,7 @@ class Quarantine:
             stream.write(json.dumps(line) + "\n")
             stream.flush()
             os.fsync(stream.fileno())
-        _log.warning(event, cluster=cluster, **facts)
+        _log.warning(f"cluster-{event}", cluster=cluster, **facts)
 
 
 def _read(path: Path) -> dict[str, float]:

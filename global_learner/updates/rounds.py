@@ -1,4 +1,4 @@
-"""Runs a Flower strategy on the fleet, round by round, and brings what each round ends with into the log.
+"""Rounds of a Flower strategy on the fleet; what each round ends with is brought into the log.
 
 The strategy is Flower's, unmodified: `strategy.start(grid=…)` in a thread, which hands over the weights after every
 round where Flower lets a server evaluate them. A round without a sound answer leaves no trace.
@@ -10,7 +10,6 @@ import asyncio
 import dataclasses
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,9 @@ from global_learner.aggregation.flower import array_record, build_strategy, flat
 from global_learner.aggregation.settings import AggregationSettings
 from global_learner.errors import LearnerError, Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
-from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.head import Head
+from global_learner.updates.parts import Process
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import Weights, WeightSpec
 
@@ -47,7 +47,7 @@ class Rounds:
 
     Args:
         finish: logs and applies a round's records; on disk when it is done, False if the head is another one by now.
-        failed: is told why there will be no more rounds, if that was not wanted.
+        process: is told why there will be no more rounds, if that was not wanted.
     """
 
     def __init__(
@@ -57,8 +57,7 @@ class Rounds:
         spec: WeightSpec,
         head: Head,
         finish: Finish,
-        failed: Callable[[BaseException], None],
-        wall_clock: Callable[[], float] = time.time,
+        process: Process,
     ) -> None:
         flower()
         from global_learner.updates.grid import FleetGrid  # noqa: PLC0415  # imports Flower, which only rounds pay for
@@ -68,8 +67,7 @@ class Rounds:
         self._spec = spec
         self._head = head
         self._finish = finish
-        self._failed = failed
-        self._wall_clock = wall_clock
+        self._process = process
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._incarnations: dict[str, int] = {}
@@ -191,7 +189,7 @@ class Rounds:
         except Exception as error:
             _log.exception("rounds-failed", strategy=settings.strategy)
             failure = LearnerError(f"strategy {settings.strategy} failed in a round: {error}; see the log")
-            self._loop.call_soon_threadsafe(self._failed, failure)
+            self._loop.call_soon_threadsafe(self._process.fail, failure)
 
     def _adopt(self, grid: FleetGrid, number: int, arrays: Any) -> None:
         """What Flower calls after every round, and once before the first."""
@@ -225,8 +223,8 @@ class Rounds:
             )
             kind = Kind.ROUND_END if last else Kind.ROUND_PART
             rate = self._settings.client_learning_rate
-            records.append(AppliedUpdate(step + place, rate, len(trained), self._wall_clock(), update, kind))
+            records.append(AppliedUpdate(step + place, rate, len(trained), self._process.wall_clock(), update, kind))
         if not await self._finish(records):
             _log.info("round-dropped", round=number, reason="the head was reset")
             return
-        _log.info("round", round=number, head_step=self._head.step, clusters=[cluster for cluster, _ in trained])
+        _log.info("round-ended", round=number, head_step=self._head.step, clusters=[cluster for cluster, _ in trained])

@@ -1,4 +1,4 @@
-"""Work that follows from updates but holds nobody up: publishing versions, taking snapshots, cutting the log.
+"""Queue of work that follows from updates but holds nobody up: versions, snapshots, cutting the log.
 
 One task at a time, in the order in which it fell due: a version is in the registry before a snapshot makes the log
 records that it could be rebuilt from unnecessary. Each waits until the updates that it contains are on disk.
@@ -36,7 +36,7 @@ class WorkQueue:
 
     def start(self) -> None:
         """Begin to work."""
-        self._task = asyncio.create_task(self._work(), name="upkeep")
+        self._task = asyncio.create_task(self._work(), name="maintenance")
 
     def add(self, work: Work) -> None:
         """Queue a task."""

@@ -9,7 +9,7 @@ import pytest
 from processes import Fleet, Program, wait_until
 
 from cluster_agent.memory import MEMORY
-from global_learner.beliefs.belief_store import BeliefBook, BeliefSettings
+from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.throughput.parametric import OnlineFit
 
@@ -38,7 +38,7 @@ def told(fleet: Fleet) -> dict[str, tuple[SpeedStatistic, ...]]:
     folder = fleet.folder / "learner"
     if not (folder / "beliefs.sqlite").exists():
         return {}
-    book = BeliefBook(folder, BeliefSettings())
+    book = BeliefStore(folder, BeliefSettings())
     try:
         return book.reports(lambda cluster, at: True)
     finally:

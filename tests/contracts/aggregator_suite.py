@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from global_learner.aggregation.base import Aggregator
-from global_learner.aggregation.optimizer import AdamState
-from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import PolicySpec, Weights
 

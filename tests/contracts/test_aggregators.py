@@ -10,7 +10,7 @@ from global_learner.aggregation.flower import USABLE
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.errors import UpdateRejected
-from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, Kind
 
 OPTIMIZER = OptimizerSettings(learning_rate=1e-3)
 

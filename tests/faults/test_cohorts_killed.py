@@ -10,10 +10,10 @@ from learner_process import DEADLINE_SECONDS, LearnerProcess
 from test_learner_killed import CLUSTERS, Pusher, gradient_of, head_weights, wait_for_updates
 
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.optimizer import AdamState
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.storage.receipts import audit, read_receipts
-from global_learner.storage.update_log import AppliedUpdate, Kind
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from policy_net.exchange.messages import GradientUpdate
 
 KILLS = 3

@@ -11,9 +11,10 @@ from learner_makers import SPEC, policy
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 from test_learner_killed import CLUSTERS, Pusher, gradient_of, head_weights, wait_for_updates
 
-from global_learner.aggregation.optimizer import AdamConstants, AdamState, apply_adam
+from global_learner.aggregation.optimizer import AdamConstants, apply_adam
 from global_learner.registry.registry import Registry
 from global_learner.storage.receipts import Receipt, read_receipts
+from global_learner.storage.snapshot import AdamState
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.messages import GradientUpdate

@@ -16,8 +16,9 @@ import pytest
 from learner_makers import SPEC, policy, vector
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 
-from global_learner.aggregation.optimizer import AdamConstants, AdamState, apply_adam
+from global_learner.aggregation.optimizer import AdamConstants, apply_adam
 from global_learner.storage.receipts import audit, read_receipts
+from global_learner.storage.snapshot import AdamState
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.messages import GradientUpdate

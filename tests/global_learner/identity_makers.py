@@ -11,7 +11,7 @@ from learner_makers import settings
 
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.service.identity_setup import Identities, open_identities, read_brought
+from global_learner.service.identity_setup import Identities, open_identities, read_external_credentials
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.identity_file import IdentityFile, parse_identity
 from policy_net.exchange.signing_request import new_key, signing_request
@@ -61,7 +61,7 @@ def office(folder: Path, clock: Clock | None = None, **identity: object) -> Iter
     telemetry = Telemetry()
     config.state_dir.mkdir(exist_ok=True)
     with contextlib.closing(RegistryThread(Registry(config.state_dir))) as thread:
-        brought = read_brought(config, clock())
+        brought = read_external_credentials(config, clock())
         with open_identities(config, brought, config.state_dir, thread, telemetry, clock) as identities:
             identities.registrar.enroll_port = ENROLL_PORT
             yield Office(identities, telemetry, clock, config.state_dir / "identity")

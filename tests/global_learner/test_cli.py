@@ -168,7 +168,7 @@ def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, m
     finally:
         learner.close()
     lines = [json.loads(line) for line in learner.log.read_text().splitlines()]
-    updates = [line for line in lines if line["event"] == "update"]
+    updates = [line for line in lines if line["event"] == "update-answered"]
     assert [(line["sequence"], line["outcome"], line["head_step"]) for line in updates] == [
         (1, "applied", 1),
         (2, "applied", 2),

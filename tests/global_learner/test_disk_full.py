@@ -12,7 +12,7 @@ from global_learner.errors import LearnerError
 from global_learner.storage.disk import disk_use
 from global_learner.storage.receipts import audit, read_receipts
 from global_learner.storage.snapshot import Snapshot, write_snapshot
-from global_learner.storage.update_log import RECORD_BYTES
+from global_learner.storage.update_records import RECORD_BYTES
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.spec import PolicySpec
 from policy_net.exchange.wire import push_request
@@ -90,7 +90,7 @@ async def test_snapshots_that_find_no_room_are_tried_again_and_pushes_go_on_unde
     monkeypatch.setattr("global_learner.maintenance.write_snapshot", refuse)
     durability = {"snapshot_every_steps": 4, "max_log_bytes": 16 * record}
     async with serving(tmp_path, spec, durability=durability) as caller:
-        caller.learner.upkeep._retry_seconds = 0.001
+        caller.learner.maintenance._retry_seconds = 0.001
         await caller.register()
 
         async def status_of(number: int) -> grpc.StatusCode:

@@ -13,7 +13,7 @@ from global_learner.errors import EXIT_CODES
 from global_learner.policyctl.views import fleet_facts, fleet_table
 from global_learner.storage.disk import OTHER, PARTS, disk_use
 from global_learner.storage.receipts import audit, read_receipts, read_removed
-from global_learner.storage.update_log import RECORD_BYTES
+from global_learner.storage.update_records import RECORD_BYTES
 from policy_net.cli_errors import run
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import write_policy_file

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from identity_makers import NOON, Clock, office
 
-from global_learner.enrollment.identity_store import IdentityBook
+from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.types import State
 from global_learner.errors import BadConfig, BadRequest, EnrollmentRefused, IdentityRefused, NoAuthority, UnknownCluster
 from policy_net.errors import SecretExposed
@@ -121,12 +121,12 @@ async def test_what_a_revoked_cluster_said_counts_no_longer_until_it_is_enrolled
 
 
 def test_of_certificates_made_elsewhere_a_name_counts_for_what_it_said_after_it_was_revoked(tmp_path: Path) -> None:
-    book = IdentityBook(tmp_path)
-    book.revoke_name("north", "policyctl", NOON)
-    assert book.turned_out("north", NOON - 1)
-    assert not book.turned_out("north", NOON + 1)
-    assert not book.turned_out("south", NOON - 1)
-    book.close()
+    store = IdentityStore(tmp_path)
+    store.revoke_name("north", "policyctl", NOON)
+    assert store.turned_out("north", NOON - 1)
+    assert not store.turned_out("north", NOON + 1)
+    assert not store.turned_out("south", NOON - 1)
+    store.close()
 
 
 async def test_a_renewed_certificate_stands_beside_the_present_one_and_unreceived_ones_go(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_a_renewed_certificate_stands_beside_the_present_one_and_unreceive
 
         lost = await renewed(first.fingerprint)
         kept = await renewed(first.fingerprint)
-        known = IdentityBook(here.folder).known
+        known = IdentityStore(here.folder).known
         assert {first.fingerprint, kept.fingerprint} <= set(known)  # type: ignore[attr-defined]
         assert lost.fingerprint not in known  # type: ignore[attr-defined]
         [standing] = await here.identities.registrar.clusters()
@@ -202,7 +202,7 @@ async def test_the_audit_log_says_who_did_what_and_a_flood_of_refusals_is_one_li
             with pytest.raises(EnrollmentRefused):
                 await here.enroll("south", invitation.token)
         await here.identities.registrar.revoke("north", "ada")
-        lines = [(line.actor, line.action, line.subject) for line in IdentityBook(here.folder).audit()]
+        lines = [(line.actor, line.action, line.subject) for line in IdentityStore(here.folder).audit()]
     assert lines == [
         ("global-learner", "administrator", "policyctl"),
         ("test", "invited", "north"),

@@ -62,7 +62,7 @@ async def test_an_unregistered_cluster_is_not_heard(tmp_path: Path) -> None:
         assert await caller.refused("ShareBeliefs", share()) is grpc.StatusCode.FAILED_PRECONDITION
         await caller.register()
         assert await caller.refused("ShareBeliefs", share(incarnation=2)) is grpc.StatusCode.FAILED_PRECONDITION
-        assert caller.learner.beliefs.told("north").statistics == 0
+        assert caller.learner.beliefs.summary("north").statistics == 0
 
 
 def message(**changes) -> pb.TypeStatistics:
@@ -105,7 +105,7 @@ async def test_what_nobody_can_have_seen_is_refused_whole(tmp_path: Path, reason
             await caller.call("ShareBeliefs", request)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert await counted(caller, reason) == 1
-        assert caller.learner.beliefs.told("north").observations == 15
+        assert caller.learner.beliefs.summary("north").observations == 15
         assert (await caller.call("ShareBeliefs", share(revision=2))).taken, "the refused revision was not used up"
 
 
@@ -138,7 +138,7 @@ class World:
         self.registry.publish(PolicyFile(SET_SPEC, self.weights, {}, v1_priors), 0, 0.0, {}, 0.0, assign_all=False)
         self.telemetry = Telemetry()
         self.beliefs = fleet_beliefs(self.config, RegistryThread(self.registry), self.telemetry)
-        self.book = self.beliefs._book
+        self.store = self.beliefs._store
 
     def publish(self, step: int) -> PolicyFile:
         """The version that is due at a step, as it is read back."""
@@ -151,7 +151,7 @@ class World:
 def test_a_version_says_what_the_fleet_has_seen_and_from_how_much(tmp_path: Path) -> None:
     world = World(tmp_path)
     for cluster in ("north", "south", "east"):
-        world.book.report(cluster, 1, 1, STATISTICS, 1.0)
+        world.store.report(cluster, 1, 1, STATISTICS, 1.0)
     version = world.publish(100)
     told = {(entry.job_type, entry.ps, entry.workers): entry for entry in version.priors}
     assert {split: (round(e.mean_log_speed, 3), e.count) for split, e in told.items()} == {
@@ -171,10 +171,10 @@ def test_a_version_says_what_the_fleet_has_seen_and_from_how_much(tmp_path: Path
 
 def test_a_cluster_that_tells_more_is_still_counted_once(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.book.report("north", 1, 1, STATISTICS[:1], 1.0)
+    world.store.report("north", 1, 1, STATISTICS[:1], 1.0)
     assert [entry.count for entry in world.publish(100).priors] == [4]
     for incarnation in range(2, 6):
-        world.book.report("north", incarnation, 1, STATISTICS[:1], 1.0)
+        world.store.report("north", incarnation, 1, STATISTICS[:1], 1.0)
     assert [entry.count for entry in world.publish(200).priors] == [4]
 
 
@@ -182,8 +182,8 @@ def test_quarantined_and_revoked_clusters_do_not_count_and_count_again(tmp_path:
     world = World(tmp_path)
     out = {"south"}
     world.beliefs.priors.exclude(lambda cluster, at: cluster in out)
-    world.book.report("north", 1, 1, STATISTICS[:1], 1.0)
-    world.book.report("south", 1, 1, STATISTICS[2:], 1.0)
+    world.store.report("north", 1, 1, STATISTICS[:1], 1.0)
+    world.store.report("south", 1, 1, STATISTICS[2:], 1.0)
     assert {entry.job_type for entry in world.publish(100).priors} == {"vgg-16"}
     out.clear()
     assert {entry.job_type for entry in world.publish(200).priors} == {"vgg-16", "ring"}
@@ -194,19 +194,19 @@ def test_before_anybody_told_anything_versions_say_what_the_first_one_said(tmp_p
     version = world.publish(100)
     assert set(version.priors) == set(STATISTICS)
     assert version.card["priors"]["clusters"] == 0
-    world.book.report("north", 1, 1, [SpeedStatistic("new", JobKind.PS, 1, 1, 2.0, 3)], 1.0)
+    world.store.report("north", 1, 1, [SpeedStatistic("new", JobKind.PS, 1, 1, 2.0, 3)], 1.0)
     assert {entry.job_type for entry in world.publish(200).priors} == {"vgg-16", "ring", "new"}
 
 
 def test_a_fleet_may_keep_to_the_priors_of_its_first_version(tmp_path: Path) -> None:
     world = World(tmp_path, STATISTICS[:1], into_versions=False)
-    world.book.report("north", 1, 1, STATISTICS[1:], 1.0)
+    world.store.report("north", 1, 1, STATISTICS[1:], 1.0)
     assert world.publish(100).priors == STATISTICS[:1]
 
 
 def test_versions_of_a_policy_without_beliefs_stay_as_they_were(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.book.report("north", 1, 1, STATISTICS, 1.0)
+    world.store.report("north", 1, 1, STATISTICS, 1.0)
     assert priors_for(SPEC, world.beliefs.priors) is None
     due = Publication(100, np.zeros(SPEC.parameter_count, np.float32), SinceVersion(), 1.0)
     assert due.policy_file(SPEC, world.beliefs.priors.now()).to_bytes() == due.policy_file(SPEC).to_bytes()

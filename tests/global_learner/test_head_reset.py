@@ -14,14 +14,14 @@ from learner_makers import settings as learner_settings
 from test_service import serving, versions_until
 
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.optimizer import AdamState
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.storage.receipts import audit, read_receipts
-from global_learner.storage.snapshot import Snapshot, snapshot_parts
+from global_learner.storage.snapshot import AdamState, Snapshot, snapshot_parts
 from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_log import AppliedUpdate, Kind, encode, segment_header, segment_name
+from global_learner.storage.update_log import segment_header, segment_name
+from global_learner.storage.update_records import AppliedUpdate, Kind, encode
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.generated import fleet_pb2 as pb

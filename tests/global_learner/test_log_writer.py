@@ -7,7 +7,7 @@ import pytest
 from learner_makers import SPEC, applied
 
 from global_learner.errors import LogBroken
-from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.log_writer import LogEnd, LogWriter
 from global_learner.storage.update_log import read_log, segments
 
 DEADLINE_SECONDS = 60.0
@@ -40,7 +40,7 @@ def failing(errors: list[BaseException]):
 
 async def test_updates_in_flight_share_one_sync(tmp_path: Path) -> None:
     sync, groups = HeldSync(), []
-    log = LogWriter(tmp_path, SPEC.digest, 0, failing([]), sync, on_flush=lambda updates, _: groups.append(updates))
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0), failing([]), sync, on_flush=lambda updates, _: groups.append(updates))
     log.start()
     await entered(sync)  # the segment's header is being synced; everything below gathers meanwhile
     for step in range(1, 8):
@@ -58,7 +58,7 @@ async def test_updates_in_flight_share_one_sync(tmp_path: Path) -> None:
 
 async def test_nothing_is_durable_before_its_sync_returned(tmp_path: Path) -> None:
     sync = HeldSync()
-    log = LogWriter(tmp_path, SPEC.digest, 0, failing([]), sync)
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0), failing([]), sync)
     sync.let_go.release()
     log.start()
     await entered(sync)
@@ -76,7 +76,7 @@ async def test_nothing_is_durable_before_its_sync_returned(tmp_path: Path) -> No
 
 async def test_a_failed_sync_breaks_the_log_for_good(tmp_path: Path) -> None:
     sync, errors = HeldSync(), []
-    log = LogWriter(tmp_path, SPEC.digest, 0, failing(errors), sync)
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0), failing(errors), sync)
     sync.let_go.release()
     log.start()
     await entered(sync)
@@ -96,7 +96,7 @@ async def test_a_failed_sync_breaks_the_log_for_good(tmp_path: Path) -> None:
 
 async def test_an_abandoned_wait_does_not_disturb_the_others(tmp_path: Path) -> None:
     sync = HeldSync()
-    log = LogWriter(tmp_path, SPEC.digest, 0, failing([]), sync)
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0), failing([]), sync)
     log.start()
     await entered(sync)
     log.append(applied(1))
@@ -110,7 +110,7 @@ async def test_an_abandoned_wait_does_not_disturb_the_others(tmp_path: Path) -> 
 
 
 async def test_a_new_segment_takes_what_follows(tmp_path: Path) -> None:
-    log = LogWriter(tmp_path, SPEC.digest, 4, failing([]))
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 4), failing([]))
     log.start()
     log.append(applied(5))
     log.new_segment(6)

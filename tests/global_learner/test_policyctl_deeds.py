@@ -140,5 +140,5 @@ def test_that_new_versions_act_at_once_is_said_at_every_start(tmp_path: Path, au
     finally:
         learner.close()
     lines = [json.loads(line) for line in learner.log.read_text().splitlines()]
-    warnings = [line for line in lines if line["event"] == "auto-assign"]
+    warnings = [line for line in lines if line["event"] == "auto-assign-enabled"]
     assert [line["level"] for line in warnings] == ["warning", "warning"] if auto_assign else warnings == []

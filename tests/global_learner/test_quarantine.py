@@ -34,7 +34,7 @@ def make(folder: Path, clock: Clock | None = None, **changes) -> Quarantine:
 
 def faulty(quarantine: Quarantine, times: int, cluster: str = "north") -> None:
     for _ in range(times):
-        quarantine.judged(cluster, Rejection.NOT_FINITE)
+        quarantine.on_judged(cluster, Rejection.NOT_FINITE)
 
 
 @given(st.lists(st.sampled_from([None, *Rejection]), max_size=40))
@@ -42,7 +42,7 @@ def test_it_begins_exactly_when_enough_of_the_latest_were_faulty(tmp_path_factor
     quarantine = make(tmp_path_factory.mktemp("state"))
     counted: list[bool] = []
     for reason in reasons:
-        quarantine.judged("north", reason)
+        quarantine.on_judged("north", reason)
         if reason is None or reason in FAULTY:
             counted.append(reason is not None)
         begun = sum(counted[-5:]) >= 3

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from learner_in_process import serving
 from structlog.testing import capture_logs
 
+from foundation.refusal_log import MOST_KEYS, QUIET_SECONDS
 from global_learner.errors import Refusal
-from global_learner.refusal_log import EVERY_SECONDS, MOST_KEYS, OTHERS, RefusalLog
+from global_learner.telemetry import OTHERS, RefusalLog
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 
@@ -23,7 +24,7 @@ class World:
         self.log = RefusalLog(lambda: self.now, lambda seconds, call: self.due.append((self.now + seconds, call)))
 
     def refused(self, peer: str = "ipv4:10.0.0.7:51234", reason: Refusal = Refusal.BAD_REQUEST) -> None:
-        self.log.refused(peer, reason, "Push", "INVALID_ARGUMENT", "it cannot be read")
+        self.log.on_refusal(peer, reason, "Push", "INVALID_ARGUMENT", "it cannot be read")
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -47,7 +48,7 @@ def test_of_a_flood_the_first_call_is_told_and_then_how_many() -> None:
         world.refused(reason=Refusal.WRONG_IDENTITY)
         assert [line["event"] for line in lines] == ["call-refused"] * 3
         assert lines[0]["reason"] == "it cannot be read"
-        world.pass_time(EVERY_SECONDS)
+        world.pass_time(QUIET_SECONDS)
         assert lines[3:] == [
             {
                 "event": "calls-refused",
@@ -55,7 +56,7 @@ def test_of_a_flood_the_first_call_is_told_and_then_how_many() -> None:
                 "peer": "ipv4:10.0.0.7",
                 "reason": "bad-request",
                 "calls": 499,
-                "seconds": EVERY_SECONDS,
+                "seconds": QUIET_SECONDS,
             }
         ]
         world.refused()
@@ -69,7 +70,7 @@ def test_however_many_callers_there_are_the_lines_are_bounded() -> None:
             world.refused(f"ipv6:[2001:db8::{number:x}]:443")
         assert len(lines) == MOST_KEYS + 1
         assert lines[-1]["peer"] == OTHERS
-        world.pass_time(EVERY_SECONDS)
+        world.pass_time(QUIET_SECONDS)
     assert told(lines) == 3 * MOST_KEYS
 
 
@@ -80,7 +81,7 @@ def test_every_call_is_told_of_once(calls: list[tuple[float, int, Refusal]]) -> 
         for wait, host, reason in calls:
             world.pass_time(wait)
             world.refused(f"ipv4:10.0.0.{host}:1", reason)
-        world.pass_time(2 * EVERY_SECONDS)
+        world.pass_time(2 * QUIET_SECONDS)
     assert told(lines) == len(calls)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from learner_makers import SPEC, applied
 
-from global_learner.durable_files import write_at
-from global_learner.storage.log_writer import LogWriter
+from foundation.files import write_at
+from global_learner.storage.log_writer import LogEnd, LogWriter
 from global_learner.storage.segment_files import SPARES, SegmentFiles
 from global_learner.storage.update_log import first_step, read_log, segment_header, segments
 
@@ -58,7 +58,7 @@ def test_a_file_that_cannot_be_begun_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_is_cut_as_it_goes_takes_a_few_segments_for_ever(tmp_path: Path) -> None:
-    log = LogWriter(tmp_path, SPEC.digest, 0, [].append)
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0), [].append)
     log.start()
     most = 0
     for step in range(1, 1001):

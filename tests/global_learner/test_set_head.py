@@ -10,14 +10,15 @@ from learner_makers import settings as learner_settings
 from learner_makers import update
 
 from global_learner.aggregation.modes import ImmediateAggregator
-from global_learner.aggregation.optimizer import AdamConstants, AdamState, TrustRegion
+from global_learner.aggregation.optimizer import AdamConstants, TrustRegion
 from global_learner.aggregation.settings import SET_TRUST_RADIUS, AggregationSettings, Mode, OptimizerSettings
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.settings import SET_AVERAGE_DECAY, PublishSettings, read_settings
-from global_learner.storage.snapshot import snapshot_of, write_snapshot
+from global_learner.storage.snapshot import AdamState, write_snapshot
 from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_log import AppliedUpdate, encode, segment_header, segment_name
+from global_learner.storage.update_log import segment_header, segment_name
+from global_learner.storage.update_records import AppliedUpdate, encode
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from policy_net.domain import JobKind
@@ -88,7 +89,7 @@ def test_after_a_crash_the_head_is_the_lost_one_and_versions_have_the_priors(tmp
                     log.write(b"".join(encode(applied(step))))
                     lost.apply(applied(step))
                     if step == snapshot_at:
-                        write_snapshot(state.snapshots, snapshot_of(lost, SPEC.digest, {}))
+                        write_snapshot(state.snapshots, lost.snapshot(SPEC.digest, {}))
             found = recover(state, registry, config, FIRST, 0.0)
             files = [registry.policy_bytes(card.version)[1] for card in registry.versions()]
         finally:
@@ -110,7 +111,7 @@ def test_a_smaller_region_takes_the_head_back_at_the_next_start(tmp_path: Path) 
         registry = Registry(state.path)
         try:
             recover(state, registry, wide, FIRST, 0.0)
-            write_snapshot(state.snapshots, snapshot_of(far, SPEC.digest, {}))
+            write_snapshot(state.snapshots, far.snapshot(SPEC.digest, {}))
             found = recover(state, registry, narrow, FIRST, 0.0)
         finally:
             registry.close()

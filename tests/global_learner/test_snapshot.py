@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 from learner_makers import SPEC, vector
 
-from global_learner.aggregation.optimizer import AdamState
 from global_learner.errors import StateUnusable
-from global_learner.storage.snapshot import Snapshot, read_newest_snapshot, write_snapshot
+from global_learner.storage.snapshot import AdamState, Snapshot, read_newest_snapshot, write_snapshot
 
 
 def snapshot(step: int, average: bool = False) -> Snapshot:

@@ -9,7 +9,8 @@ from learner_makers import SPEC, applied, vector
 
 from global_learner.errors import StateUnusable
 from global_learner.storage.receipts import audit, cut_log, read_receipts
-from global_learner.storage.update_log import AppliedUpdate, encode, read_log, segment_header, segment_name
+from global_learner.storage.update_log import read_log, segment_header, segment_name
+from global_learner.storage.update_records import AppliedUpdate, encode
 
 
 def write_segment(folder: Path, first_step: int, records: list[AppliedUpdate]) -> Path:

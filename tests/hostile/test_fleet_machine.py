@@ -18,7 +18,7 @@ from learner_makers import SPEC, fleet_beliefs, policy, update, vector
 from learner_makers import settings as learner_settings
 
 from global_learner.errors import Rejection
-from global_learner.learner import Learner
+from global_learner.learner import Learner, Opened
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
@@ -75,9 +75,8 @@ class FleetMachine(RuleBasedStateMachine):
             telemetry = Telemetry()
             quarantine = Quarantine(self.settings.quarantine, self.state.path, time.time)
             self.beliefs = fleet_beliefs(self.settings, self.registry, telemetry)
-            self.learner = Learner(
-                self.settings, self.state, self.registry, recovered, telemetry, quarantine, self.beliefs
-            )
+            opened = Opened(self.state, self.registry, recovered, quarantine, self.beliefs)
+            self.learner = Learner(self.settings, opened, telemetry)
             self.learner.start()
 
         self.loop.run_until_complete(opened())
@@ -186,7 +185,7 @@ class FleetMachine(RuleBasedStateMachine):
             if last_snapshot:
                 await self.learner.close()
             else:
-                await self.learner.upkeep.close()
+                await self.learner.maintenance.close()
                 await self.learner.log.close()
 
         self.loop.run_until_complete(ended())

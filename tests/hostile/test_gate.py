@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from global_learner.errors import Refusal
-from global_learner.service.admission import Gate, Limits, gated_server
+from global_learner.service.admission import AdmissionInterceptor, Limits, bounded_server
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -68,7 +68,7 @@ class Gated:
 async def gated(**limits: float) -> AsyncIterator[Gated]:
     telemetry, fleet = Telemetry(), SlowFleet()
     values = {"message_bytes": 100_000, "calls": 4, "connections": 100, "envelope_bytes": 1000, **limits}
-    server = gated_server(Limits(**values, large_methods=frozenset({"Push"})), telemetry)  # type: ignore[arg-type]
+    server = bounded_server(Limits(**values, large_methods=frozenset({"Push"})), telemetry)  # type: ignore[arg-type]
     rpc.add_FleetServicer_to_server(fleet, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -135,6 +135,6 @@ async def test_a_caller_that_goes_away_leaves_nothing_behind() -> None:
 
 
 def test_the_gates_limits_lie_within_grpcs_own() -> None:
-    assert issubclass(Gate, grpc.aio.ServerInterceptor)
+    assert issubclass(AdmissionInterceptor, grpc.aio.ServerInterceptor)
     limits = Limits(message_bytes=100, calls=1, connections=1, large_methods=frozenset({"Push"}), envelope_bytes=1000)
     assert limits.of("Push") == limits.of("Heartbeat") == 100
