@@ -1,5 +1,6 @@
 """The whole learner on a loopback port, in the test's process, and a caller of it."""
 
+import asyncio
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -77,3 +78,11 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
             await server.stop(0)
             await learner.close()
         registry.close()
+
+
+async def versions_until(caller: Caller, version: int) -> list[pb.VersionCard]:
+    """The cards once this version is published; publishing does not hold up updates."""
+    async with asyncio.timeout(CALL_SECONDS):
+        while (await caller.fleet()).latest_version < version:
+            await asyncio.sleep(0)
+    return list((await caller.call("ListVersions", pb.ListVersionsRequest())).versions)

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from learner_in_process import CALL_SECONDS, Caller, serving
+from learner_in_process import CALL_SECONDS, serving, versions_until
 from learner_makers import SPEC, policy, update, vector
 
 from global_learner.storage.receipts import read_receipts
@@ -15,14 +15,6 @@ from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes
 from policy_net.exchange.wire import push_request
-
-
-async def versions_until(caller: Caller, version: int) -> list[pb.VersionCard]:
-    """The cards once this version is published; publishing does not hold up updates."""
-    async with asyncio.timeout(CALL_SECONDS):
-        while (await caller.fleet()).latest_version < version:
-            await asyncio.sleep(0)
-    return list((await caller.call("ListVersions", pb.ListVersionsRequest())).versions)
 
 
 async def test_a_cluster_registers_and_gets_spec_and_first_version(tmp_path: Path) -> None:

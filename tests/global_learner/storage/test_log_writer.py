@@ -40,7 +40,9 @@ def failing(errors: list[BaseException]):
 
 async def test_updates_in_flight_share_one_sync(tmp_path: Path) -> None:
     sync, groups = HeldSync(), []
-    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0), failing([]), sync, on_flush=lambda updates, _: groups.append(updates))
+    log = LogWriter(
+        LogEnd(tmp_path, SPEC.digest, 0), failing([]), sync, on_flush=lambda updates, _: groups.append(updates)
+    )
     log.start()
     await entered(sync)  # the segment's header is being synced; everything below gathers meanwhile
     for step in range(1, 8):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learner_in_process import serving, versions_until
 from learner_makers import SPEC, applied, policy, vector
 from learner_makers import settings as learner_settings
-from test_service import serving, versions_until
 
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from learner_in_process import serving
 from learner_makers import SPEC, fleet_beliefs, settings
-from test_service import serving
 
 from global_learner.beliefs.priors import priors_for
 from global_learner.registry.registry import Registry
