@@ -151,7 +151,7 @@ class Operator(Generic[Status]):
         return await self._registry.call(self._registry.registry.audit, since_unix_seconds)
 
     async def note(self, actor: str, action: str, subject: str, detail: str) -> None:
-        """Write down a deed that is kept elsewhere."""
+        """Write down an act that is kept elsewhere."""
         await self._registry.call(self._registry.registry.note, actor, action, subject, detail, self._wall_clock())
 
     async def reset_head(self, version: int, actor: str) -> HeadReset:
@@ -170,7 +170,7 @@ class Operator(Generic[Status]):
         await self._maintenance.room()
         head = self._head
         from_step = head.step
-        # From here to the log nothing else happens: no update comes between the judgement and the deed.
+        # From here to the log nothing else happens: no update comes between the judgement and the reset.
         if self._is_at(card):
             await self._log.durable(from_step)
             return HeadReset(from_step, from_step, moments_kept, changed=False)

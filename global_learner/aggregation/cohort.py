@@ -1,4 +1,4 @@
-"""The updates that wait for each other: one slot a cluster, since robust strategies count votes by cluster.
+"""Updates that wait for each other: one slot a cluster, since robust strategies count votes by cluster.
 
 A further update of a cluster that already has a slot is merged into it, weighted by samples: it is neither lost nor a
 second vote, so a cluster that pushes ten times as often as the others weighs no more than they do.

@@ -1,8 +1,8 @@
 """Store of the clusters' reports of speeds: one a cluster, replaced whole by its next.
 
-So nothing is ever counted twice.
-A report holds everything that a cluster has seen since its beginning. A retry, a duplicate, one that was overtaken on
-the way, a restart, a new registration: the newest (incarnation, revision) stands, and what stood before is forgotten.
+So nothing is ever counted twice. A report holds everything that a cluster has seen since its beginning. A retry, a
+duplicate, one that was overtaken on the way, a restart, a new registration: the newest (incarnation, revision) stands,
+and what stood before is forgotten.
 SQLite in WAL mode with full synchronisation; every method blocks, and the learner calls them on the registry's thread.
 
 The vocabulary of job types is the learner's: a type gets the next position when a cluster first reports it, for good.

@@ -237,7 +237,7 @@ class Registry:
                 AUDIT.record(session, now, actor, "head-reset", f"v{version}", detail)
 
     def note(self, actor: str, action: str, subject: str, detail: str, now: float) -> None:
-        """Write down a deed that is kept elsewhere."""
+        """Write down an act that is kept elsewhere."""
         with Session(self._engine) as session, session.begin():
             AUDIT.record(session, now, actor, action, subject, detail)
 

@@ -53,50 +53,50 @@ def attention(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{row['cluster']}: {row['state']['detail']}" for row in rows if row["state"]["tone"] == "bad"]
 
 
-def _row(view: fleet_pb2.ClusterView, status_word: str | None, now: float, ended: bool) -> dict[str, Any]:
-    told = None if ended else view.status  # what clusters said of themselves is in no file
+def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, ended: bool) -> dict[str, Any]:
+    said = None if ended else view.status  # what clusters said of themselves is in no file
     status = view.status
     registered = view.incarnation > 0
     heard = registered and view.seconds_since_heard >= 0.0
     return {
         "cluster": view.cluster,
-        "identity": status_word,
+        "identity": identity_state,
         "registered": registered,
-        "state": _state(view, status_word, now, ended),
+        "state": _state(view, identity_state, now, ended),
         "seconds_since_heard": view.seconds_since_heard if heard else None,
         "assigned_version": view.assigned_version,
         "held": view.held,
-        "acting_version": told and told.acting_version,
-        "learning_step": told and told.learning_step,
-        "jobs_waiting": told and told.jobs_waiting,
-        "jobs_running": told and told.jobs_running,
-        "jobs_done": told and told.jobs_done,
-        "jobs_total": told and told.jobs_total,
-        "decisions": told and told.decisions,
+        "acting_version": said and said.acting_version,
+        "learning_step": said and said.learning_step,
+        "jobs_waiting": said and said.jobs_waiting,
+        "jobs_running": said and said.jobs_running,
+        "jobs_done": said and said.jobs_done,
+        "jobs_total": said and said.jobs_total,
+        "decisions": said and said.decisions,
         "avg_jct_seconds": status.avg_jct_seconds if status.jobs_done else None,
         "baseline_jct_seconds": status.baseline_jct_seconds or None,
         "updates_accepted": view.updates_accepted,
         "updates_duplicate": view.updates_duplicate,
         "updates_rejected": dict(sorted(view.updates_rejected.items())),
         "last_staleness": view.last_staleness,
-        "interventions": told and sum(told.guard_interventions.values()),
+        "interventions": said and sum(said.guard_interventions.values()),
     }
 
 
-def _state(view: fleet_pb2.ClusterView, status_word: str | None, now: float, ended: bool) -> dict[str, str]:
+def _state(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, ended: bool) -> dict[str, str]:
     """A word, how much it matters (good, idle or bad), and a sentence; the first that holds."""
     until, silent, came = view.quarantined_until_unix_seconds, view.seconds_since_heard, view.incarnation > 0
     states = (
-        (status_word == "revoked", "turned out", "idle", "its certificates were revoked"),
-        (not came and status_word == "invited", "invited", "idle", "its agent has not come yet"),
-        (not came and status_word == "enrolled", "enrolled", "idle", "its agent has not registered yet"),
+        (identity_state == "revoked", "turned out", "idle", "its certificates were revoked"),
+        (not came and identity_state == "invited", "invited", "idle", "its agent has not come yet"),
+        (not came and identity_state == "enrolled", "enrolled", "idle", "its agent has not registered yet"),
         (not came, "expired", "bad", "its token or certificate ran out; enroll it again"),
         (until > now, "quarantined", "bad", f"its updates are not looked at for {silence(until - now)} more"),
         (view.status.finished, "finished", "idle", "all its jobs are done"),
         (ended, "not known", "idle", "the learner has ended"),
         (silent < 0.0, "not heard", "bad", "not heard since the learner started"),
         (silent > LOST_SECONDS, "lost", "bad", f"not heard for {silence(silent)}"),
-        (status_word == "expired", "expired", "bad", "its certificate ran out; enroll it again"),
+        (identity_state == "expired", "expired", "bad", "its certificate ran out; enroll it again"),
         (True, "connected", "good", f"heard {silence(silent)} ago"),
     )
     _, word, tone, detail = next(state for state in states if state[0])

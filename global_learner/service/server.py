@@ -157,10 +157,10 @@ def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
 
 
 async def _until_ending(ending: asyncio.Event, learner: FleetLearner) -> None:
-    told = asyncio.create_task(ending.wait())
-    await asyncio.wait((told, learner.failed), return_when=asyncio.FIRST_COMPLETED)
+    asked = asyncio.create_task(ending.wait())
+    await asyncio.wait((asked, learner.failed), return_when=asyncio.FIRST_COMPLETED)
     ending.set()
-    told.cancel()
+    asked.cancel()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""Audit log: who did what to whom, when; a line is written in the same transaction as its deed.
+"""Audit log: who did what to whom, when; a line is written in the same transaction as its act.
 
 Identities and versions are in databases of their own, hence two tables of one form; `policyctl audit` shows them as one
-log. A deed of one kind to one subject that changes nothing is written once a minute at most, so that a caller who is
+log. An act of one kind to one subject that changes nothing is written once a minute at most, so that a caller who is
 refused again and again cannot fill the disk.
 """
 

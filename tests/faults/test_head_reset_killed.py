@@ -77,7 +77,7 @@ def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: 
     try:
         for pusher in pushers:
             pusher.thread.start()
-        kill_amid_deeds(learner, pushers, told)
+        kill_amid_commands(learner, pushers, told)
         stop.set()
         for pusher in pushers:
             pusher.thread.join(DEADLINE_SECONDS)
@@ -105,7 +105,7 @@ def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: 
     assert published(learner.state_dir) == heads
 
 
-def kill_amid_deeds(learner: LearnerProcess, pushers: list[ResetPusher], told: list) -> None:
+def kill_amid_commands(learner: LearnerProcess, pushers: list[ResetPusher], told: list) -> None:
     """Kill the learner again and again while it is asked to reset its head and to assign a version."""
     rng = random.Random(11)
     assigned: list = []
@@ -113,16 +113,16 @@ def kill_amid_deeds(learner: LearnerProcess, pushers: list[ResetPusher], told: l
         wait_for_updates(pushers, life * UPDATES_PER_LIFE)
         version = rng.randrange(1, learner.fleet().latest_version + 1)
         assignment = pb.AssignVersionRequest(version=version, clusters=["north"])
-        deeds = [
+        commands = [
             threading.Thread(target=asked, args=(learner, told, "ResetHead", pb.ResetHeadRequest(version=version))),
             threading.Thread(target=asked, args=(learner, assigned, "AssignVersion", assignment)),
         ]
-        for deed in deeds:
-            deed.start()
+        for command in commands:
+            command.start()
         time.sleep(rng.choice((0.0, 0.002, 0.005, 0.01, 0.02, 0.05)))  # where the kill falls; any time is right
         learner.kill()
-        for deed in deeds:
-            deed.join(DEADLINE_SECONDS)
+        for command in commands:
+            command.join(DEADLINE_SECONDS)
         learner.start()
         if assigned[-1] is not None:
             (north,) = [view for view in learner.fleet().clusters if view.cluster == "north"]

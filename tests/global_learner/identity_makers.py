@@ -29,7 +29,7 @@ class Clock:
 
 
 @dataclass
-class Office:
+class Enrolling:
     """A learner's identities, its clock and its counters."""
 
     identities: Identities
@@ -55,13 +55,13 @@ class Office:
 
 
 @contextlib.contextmanager
-def office(folder: Path, clock: Clock | None = None, **identity: object) -> Iterator[Office]:
+def enrolling(folder: Path, clock: Clock | None = None, **identity: object) -> Iterator[Enrolling]:
     config = settings(folder, identity=identity)
     clock = clock or Clock()
     telemetry = Telemetry()
     config.state_dir.mkdir(exist_ok=True)
     with contextlib.closing(RegistryThread(Registry(config.state_dir))) as thread:
-        brought = read_external_credentials(config, clock())
-        with open_identities(config, brought, config.state_dir, thread, telemetry, clock) as identities:
+        external = read_external_credentials(config, clock())
+        with open_identities(config, external, config.state_dir, thread, telemetry, clock) as identities:
             identities.registrar.enroll_port = ENROLL_PORT
-            yield Office(identities, telemetry, clock, config.state_dir / "identity")
+            yield Enrolling(identities, telemetry, clock, config.state_dir / "identity")

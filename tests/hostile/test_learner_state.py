@@ -51,8 +51,8 @@ async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any],
     with contextlib.ExitStack() as stack:
         state = stack.enter_context(StateDir(settings.state_dir))
         thread = stack.enter_context(contextlib.closing(RegistryThread(Registry(state.path))))
-        brought = read_external_credentials(settings, time.time())
-        identities = stack.enter_context(open_identities(settings, brought, state.path, thread, telemetry, time.time))
+        external = read_external_credentials(settings, time.time())
+        identities = stack.enter_context(open_identities(settings, external, state.path, thread, telemetry, time.time))
         store = stack.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs)))
         priors = PriorsSource(store, settings.beliefs, thread.registry.first_priors, telemetry)
         beliefs = FleetBeliefs(store, priors, settings.beliefs, thread, telemetry, time.time)

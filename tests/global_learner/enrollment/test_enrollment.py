@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from identity_makers import NOON, Clock, office
+from identity_makers import NOON, Clock, enrolling
 
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.types import State
@@ -21,7 +21,7 @@ REQUEST = signing_request(new_key(), "north")
 
 
 async def test_a_token_becomes_a_certificate_of_its_name_and_is_kept_as_a_hash_only(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         invitation = await here.identities.registrar.invite("north", "policyctl")
         north = await here.enroll("north", invitation.token)
         assert north.name == "north"
@@ -34,7 +34,7 @@ async def test_a_token_becomes_a_certificate_of_its_name_and_is_kept_as_a_hash_o
 
 
 async def test_a_token_is_good_once_but_the_same_key_may_ask_again(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         invitation = await here.identities.registrar.invite("north", "policyctl")
         key = new_key()
         first = await here.enroll("north", invitation.token, key)
@@ -57,7 +57,7 @@ async def test_a_token_is_good_once_but_the_same_key_may_ask_again(tmp_path: Pat
 async def test_a_bad_token_is_refused_counted_and_changes_nothing(
     tmp_path: Path, cluster: str, token: str | None, later: float, reason: str
 ) -> None:
-    with office(tmp_path, token_minutes=60) as here:
+    with enrolling(tmp_path, token_minutes=60) as here:
         invitation = await here.identities.registrar.invite("north", "policyctl")
         here.clock.now += later
         before = await here.identities.registrar.clusters()
@@ -70,7 +70,7 @@ async def test_a_bad_token_is_refused_counted_and_changes_nothing(
 
 
 async def test_a_newer_token_voids_the_one_before(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         old = await here.identities.registrar.invite("north", "policyctl")
         await here.identities.registrar.invite("north", "policyctl")
         with pytest.raises(EnrollmentRefused, match="unknown-token"):
@@ -78,7 +78,7 @@ async def test_a_newer_token_voids_the_one_before(tmp_path: Path) -> None:
 
 
 async def test_an_invitation_alone_takes_nothing_from_the_present_holder(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         old = await here.member("north")
         invitation = await here.identities.registrar.invite("north", "policyctl")
         assert here.identities.identity.cluster("", here.context(old)) == "north"
@@ -89,7 +89,7 @@ async def test_an_invitation_alone_takes_nothing_from_the_present_holder(tmp_pat
 
 
 async def test_a_revoked_cluster_is_refused_at_its_next_call_and_can_be_enrolled_again(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         north, south = await here.member("north"), await here.member("south")
         await here.identities.registrar.invite("north", "policyctl")
         assert await here.identities.registrar.revoke("north", "policyctl") == (1, 1)
@@ -107,7 +107,7 @@ async def test_a_revoked_cluster_is_refused_at_its_next_call_and_can_be_enrolled
 
 
 async def test_what_a_revoked_cluster_said_counts_no_longer_until_it_is_enrolled_again(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         registrar = here.identities.registrar
         await here.member("north")
         await here.member("south")
@@ -130,7 +130,7 @@ def test_of_certificates_made_elsewhere_a_name_counts_for_what_it_said_after_it_
 
 
 async def test_a_renewed_certificate_stands_beside_the_present_one_and_unreceived_ones_go(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         first = await here.member("north")
 
         async def renewed(presented: str) -> object:
@@ -142,32 +142,32 @@ async def test_a_renewed_certificate_stands_beside_the_present_one_and_unreceive
         known = IdentityStore(here.folder).known
         assert {first.fingerprint, kept.fingerprint} <= set(known)  # type: ignore[attr-defined]
         assert lost.fingerprint not in known  # type: ignore[attr-defined]
-        [standing] = await here.identities.registrar.clusters()
-        assert (standing.state, standing.fingerprint) == (State.ENROLLED, kept.fingerprint)  # type: ignore[attr-defined]
+        [status] = await here.identities.registrar.clusters()
+        assert (status.state, status.fingerprint) == (State.ENROLLED, kept.fingerprint)  # type: ignore[attr-defined]
 
 
 async def test_a_certificate_that_ran_out_is_refused_on_a_connection_that_lasts(tmp_path: Path) -> None:
-    with office(tmp_path, certificate_days=30) as here:
+    with enrolling(tmp_path, certificate_days=30) as here:
         north = await here.member("north")
         here.clock.now += 30 * DAY + 1
         with pytest.raises(IdentityRefused, match="expired"):
             here.identities.identity.cluster("", here.context(north))
-        [standing] = await here.identities.registrar.clusters()
-        assert standing.state is State.EXPIRED
+        [status] = await here.identities.registrar.clusters()
+        assert status.state is State.EXPIRED
 
 
 async def test_a_certificate_of_another_authority_is_nobodys(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    with office(tmp_path / "other") as other:
+    with enrolling(tmp_path / "other") as other:
         foreign = await other.member("north")
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         await here.member("north")
         with pytest.raises(IdentityRefused, match="none that this learner issued"):
             here.identities.identity.cluster("north", here.context(foreign))
 
 
 async def test_roles_do_not_mix(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         admin = read_identity(here.folder / "admin.pem")
         north = await here.member("north")
         assert here.identities.identity.administrator(here.context(admin)) == "policyctl"
@@ -181,12 +181,12 @@ async def test_roles_do_not_mix(tmp_path: Path) -> None:
 
 
 async def test_everything_is_remembered_after_a_restart(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         north, south = await here.member("north"), await here.member("south")
         await here.identities.registrar.revoke("south", "policyctl")
         invitation = await here.identities.registrar.invite("east", "policyctl")
         admin = (here.folder / "admin.pem").read_bytes()
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         assert here.identities.identity.cluster("", here.context(north)) == "north"
         with pytest.raises(IdentityRefused, match="revoked"):
             here.identities.identity.cluster("", here.context(south))
@@ -195,7 +195,7 @@ async def test_everything_is_remembered_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_the_audit_log_says_who_did_what_and_a_flood_of_refusals_is_one_line(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         await here.member("north")
         invitation = await here.identities.registrar.invite("north", "ada")
         for _ in range(5):
@@ -214,10 +214,10 @@ async def test_the_audit_log_says_who_did_what_and_a_flood_of_refusals_is_one_li
 
 
 async def test_a_lost_administrators_file_is_made_anew_and_the_lost_one_counts_no_more(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         lost = read_identity(here.folder / "admin.pem")
     (here.folder / "admin.pem").unlink()
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         with pytest.raises(IdentityRefused, match="revoked"):
             here.identities.identity.administrator(here.context(lost))
         new = read_identity(here.folder / "admin.pem")
@@ -226,21 +226,21 @@ async def test_a_lost_administrators_file_is_made_anew_and_the_lost_one_counts_n
 
 def test_an_administrators_file_is_renewed_by_a_start_in_its_last_third(tmp_path: Path) -> None:
     clock = Clock()
-    with office(tmp_path, clock) as here:
+    with enrolling(tmp_path, clock) as here:
         first = read_identity(here.folder / "admin.pem")
     clock.now += 300 * DAY
-    with office(tmp_path, clock) as here:
+    with enrolling(tmp_path, clock) as here:
         second = read_identity(here.folder / "admin.pem")
     assert second.ends_unix_seconds > first.ends_unix_seconds + 299 * DAY
 
 
 def test_secrets_are_for_their_owner_only_and_an_exposed_key_is_not_used(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         assert here.folder.stat().st_mode & 0o077 == 0
         for path in here.folder.iterdir():
             assert path.stat().st_mode & 0o077 == 0, path
     (here.folder / "ca.key").chmod(0o644)
-    with pytest.raises(SecretExposed, match="chmod 600"), office(tmp_path):
+    with pytest.raises(SecretExposed, match="chmod 600"), enrolling(tmp_path):
         pass
 
 
@@ -254,34 +254,34 @@ def test_secrets_are_for_their_owner_only_and_an_exposed_key_is_not_used(tmp_pat
     ],
 )
 def test_a_damaged_authority_stops_the_start_and_is_not_replaced(tmp_path: Path, damage, says: str) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         pass
     damage(here.folder)
-    with pytest.raises(BadConfig, match=says), office(tmp_path):
+    with pytest.raises(BadConfig, match=says), enrolling(tmp_path):
         pass
 
 
 def test_an_authority_that_ran_out_stops_the_start(tmp_path: Path) -> None:
     clock = Clock()
-    with office(tmp_path, clock):
+    with enrolling(tmp_path, clock):
         pass
     clock.now += 3651 * DAY
-    with pytest.raises(BadConfig, match="has expired"), office(tmp_path, clock):
+    with pytest.raises(BadConfig, match="has expired"), enrolling(tmp_path, clock):
         pass
 
 
 async def test_an_authority_of_ones_own_signs(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    with office(tmp_path / "other") as other:
+    with enrolling(tmp_path / "other") as other:
         files = {"ca_certificate_file": other.folder / "ca.pem", "ca_key_file": other.folder / "ca.key"}
         authority = (other.folder / "ca.pem").read_bytes()
-    with office(tmp_path, **files) as here:
+    with enrolling(tmp_path, **files) as here:
         assert (await here.member("north")).authority == authority
         assert not (here.folder / "ca.key").exists()
 
 
 async def test_nobody_is_invited_where_nobody_can_enroll(tmp_path: Path) -> None:
-    with office(tmp_path, enroll_port=None) as here:
+    with enrolling(tmp_path, enroll_port=None) as here:
         here.identities.registrar.enroll_port = 0
         with pytest.raises(NoAuthority, match="enroll_port"):
             await here.identities.registrar.invite("north", "policyctl")
@@ -302,7 +302,7 @@ async def test_no_damaged_request_gets_a_certificate(tmp_path: Path, data: st.Da
         request = bytearray(data.draw(st.binary(max_size=300)))
     else:
         request += bytes(9000)
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         invitation = await here.identities.registrar.invite("north", "policyctl")
         with pytest.raises(BadRequest):
             await here.identities.registrar.enroll("north", invitation.token, bytes(request))
@@ -314,19 +314,19 @@ async def test_no_damaged_request_gets_a_certificate(tmp_path: Path, data: st.Da
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 async def test_no_name_and_no_token_of_strangers_get_in(tmp_path: Path, name: str, token: str) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         with pytest.raises((BadRequest, EnrollmentRefused)):
             await here.identities.registrar.enroll(name, token, signing_request(new_key(), "x"))
         assert await here.identities.registrar.clusters() == []
 
 
 def test_a_book_that_is_none_stops_the_start(tmp_path: Path) -> None:
-    with office(tmp_path) as here:
+    with enrolling(tmp_path) as here:
         pass
     (here.folder / "identities.sqlite").write_bytes(b"no database at all, but long enough to look at" * 40)
     for name in ("identities.sqlite-wal", "identities.sqlite-shm"):
         (here.folder / name).unlink(missing_ok=True)
-    with pytest.raises(Exception, match="no usable book of identities"), office(tmp_path):
+    with pytest.raises(Exception, match="no usable book of identities"), enrolling(tmp_path):
         pass
     with pytest.raises(sqlite3.DatabaseError):
         sqlite3.connect(here.folder / "identities.sqlite").execute("select * from audit")

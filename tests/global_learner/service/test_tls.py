@@ -123,7 +123,7 @@ def test_a_name_of_somebody_elses_authority_can_be_turned_out_too(
         rpc.FleetStub(wire).Register(pb.RegisterRequest(cluster="north"), timeout=CALL_SECONDS)
     capsys.readouterr()
     assert asked("fleet", "-o", "json") == 0
-    standings = {entry["cluster"]: entry["identity"] for entry in json.loads(capsys.readouterr().out)["clusters"]}
-    assert standings == {"north": None, "south": "revoked"}
+    statuses = {entry["cluster"]: entry["identity"] for entry in json.loads(capsys.readouterr().out)["clusters"]}
+    assert statuses == {"north": None, "south": "revoked"}
     assert asked("cluster", "enroll", "east") == 1
     assert "this learner signs no certificates" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The gate before every call: busy, stuck, too large, each with its word and its room given back."""
+"""Admission of every call: busy, stuck, too large, each with its word and its room given back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SlowFleet(rpc.FleetServicer):
 
 
 @dataclass
-class Gated:
+class Admission:
     channel: grpc.aio.Channel
     fleet: SlowFleet
     telemetry: Telemetry
@@ -65,7 +65,7 @@ class Gated:
 
 
 @asynccontextmanager
-async def gated(**limits: float) -> AsyncIterator[Gated]:
+async def admitting(**limits: float) -> AsyncIterator[Admission]:
     telemetry, fleet = Telemetry(), SlowFleet()
     values = {"message_bytes": 100_000, "calls": 4, "connections": 100, "envelope_bytes": 1000, **limits}
     server = bounded_server(Limits(**values, large_methods=frozenset({"Push"})), telemetry)  # type: ignore[arg-type]
@@ -73,12 +73,12 @@ async def gated(**limits: float) -> AsyncIterator[Gated]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield Gated(channel, fleet, telemetry)
+        yield Admission(channel, fleet, telemetry)
     await server.stop(0)
 
 
 async def test_one_call_too_many_is_told_to_come_again_and_the_next_is_taken() -> None:
-    async with gated() as it:
+    async with admitting() as it:
         waiting = [it.stub.Heartbeat(pb.HeartbeatRequest(), timeout=CALL_SECONDS) for _ in range(4)]
         await it.until(lambda: it.fleet.arrived == 4)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -93,7 +93,7 @@ async def test_one_call_too_many_is_told_to_come_again_and_the_next_is_taken() -
 
 
 async def test_calls_whose_message_never_comes_give_their_room_back() -> None:
-    async with gated(arrival_seconds=0.05) as it:
+    async with admitting(arrival_seconds=0.05) as it:
         it.fleet.go.set()
         never = asyncio.Event()
 
@@ -110,7 +110,7 @@ async def test_calls_whose_message_never_comes_give_their_room_back() -> None:
 
 
 async def test_a_message_is_measured_by_its_methods_own_limit() -> None:
-    async with gated() as it:
+    async with admitting() as it:
         it.fleet.go.set()
         large = pb.HeartbeatRequest(cluster="x" * 2000)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -125,7 +125,7 @@ async def test_a_message_is_measured_by_its_methods_own_limit() -> None:
 
 
 async def test_a_caller_that_goes_away_leaves_nothing_behind() -> None:
-    async with gated() as it:
+    async with admitting() as it:
         calls = [it.stub.Heartbeat(pb.HeartbeatRequest(), timeout=CALL_SECONDS) for _ in range(4)]
         await it.until(lambda: it.fleet.arrived == 4)
         for call in calls:
@@ -134,7 +134,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_behind() -> None:
         await it.served(Refusal.TOO_BUSY)
 
 
-def test_the_gates_limits_lie_within_grpcs_own() -> None:
+def test_the_interceptors_limits_lie_within_grpcs_own() -> None:
     assert issubclass(AdmissionInterceptor, grpc.aio.ServerInterceptor)
     limits = Limits(message_bytes=100, calls=1, connections=1, large_methods=frozenset({"Push"}), envelope_bytes=1000)
     assert limits.of("Push") == limits.of("Heartbeat") == 100
