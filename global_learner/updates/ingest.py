@@ -10,6 +10,7 @@ import numpy as np
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
 from global_learner.updates.head import Head
+from global_learner.updates.ledger import Ledger
 from global_learner.updates.step_size import excess_staleness, staleness_scale
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import WeightSpec
@@ -46,9 +47,10 @@ class Ingest:
         Raises:
             UpdateRejected: it may not; nothing was changed.
         """
-        self._check_form(update, head)
+        step = head.step
+        self._check_form(update, head.ledger, step)
         active = head.ledger.active_clusters_with(update.cluster)
-        staleness = head.step - update.base_step
+        staleness = step - update.base_step
         excess = excess_staleness(staleness, active)
         if excess > self._settings.max_staleness_steps:
             raise UpdateRejected(
@@ -58,12 +60,11 @@ class Ingest:
             )
         return Judgement(staleness, active, staleness_scale(staleness, active), self._norm(update))
 
-    def _check_form(self, update: GradientUpdate, head: Head) -> None:
-        sequences = head.ledger.sequences(update.cluster, update.incarnation)
-        if not sequences.oldest <= update.sequence <= _LARGEST_COUNT:
-            raise UpdateRejected(
-                Rejection.BAD_SEQUENCE, f"sequence {update.sequence} is below {sequences.oldest} or no count"
-            )
+    def _check_form(self, update: GradientUpdate, ledger: Ledger, step: int) -> None:
+        sequences = ledger.sequences(update.cluster, update.incarnation)
+        oldest = sequences.oldest
+        if not oldest <= update.sequence <= _LARGEST_COUNT:
+            raise UpdateRejected(Rejection.BAD_SEQUENCE, f"sequence {update.sequence} is below {oldest} or no count")
         if update.spec_digest != self._spec_digest:
             raise UpdateRejected(
                 Rejection.WRONG_SPEC,
@@ -82,17 +83,16 @@ class Ingest:
             raise UpdateRejected(
                 Rejection.BAD_SAMPLES, f"{update.samples} samples, {update.effective_samples} of them effective"
             )
-        if update.base_step > head.step:
+        if update.base_step > step:
             raise UpdateRejected(
-                Rejection.AHEAD_OF_HEAD, f"base step {update.base_step} is beyond the head's {head.step}; pull it again"
+                Rejection.AHEAD_OF_HEAD, f"base step {update.base_step} is beyond the head's {step}; pull it again"
             )
-
-        reset_step = head.ledger.reset_step
+        reset_step = ledger.reset_step
         if update.base_step < reset_step:
             raise UpdateRejected(
                 Rejection.HEAD_RESET,
                 f"base step {update.base_step} is of a head that was given up: it was reset to "
-                f"v{head.ledger.reset_version} at step {reset_step}; pull the head again",
+                f"v{ledger.reset_version} at step {reset_step}; pull the head again",
             )
 
     def _norm(self, update: GradientUpdate) -> float:

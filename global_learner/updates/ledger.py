@@ -149,12 +149,12 @@ class Ledger:
         record = self.clusters.setdefault(update.cluster, ClusterRecord(sequences))
         record.sequences = sequences
         record.accepted += 1
-        record.last_staleness = applied.staleness
+        record.last_staleness = staleness = applied.staleness
         mean = record.mean_samples or float(update.samples)
         record.mean_samples = mean + (update.samples - mean) / _SAMPLES_MEMORY
         self.since_version.contributions[update.cluster] += 1
-        self.since_version.staleness[applied.staleness] += 1
-        self._remember(update.cluster, applied.staleness)
+        self.since_version.staleness[staleness] += 1
+        self._remember(update.cluster, staleness)
 
     def take_since_version(self) -> SinceVersion:
         """What happened since the last version; the next one's starts from nothing."""

@@ -97,11 +97,12 @@ def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Public
 
     A head that was just reset is a version already.
     """
-    if head.step % every_steps or head.step == head.ledger.reset_step:
+    step = head.step
+    if step % every_steps or step == head.ledger.reset_step:
         return None
     weights, state = head.publishable.copy(), head.state.copy()
     since = head.ledger.take_since_version()
-    return Publication(head.step, weights, since, unix_seconds, state, head.aggregator.kept())
+    return Publication(step, weights, since, unix_seconds, state, head.aggregator.kept())
 
 
 def described(aggregation: AggregationSettings) -> str:

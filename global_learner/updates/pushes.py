@@ -115,12 +115,13 @@ class Pushes(Generic[Status]):
 
     def _apply(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
         started = time.perf_counter()
+        step = self._head.step
         judgement = self._ingest.judge(update, self._head)
         kind = self._head.aggregator.kind_of_next(update.cluster)
         applied = AppliedUpdate(
-            step=self._head.step + 1,
+            step=step + 1,
             learning_rate=self._step_size.learning_rate(
-                kind, self._head.step, judgement.scale, update.samples, self._head.ledger.usual_samples
+                kind, step, judgement.scale, update.samples, self._head.ledger.usual_samples
             ),
             active_clusters=judgement.active_clusters,
             unix_seconds=self._wall_clock(),
@@ -134,7 +135,7 @@ class Pushes(Generic[Status]):
         self._on_applied(self._head, applied.unix_seconds)
         return PushAnswer(
             Outcome.APPLIED,
-            self._head.step,
+            applied.step,
             self._weights(want_weights),
             staleness=judgement.staleness,
             learning_rate=applied.learning_rate,
