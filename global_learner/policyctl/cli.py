@@ -21,15 +21,8 @@ from global_learner.report.page import write_page
 from policy_net.cli_errors import leave, run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
-app.add_typer(version_app, name="version")
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(head_app, name="head")
-app.command("assign")(assign_version)
-app.command("unassign")(unassign_version)
-app.command("audit")(show_audit)
 
 
-@app.command("fleet")
 @with_option_groups
 def show_fleet(options: CallOptions) -> None:
     """All clusters: their jobs, what they act on, what they contributed."""
@@ -38,7 +31,6 @@ def show_fleet(options: CallOptions) -> None:
     options.show(facts, fleet_table(facts))
 
 
-@app.command("report")
 @with_option_groups
 def write_report(
     out: Annotated[Path, typer.Option("--out", help="The folder for index.html; made if it is not there.")] = Path(
@@ -77,6 +69,17 @@ def report_table(facts: Facts) -> Table:
     table.add_row("clusters", str(facts["clusters"]))
     table.add_row("versions", str(facts["versions"]))
     return table
+
+
+# In the order in which the help shows them.
+app.add_typer(version_app, name="version")
+app.add_typer(cluster_app, name="cluster")
+app.command("report")(write_report)
+app.add_typer(head_app, name="head")
+app.command("assign")(assign_version)
+app.command("unassign")(unassign_version)
+app.command("audit")(show_audit)
+app.command("fleet")(show_fleet)
 
 
 def main() -> None:
