@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from cluster_agent.acting import CandidateFactory, number_decision
-from cluster_agent.deadline import decide_recorded
-from cluster_agent.decision_log import CURRENT, DecisionLog
-from cluster_agent.decision_record import DecisionRecord
-from cluster_agent.journal import Journal
+from cluster_agent.acting.active_policy import CandidateFactory, number_decision
+from cluster_agent.acting.deadline import decide_recorded
+from cluster_agent.recording.decision_log import CURRENT, DecisionLog
+from cluster_agent.recording.decision_record import DecisionRecord
+from cluster_agent.recording.decision_recorder import Journal
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext
 from policy_net.exchange.log_lines import read_lines

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cluster_agent.memory import BelievedReward
+from cluster_agent.recording.memory import BelievedReward
 from global_learner.aggregation.immediate import ImmediateAggregator
 from global_learner.aggregation.settings import OptimizerSettings
 from global_learner.head import Head

@@ -9,33 +9,33 @@ from dataclasses import dataclass
 
 import structlog
 
-from cluster_agent.acting import Candidate, CandidateFactory, Office
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
+from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.baseline import Baseline
-from cluster_agent.backends.episodes import load_episodes
-from cluster_agent.backends.simulated import SimulatedBackend
+from cluster_agent.backends.simulated.backend import SimulatedBackend
+from cluster_agent.backends.simulated.episodes import load_episodes
+from cluster_agent.backends.simulated.pace import build_pacer
 from cluster_agent.backoff import Backoff
-from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import DecisionLog
 from cluster_agent.errors import NoPolicy
 from cluster_agent.experience_queue import ExperienceQueue
-from cluster_agent.first_policy import KeptVersion, fetched_policy, local_policy
-from cluster_agent.fleet_link import FleetLink
+from cluster_agent.fleet.fleet_link import FleetLink
+from cluster_agent.fleet.learner import AgentStatus, Head
+from cluster_agent.fleet.learner_client import LearnerClient
+from cluster_agent.fleet.policy_versions import KeptVersion, fetched_policy, local_policy
+from cluster_agent.fleet.session import Session
+from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.guard import Guard
-from cluster_agent.job_timelines import JobTimelines
-from cluster_agent.learner import AgentStatus, Head
-from cluster_agent.learner_client import LearnerClient
+from cluster_agent.learning.trainer import OnHead, Trainer
 from cluster_agent.loop import DecisionLoop
-from cluster_agent.memory import AgentMemory, BelievedReward
-from cluster_agent.pace import build_pacer
+from cluster_agent.recording.decision_log import DecisionLog
+from cluster_agent.recording.job_timelines import JobTimelines
+from cluster_agent.recording.memory import AgentMemory, BelievedReward
+from cluster_agent.recording.state_files import hold_folder
 from cluster_agent.round_link import RoundLink
 from cluster_agent.round_work import RoundWork
-from cluster_agent.session import Session
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
-from cluster_agent.sharing import Sharing
-from cluster_agent.state_files import hold_folder
 from cluster_agent.summary import TrainingCounts, write_summary
 from cluster_agent.telemetry import Telemetry
-from cluster_agent.trainer import OnHead, Trainer
 from policy_net.domain import PolicyContext
 from policy_net.exchange.spec import WeightSpec
 from policy_net.policy import build_policy
@@ -135,8 +135,8 @@ class Agent:
             job_timelines=() if self._timelines is None else self._timelines.told,
         )
 
-    def _build_office(self, first: Candidate) -> Office:
-        return Office(first, self._beliefs, self._settings.sharing.shares)
+    def _build_office(self, first: Candidate) -> ActivePolicy:
+        return ActivePolicy(first, self._beliefs, self._settings.sharing.shares)
 
     def _build_loop(self) -> DecisionLoop:
         settings = self._settings

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 
 from cluster_agent.errors import LearnerRefused
-from cluster_agent.learner import Head
+from cluster_agent.fleet.learner import Head
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.spec import WeightSpec, weights_from_bytes
 

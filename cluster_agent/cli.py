@@ -12,7 +12,7 @@ import typer
 
 from cluster_agent.agent import run_agent
 from cluster_agent.errors import AgentError, BadConfig, NoPolicy, PolicyNotKept, StateDamaged
-from cluster_agent.replay_log_command import replay_log
+from cluster_agent.recording.replay_log_command import replay_log
 from cluster_agent.settings_file import read_settings
 from cluster_agent.stop_signals import StoppedEarly, StopSignals
 from cluster_agent.telemetry import configure_logging

@@ -13,15 +13,15 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.acting import Candidate, Office
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate
+from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import Backend
-from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import DecisionLog
-from cluster_agent.decision_record import DecisionRecord
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import Guard, GuardedDecision
-from cluster_agent.job_timelines import JobTimelines
-from cluster_agent.journal import Before, Journal
+from cluster_agent.recording.decision_log import DecisionLog
+from cluster_agent.recording.decision_record import DecisionRecord
+from cluster_agent.recording.decision_recorder import Before, Journal
+from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Progress, Trigger
@@ -66,7 +66,7 @@ class DecisionLoop:
     def __init__(
         self,
         backend: Backend,
-        office: Office,
+        office: ActivePolicy,
         guard: Guard,
         asker: DeadlineAsker,
         reward: Reward,

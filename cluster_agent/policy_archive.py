@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from cluster_agent.state_files import write_bytes
+from cluster_agent.recording.state_files import write_bytes
 from policy_net.exchange.policy_file import digest_of
 
 _DIGEST_LENGTH = 64

@@ -12,9 +12,9 @@ import structlog
 
 from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.learner import Learner
+from cluster_agent.fleet.learner import Learner
+from cluster_agent.fleet.session import Session
 from cluster_agent.repeated_work import RepeatedWork
-from cluster_agent.session import Session
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.messages import RoundAnswer, RoundTask
 from policy_net.exchange.spec import WeightSpec

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from cluster_agent.backends.settings import SimulatedBackendSettings
-from cluster_agent.job_timelines import MOST_JOBS
+from cluster_agent.backend_settings import SimulatedBackendSettings
+from cluster_agent.recording.job_timelines import MOST_JOBS
 from policy_net.learning.replay import REPLAY_SAMPLES
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
 from policy_net.settings import HOST_AND_PORT, Seconds, Section

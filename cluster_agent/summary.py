@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from cluster_agent.learner import AgentStatus
-from cluster_agent.state_files import write_json
+from cluster_agent.fleet.learner import AgentStatus
+from cluster_agent.recording.state_files import write_json
 
 SUMMARY = "summary.json"
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from cluster_agent.errors import LearnerUnreachable
-from cluster_agent.learner_client import LearnerClient
+from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import LearnerSettings as LearnerAddress
 from deploy.local.processes import Processes
 from global_learner.enrollment.authority_files import open_authority

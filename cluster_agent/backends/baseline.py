@@ -12,7 +12,7 @@ import threading
 import structlog
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
-from cluster_agent.backends.episodes import Episodes
+from cluster_agent.backends.simulated.episodes import Episodes
 from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError
 from policy_net.policy import build_policy

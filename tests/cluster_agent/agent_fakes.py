@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.learner import (
+from cluster_agent.fleet.learner import (
     AgentStatus,
     Assignment,
     FetchedPolicy,
@@ -16,7 +16,7 @@ from cluster_agent.learner import (
     Registration,
     ShareAnswer,
 )
-from cluster_agent.memory import BelievedReward
+from cluster_agent.recording.memory import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, Trigger
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile, digest_of

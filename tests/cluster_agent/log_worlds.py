@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 from agent_fakes import Clock
 
-from cluster_agent.acting import Candidate, Office
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate
+from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import DecisionLog, log_files
 from cluster_agent.guard import Guard
-from cluster_agent.log_replay import Replayer, ReplayResult, default_finder
 from cluster_agent.loop import DecisionLoop
-from cluster_agent.memory import AgentMemory, BelievedReward
+from cluster_agent.recording.decision_log import DecisionLog, log_files
+from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_finder
+from cluster_agent.recording.memory import AgentMemory, BelievedReward
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
@@ -73,13 +73,13 @@ def live(
     max_bytes: int = 10**7,
     keep: int = 1000,
     asker: DeadlineAsker | None = None,
-    before_each: Callable[[Office, int], None] | None = None,
+    before_each: Callable[[ActivePolicy, int], None] | None = None,
 ) -> None:
     """One life of an agent, over a tape; later lives go on from the same folder."""
     settings = settings or PolicySettings()
     fallback_policy = build_policy(fallback, PolicyContext(seed=settings.seed))
     rewards = OnlineFit()
-    office = Office(first)
+    office = ActivePolicy(first)
     memory = AgentMemory(folder, rewards, lambda: office.holder.beliefs)
     backend = TapeBackend(tape)
     if before_each is not None:

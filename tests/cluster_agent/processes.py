@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 from reserved_port import ReservedPort
 
-from cluster_agent.decision_log import CURRENT, closed_files, read_log
+from cluster_agent.recording.decision_log import CURRENT, closed_files, read_log
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec
 from policy_net.network import initial_weights

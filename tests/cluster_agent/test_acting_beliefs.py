@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster_agent.acting import Candidate, CandidateFactory, Identity, Office
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
 from cluster_agent.errors import StateDamaged
-from cluster_agent.memory import MEMORY, AgentMemory
+from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import Allocation, Progress
 from policy_net.exchange.policy_file import PolicyFile
@@ -64,7 +64,7 @@ def test_damaged_beliefs_are_said_in_one_line(tmp_path: Path) -> None:
 
 def test_a_new_version_goes_on_from_what_this_cluster_has_seen() -> None:
     first = candidate()
-    office = Office(first)
+    office = ActivePolicy(first)
     first.policy.observe(SEEN)
     shipped = default_set_file()
     data = PolicyFile(shipped.spec, shipped.weights * 0.5, {}, shipped.priors).to_bytes()
@@ -101,7 +101,7 @@ def test_ones_own_share_in_a_versions_priors_is_not_counted_again() -> None:
     first.policy.observe(SEEN * 4)
     assert first.beliefs is not None
     alone = grid_of(first)
-    office = Office(first)
+    office = ActivePolicy(first)
     fleet_of_one = merge_fleet({"me": first.beliefs.statistics()}).statistics
     office.propose(successor_on(fleet_of_one))
     holder, _ = office.begin_decision(0)
@@ -115,7 +115,7 @@ def test_a_cluster_that_shares_nothing_takes_a_versions_priors_whole() -> None:
     first.policy.observe(SEEN * 4)
     assert first.beliefs is not None
     priors = merge_fleet({"other": first.beliefs.statistics()}).statistics
-    office = Office(first, shares=lambda _: False)
+    office = ActivePolicy(first, shares=lambda _: False)
     office.propose(successor_on(priors))
     holder, _ = office.begin_decision(0)
     assert holder.beliefs is not None
@@ -125,7 +125,7 @@ def test_a_cluster_that_shares_nothing_takes_a_versions_priors_whole() -> None:
 def test_the_first_policy_with_beliefs_goes_on_from_all_that_the_cluster_has_seen() -> None:
     seen = OnlineFit()
     seen.observe(SEEN)
-    office = Office(CandidateFactory(PolicySettings()).from_name_or_file("drf"), seen)
+    office = ActivePolicy(CandidateFactory(PolicySettings()).from_name_or_file("drf"), seen)
     office.propose(successor_on(()))
     holder, _ = office.begin_decision(0)
     assert seen_by(holder) == {Allocation(2, 3)}
@@ -137,7 +137,7 @@ def test_beliefs_and_what_was_left_out_of_the_priors_outlive_the_agent(tmp_path:
     seen = OnlineFit()
     seen.observe(SEEN * 2)
     priors = merge_fleet({"me": seen.statistics(), "other": other.statistics()}).statistics
-    office = Office(successor_on((), 1), seen)
+    office = ActivePolicy(successor_on((), 1), seen)
     memory = AgentMemory(tmp_path, OnlineFit(), lambda: office.holder.beliefs, lambda: office.holder.identity.digest)
     office.holder.policy.observe(SEEN * 2)
     office.propose(successor_on(priors))

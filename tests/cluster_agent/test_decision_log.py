@@ -14,9 +14,9 @@ from agent_fakes import PAIRS, make_samples, make_state
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.decision_log import CURRENT, DecisionLog, closed_files, read_log, state_of
-from cluster_agent.decision_record import Checkpoint, DecisionRecord
 from cluster_agent.errors import StateDamaged
+from cluster_agent.recording.decision_log import CURRENT, DecisionLog, closed_files, read_log, state_of
+from cluster_agent.recording.decision_record import Checkpoint, DecisionRecord
 from policy_net.domain import (
     Allocation,
     CapacityMode,
@@ -155,7 +155,7 @@ def test_after_a_disk_that_was_full_the_log_goes_on_with_a_line_of_its_own(
             ShortOnce.full = False
             return super().write(data[:100])
 
-    monkeypatch.setattr("cluster_agent.decision_log.FileIO", ShortOnce)
+    monkeypatch.setattr("cluster_agent.recording.decision_log.FileIO", ShortOnce)
     log = DecisionLog(tmp_path, 10**6, 2)
     with pytest.raises(OSError, match="takes no more"):
         append(log, make_record(0))

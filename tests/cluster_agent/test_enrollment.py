@@ -9,8 +9,8 @@ from agent_identity_makers import LIFE_SECONDS, NOON, certificate, enrolled, inv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cluster_agent.enrollment import EnrolledIdentity
 from cluster_agent.errors import BadConfig, LearnerRefused
+from cluster_agent.fleet.enrollment import EnrolledIdentity
 from policy_net.errors import IdentityFileError, SecretExposed
 from policy_net.exchange.enrollment_file import read_enrollment
 from policy_net.exchange.identity_file import parse_identity, read_identity

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from agent_fakes import PAIRS, SPEC, STATUS, WEIGHTS, Clock, FakeLearner, FixedPolicy, policy_bytes
 
-from cluster_agent.acting import Candidate, CandidateFactory, Identity, Office
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
 from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerUnreachable, NoPolicy, StateDamaged
-from cluster_agent.first_policy import KeptVersion, fetched_policy, local_policy
-from cluster_agent.fleet_link import FleetLink
-from cluster_agent.learner import AgentStatus
-from cluster_agent.session import Session
+from cluster_agent.fleet.fleet_link import FleetLink
+from cluster_agent.fleet.learner import AgentStatus
+from cluster_agent.fleet.policy_versions import KeptVersion, fetched_policy, local_policy
+from cluster_agent.fleet.session import Session
 from cluster_agent.settings import Acting, PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.policy_file import digest_of
@@ -23,7 +23,7 @@ class World:
     def __init__(self, state_dir: Path, follow_head: bool = False) -> None:
         self.learner = FakeLearner()
         self.factory = CandidateFactory(PolicySettings())
-        self.office = Office(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first")))
+        self.office = ActivePolicy(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first")))
         self.kept = KeptVersion(state_dir)
         self.telemetry = Telemetry()
         self.link = FleetLink(

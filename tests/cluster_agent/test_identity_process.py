@@ -10,7 +10,7 @@ import pytest
 from processes import ENDLESS, Fleet, wait_until
 from reserved_port import ReservedPort
 
-from cluster_agent.enrollment import EnrolledIdentity
+from cluster_agent.fleet.enrollment import EnrolledIdentity
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl import cli as policyctl
 from policy_net.cli_errors import run

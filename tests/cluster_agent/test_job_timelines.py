@@ -6,11 +6,11 @@ from agent_fakes import make_job, make_state
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.backends.episodes import load_episodes
-from cluster_agent.backends.settings import SimulatedBackendSettings
-from cluster_agent.backends.simulated import SimulatedBackend
-from cluster_agent.job_timelines import MOST_INTERVENTIONS, MOST_POINTS, JobTimelines
-from cluster_agent.pace import FreePacer
+from cluster_agent.backend_settings import SimulatedBackendSettings
+from cluster_agent.backends.simulated.backend import SimulatedBackend
+from cluster_agent.backends.simulated.episodes import load_episodes
+from cluster_agent.backends.simulated.pace import FreePacer
+from cluster_agent.recording.job_timelines import MOST_INTERVENTIONS, MOST_POINTS, JobTimelines
 from policy_net.domain import Allocation, ClusterState, Decision, Progress
 
 SLOT = 1200.0

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_worlds import Interval, cluster_states, live, make_tape, replayed, rewritten
 
-from cluster_agent.acting import CandidateFactory, Identity, Office
-from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import CURRENT, closed_files, log_files, read_log
+from cluster_agent.acting.active_policy import ActivePolicy, CandidateFactory, Identity
+from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.errors import PolicyNotKept, StateDamaged
 from cluster_agent.policy_archive import PolicyArchive
+from cluster_agent.recording.decision_log import CURRENT, closed_files, log_files, read_log
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.policy_file import PolicyFile, digest_of
@@ -90,7 +90,7 @@ def test_a_restart_and_a_new_version_go_on_from_what_was_believed(tmp_path: Path
     data = PolicyFile(shipped.spec, shipped.weights * 0.5, {}, shipped.priors[:60]).to_bytes()
     version = CandidateFactory(PolicySettings()).from_bytes(data, Identity("v2", version=2))
 
-    def promote(office: Office, number: int) -> None:
+    def promote(office: ActivePolicy, number: int) -> None:
         if number == 6:
             office.propose(version)
 
@@ -132,7 +132,7 @@ def test_a_policy_that_hangs_and_comes_back_is_replayed_with_what_it_missed(tmp_
     hanging = HangingPolicy(first.policy, hangs_at=5)
     asker = DeadlineAsker(60.0, Clock())
 
-    def let_go(office: Office, number: int) -> None:
+    def let_go(office: ActivePolicy, number: int) -> None:
         asker._deadline_seconds = 0.05 if number == 5 else 60.0  # no other decision is late, however busy the machine
         if number == 9:
             hanging.go.set()
@@ -196,7 +196,7 @@ def test_a_changed_probability_is_named(tmp_path: Path) -> None:
 
 
 def test_beliefs_that_something_else_has_changed_are_taken_down_anew(tmp_path: Path) -> None:
-    def forget_own_share(office: Office, number: int) -> None:
+    def forget_own_share(office: ActivePolicy, number: int) -> None:
         if number == 5:
             office.holder.policy.beliefs.leave_out_own()  # type: ignore[attr-defined]
 

@@ -14,14 +14,14 @@ from agent_fakes import (
     make_state,
 )
 
-from cluster_agent.acting import Candidate, CandidateFactory, Identity, Office
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
+from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import CURRENT, DecisionLog, read_log, state_of
 from cluster_agent.errors import BackendUnavailable, StateDamaged
 from cluster_agent.guard import Guard
 from cluster_agent.loop import DecisionLoop
-from cluster_agent.memory import MEMORY, AgentMemory, BelievedReward
+from cluster_agent.recording.decision_log import CURRENT, DecisionLog, read_log, state_of
+from cluster_agent.recording.memory import MEMORY, AgentMemory, BelievedReward
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
@@ -78,7 +78,7 @@ class World:
         self.memory = AgentMemory(folder, self.beliefs)
         self.learned: list[Experience] = []
         self.telemetry = Telemetry()
-        self.office = Office(Candidate(policy, Identity("fixed", version=7, digest="d")))
+        self.office = ActivePolicy(Candidate(policy, Identity("fixed", version=7, digest="d")))
         self.waits: list[float] = []
         self.loop = DecisionLoop(
             self.backend,
@@ -231,7 +231,7 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
     state = make_state(jobs=4, nodes=6)
 
     def decide(number: int, earlier: Sequence[int]) -> tuple[Decision, list[int]]:
-        office = Office(factory.from_head(SPEC, WEIGHTS, 0))
+        office = ActivePolicy(factory.from_head(SPEC, WEIGHTS, 0))
         for index in (*earlier, number):
             candidate, _ = office.begin_decision(index)
             decision, samples = candidate.policy.decide_recorded(state, Trigger.SLOT)  # type: ignore[attr-defined]
@@ -242,7 +242,7 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
 
 
 def test_behaviour_probabilities_are_those_of_the_draw() -> None:
-    office = Office(CandidateFactory(PolicySettings(mode="sample")).from_head(SPEC, WEIGHTS, 0))
+    office = ActivePolicy(CandidateFactory(PolicySettings(mode="sample")).from_head(SPEC, WEIGHTS, 0))
     candidate, _ = office.begin_decision(0)
     _, samples = candidate.policy.decide_recorded(make_state(4, 6), Trigger.SLOT)  # type: ignore[attr-defined]
     assert np.all((samples.behaviour_M > 0.0) & (samples.behaviour_M <= 1.0))

@@ -1,7 +1,7 @@
 from agent_fakes import Clock
 
-from cluster_agent.backends.settings import FreePace, LockstepPace, ScaledPace
-from cluster_agent.pace import LockstepPacer, build_pacer
+from cluster_agent.backend_settings import FreePace, LockstepPace, ScaledPace
+from cluster_agent.backends.simulated.pace import LockstepPacer, build_pacer
 
 
 class Backlog:

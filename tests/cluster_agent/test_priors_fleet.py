@@ -8,7 +8,7 @@ import pytest
 from processes import PATIENCE_SECONDS, Fleet, wait_until
 from test_set_fleet import made_again
 
-from cluster_agent.decision_log import CURRENT
+from cluster_agent.recording.decision_log import CURRENT
 from deploy.local.watch import LearnerWatch
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, write_policy_file
 from policy_net.exchange.statistics import statistics_digest

@@ -7,9 +7,9 @@ import pytest
 from log_worlds import live, make_tape, replayed, rewritten
 from processes import Fleet, wait_until
 
-from cluster_agent.acting import CandidateFactory
+from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.cli import _EXIT_CODES, app
-from cluster_agent.decision_log import CURRENT
+from cluster_agent.recording.decision_log import CURRENT
 from cluster_agent.settings import PolicySettings
 from policy_net import cli_errors
 

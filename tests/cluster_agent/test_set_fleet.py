@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from processes import PATIENCE_SECONDS, Fleet, wait_until
 
-from cluster_agent.decision_log import CURRENT
+from cluster_agent.recording.decision_log import CURRENT
 from deploy.local.watch import LearnerWatch
 from global_learner.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, read_policy_file

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from test_loop import World
 
-from cluster_agent.acting import Candidate, Identity, Office
-from cluster_agent.memory import BelievedReward
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Identity
+from cluster_agent.recording.memory import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.learning.settings import RewardKind
@@ -79,7 +79,7 @@ def test_a_version_takes_over_what_its_predecessor_has_seen() -> None:
     first = Candidate(SetPolicy(SPEC, initial_residual(SPEC, 0)), Identity("v1", version=1))
     second = Candidate(SetPolicy(SPEC, initial_residual(SPEC, 0)), Identity("v2", version=2))
     first.policy.observe([Progress("job", "vgg-16", Allocation(2, 3), 600.0, 6000.0, 60.0, 100.0)])
-    office = Office(first)
+    office = ActivePolicy(first)
     office.propose(second)
     holder, _ = office.begin_decision(7)
     assert holder.policy is second.policy

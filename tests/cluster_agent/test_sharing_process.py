@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from processes import Fleet, Program, wait_until
 
-from cluster_agent.memory import MEMORY
+from cluster_agent.recording.memory import MEMORY
 from global_learner.beliefs.book import BeliefBook
 from global_learner.beliefs.settings import BeliefSettings
 from policy_net.exchange.statistics import SpeedStatistic

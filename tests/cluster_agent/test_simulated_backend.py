@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.baseline import Baseline
-from cluster_agent.backends.episodes import Episodes, load_episodes
-from cluster_agent.backends.settings import SimulatedBackendSettings
-from cluster_agent.backends.simulated import SNAPSHOT, SimulatedBackend
+from cluster_agent.backends.simulated.backend import SNAPSHOT, SimulatedBackend
+from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
+from cluster_agent.backends.simulated.pace import FreePacer
 from cluster_agent.errors import BadConfig, StateDamaged
-from cluster_agent.pace import FreePacer
 from policy_net.domain import Allocation, ClusterState, Decision
 from policy_net.errors import BadInput
 from policy_net.simulation.sources import WorkloadOptions, load_workload
@@ -169,7 +169,7 @@ def test_a_number_of_nodes_that_nobody_knows_is_asked_for(monkeypatch: pytest.Mo
     def without_suggestion(source: str, options: WorkloadOptions) -> Workload:
         return replace(load_workload(source, options), suggested_nodes=None)
 
-    monkeypatch.setattr("cluster_agent.backends.episodes.load_workload", without_suggestion)
+    monkeypatch.setattr("cluster_agent.backends.simulated.episodes.load_workload", without_suggestion)
     with pytest.raises(BadConfig, match=r"backend\.environment\.nodes"):
         make_episodes("dl2:jobs=4", environment={})
 

@@ -5,7 +5,7 @@ import pytest
 
 from cluster_agent.cli import _EXIT_CODES, app
 from cluster_agent.errors import BadConfig
-from cluster_agent.state_files import hold_folder
+from cluster_agent.recording.state_files import hold_folder
 from policy_net import cli_errors
 
 CONFIG = """

@@ -9,11 +9,11 @@ from agent_fakes import SPEC, WEIGHTS, Clock, FakeLearner, make_experience
 
 from cluster_agent.backoff import Backoff
 from cluster_agent.experience_queue import ExperienceQueue
-from cluster_agent.learner import Head
-from cluster_agent.session import Session
+from cluster_agent.fleet.learner import Head
+from cluster_agent.fleet.session import Session
+from cluster_agent.learning.trainer import Trainer
 from cluster_agent.settings import LearningSettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
-from cluster_agent.trainer import Trainer
 from policy_net.exchange.spec import PolicySpec
 from policy_net.learning.replay import Experience
 

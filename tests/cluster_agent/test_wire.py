@@ -9,8 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
+from cluster_agent.fleet.connection import RENEWAL_PAUSE_SECONDS, Wire
 from cluster_agent.settings import LearnerSettings
-from cluster_agent.wire import RENEWAL_PAUSE_SECONDS, Wire
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signing_request import new_key
 

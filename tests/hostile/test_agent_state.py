@@ -13,8 +13,8 @@ from damage import DAMAGE, copies, files_of
 
 from cluster_agent.agent import Agent
 from cluster_agent.cli import _EXIT_CODES
-from cluster_agent.first_policy import KeptVersion
-from cluster_agent.learner import FetchedPolicy
+from cluster_agent.fleet.learner import FetchedPolicy
+from cluster_agent.fleet.policy_versions import KeptVersion
 from cluster_agent.settings import AgentSettings
 from policy_net.cli_errors import exit_code
 from policy_net.exchange.policy_file import digest_of

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
-from cluster_agent.decision_record import Checkpoint, CheckpointReason, DecisionRecord
 from cluster_agent.errors import StateDamaged
 from cluster_agent.policy_archive import PolicyArchive
+from cluster_agent.recording.decision_record import Checkpoint, CheckpointReason, DecisionRecord
 from policy_net.domain import ClusterState
 from policy_net.errors import BadInput
 from policy_net.exchange.log_lines import CHECKPOINT_START, read_lines

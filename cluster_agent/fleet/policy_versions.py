@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster_agent.acting import Candidate, CandidateFactory, Identity
+from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity
 from cluster_agent.backends.base import Wait
 from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NoPolicy, StateDamaged, VersionRejected
-from cluster_agent.learner import FetchedPolicy, Learner
-from cluster_agent.session import Session
+from cluster_agent.fleet.learner import FetchedPolicy, Learner
+from cluster_agent.fleet.session import Session
+from cluster_agent.recording.state_files import write_bytes
 from cluster_agent.settings import Acting, PolicySettings
-from cluster_agent.state_files import write_bytes
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.set_spec import SetSpec

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from cluster_agent.learner import Learner, Registration
+from cluster_agent.fleet.learner import Learner, Registration
 from cluster_agent.refusals import Refusals
 
 _log = structlog.get_logger()

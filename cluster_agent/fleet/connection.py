@@ -13,8 +13,8 @@ from pathlib import Path
 import grpc
 import structlog
 
-from cluster_agent.enrollment import EnrolledIdentity
 from cluster_agent.errors import BadConfig, LearnerRefused, LearnerUnreachable
+from cluster_agent.fleet.enrollment import EnrolledIdentity
 from cluster_agent.settings import LearnerSettings, TlsSettings
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.connection_files import read_connection_files

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cluster_agent.errors import StateDamaged
-from cluster_agent.state_files import read_json, write_json
+from cluster_agent.recording.state_files import read_json, write_json
 from policy_net.domain import ClusterState, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import JsonObject, canonical_json

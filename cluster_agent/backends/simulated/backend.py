@@ -12,10 +12,10 @@ from pathlib import Path
 import structlog
 
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.backends.episodes import Episodes
+from cluster_agent.backends.simulated.episodes import Episodes
+from cluster_agent.backends.simulated.pace import Pacer
 from cluster_agent.errors import StateDamaged
-from cluster_agent.pace import Pacer
-from cluster_agent.state_files import read_json, write_json
+from cluster_agent.recording.state_files import read_json, write_json
 from policy_net.domain import SUSPENDED, ClusterState, Decision, Progress, Trigger
 from policy_net.simulation.engine import Simulation
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from cluster_agent.backend_settings import FreePace, LockstepPace, ScaledPace
 from cluster_agent.backends.base import Wait
-from cluster_agent.backends.settings import FreePace, LockstepPace, ScaledPace
 
 _POLL_SECONDS = 0.002
 """How often lockstep looks at the backlog: well below the ~10 ms that an update takes, and no load."""

@@ -10,9 +10,9 @@ import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cluster_agent.acting import Candidate
-from cluster_agent.decision_log import DecisionLog
-from cluster_agent.decision_record import Checkpoint, CheckpointReason, DecisionRecord
+from cluster_agent.acting.active_policy import Candidate
+from cluster_agent.recording.decision_log import DecisionLog
+from cluster_agent.recording.decision_record import Checkpoint, CheckpointReason, DecisionRecord
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import Progress
 from policy_net.policy import SchedulerPolicy

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cluster_agent.decision_log import log_files
 from cluster_agent.errors import BadConfig
-from cluster_agent.log_replay import Replayer, ReplayResult, default_finder
+from cluster_agent.recording.decision_log import log_files
+from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_finder
 from policy_net import cli_errors
 from policy_net.commands.output import Output, OutputFormat
 from policy_net.report.words import counted

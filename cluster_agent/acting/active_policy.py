@@ -141,7 +141,7 @@ class CandidateFactory:
         return Candidate(policy, identity, spec, weights)
 
 
-class Office:
+class ActivePolicy:
     """Holds the acting policy and at most one successor; the newest proposal wins.
 
     Args:

@@ -16,8 +16,8 @@ import grpc
 
 from cluster_agent.answers import HeadCheck
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.job_timelines import JobTimeline
-from cluster_agent.learner import (
+from cluster_agent.fleet.connection import Wire
+from cluster_agent.fleet.learner import (
     AgentStatus,
     Assignment,
     FetchedPolicy,
@@ -27,8 +27,8 @@ from cluster_agent.learner import (
     Registration,
     ShareAnswer,
 )
+from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.settings import LearnerSettings
-from cluster_agent.wire import Wire
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import structlog
 
-from cluster_agent.acting import CandidateFactory, Office
+from cluster_agent.acting.active_policy import ActivePolicy, CandidateFactory
 from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
-from cluster_agent.first_policy import KeptVersion, checked_candidate
-from cluster_agent.learner import AgentStatus, Learner
+from cluster_agent.fleet.learner import AgentStatus, Learner
+from cluster_agent.fleet.policy_versions import KeptVersion, checked_candidate
+from cluster_agent.fleet.session import Session
+from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.repeated_work import RepeatedWork
-from cluster_agent.session import Session
-from cluster_agent.sharing import Sharing
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.spec import WeightSpec
 
@@ -40,7 +40,7 @@ class FleetLink(RepeatedWork):
         self,
         learner: Learner,
         session: Session,
-        office: Office,
+        office: ActivePolicy,
         factory: CandidateFactory,
         status: Callable[[], AgentStatus],
         telemetry: Telemetry,

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import structlog
 
-from cluster_agent.backends.settings import EpisodeSettings, SimulatedBackendSettings
+from cluster_agent.backend_settings import EpisodeSettings, SimulatedBackendSettings
 from cluster_agent.errors import BadConfig
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.simulation.environment import DecideOn, Environment

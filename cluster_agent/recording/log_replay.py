@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting import Candidate, CandidateFactory, Identity, number_decision
-from cluster_agent.deadline import decide_recorded
-from cluster_agent.decision_log import state_of
-from cluster_agent.decision_record import LOG_FORMAT, encode_samples
+from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity, number_decision
+from cluster_agent.acting.deadline import decide_recorded
 from cluster_agent.errors import PolicyNotKept, StateDamaged
 from cluster_agent.guard import Guard, Intervention, Proposal
 from cluster_agent.log_difference import Difference, first_difference
 from cluster_agent.policy_archive import PolicyFinder
+from cluster_agent.recording.decision_log import state_of
+from cluster_agent.recording.decision_record import LOG_FORMAT, encode_samples
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import ClusterState, PolicyContext, Trigger
 from policy_net.errors import BadInput
