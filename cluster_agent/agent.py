@@ -11,13 +11,11 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
 from cluster_agent.acting.deadline import DeadlineAsker
-from cluster_agent.backends.baseline import Baseline
-from cluster_agent.backends.simulated.backend import SimulatedBackend
+from cluster_agent.backends.simulated.backend import Baseline, SimulatedBackend
 from cluster_agent.backends.simulated.episodes import load_episodes
 from cluster_agent.backends.simulated.pace import build_pacer
 from cluster_agent.backoff import Backoff
 from cluster_agent.errors import NoPolicy
-from cluster_agent.experience_queue import ExperienceQueue
 from cluster_agent.fleet.fleet_link import FleetLink
 from cluster_agent.fleet.learner import AgentStatus, Head
 from cluster_agent.fleet.learner_client import LearnerClient
@@ -25,14 +23,14 @@ from cluster_agent.fleet.policy_versions import KeptVersion, fetched_policy, loc
 from cluster_agent.fleet.session import Session
 from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.guard import Guard
+from cluster_agent.learning.experience import ExperienceQueue
+from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import OnHead, Trainer
 from cluster_agent.loop import DecisionLoop
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.memory import AgentMemory, BelievedReward
 from cluster_agent.recording.state_files import hold_folder
-from cluster_agent.round_link import RoundLink
-from cluster_agent.round_work import RoundWork
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
 from cluster_agent.summary import TrainingCounts, write_summary
 from cluster_agent.telemetry import Telemetry

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -14,7 +16,6 @@ from cluster_agent.agent import run_agent
 from cluster_agent.errors import AgentError, BadConfig, NoPolicy, PolicyNotKept, StateDamaged
 from cluster_agent.recording.replay_log_command import replay_log
 from cluster_agent.settings_file import read_settings
-from cluster_agent.stop_signals import StoppedEarly, StopSignals
 from cluster_agent.telemetry import configure_logging
 from policy_net import cli_errors
 
@@ -68,3 +69,39 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+# DOC of cluster_agent.cli:
+# SIGTERM and SIGINT: at once while the agent is still starting, in good order once it schedules.
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StoppedEarly(BaseException):
+    """Told to stop before anything ran; no `Exception`, so that whatever was being read cannot take it for a fault."""
+
+
+class StopSignals:
+    """Takes both signals from its making on; only in the main thread.
+
+    Attributes:
+        stop: set once the agent, having started, is to stop.
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._started = False
+        for number in SIGNALS:
+            signal.signal(number, self._take)
+
+    def started(self) -> None:
+        """From now on signals interrupt nothing: somebody looks at `stop`, or the command is at its end."""
+        self._started = True
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.stop.is_set():
+            return  # a second one, while the first is being obeyed
+        self.stop.set()
+        if not self._started:
+            raise StoppedEarly

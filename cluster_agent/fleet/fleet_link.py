@@ -14,9 +14,8 @@ from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from cluster_agent.fleet.learner import AgentStatus, Learner
 from cluster_agent.fleet.policy_versions import KeptVersion, checked_candidate
-from cluster_agent.fleet.session import Session
+from cluster_agent.fleet.session import RepeatedWork, Session
 from cluster_agent.fleet.sharing import Sharing
-from cluster_agent.repeated_work import RepeatedWork
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.spec import WeightSpec
 

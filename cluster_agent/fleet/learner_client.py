@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 
-from cluster_agent.answers import HeadCheck
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.connection import Wire
 from cluster_agent.fleet.learner import (
@@ -29,12 +30,12 @@ from cluster_agent.fleet.learner import (
 )
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.settings import LearnerSettings
-from policy_net.errors import PolicyNetError
+from policy_net.errors import PolicyNetError, SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.policy_file import spec_from_json
 from policy_net.exchange.set_spec import Spec
-from policy_net.exchange.spec import WeightSpec, weights_to_bytes
+from policy_net.exchange.spec import WeightSpec, weights_from_bytes, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.statistics_wire import type_messages
 from policy_net.exchange.wire import reply_request, task_of_round
@@ -261,3 +262,47 @@ def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:
         seconds=timeline.seconds,
         completed=timeline.completed,
     )
+
+
+# DOC of cluster_agent.fleet.learner_client:
+# What a learner's answers must be to be used; an agent goes on with what it has rather than with anything else.
+#
+# A learner is trusted with the policy, but it may be another one than yesterday, restored from a copy, or broken: weights
+# that are no numbers, a head that goes back, another version than was asked for.
+#
+
+
+class HeadCheck:
+    """Looks at every head that comes; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._incarnation = 0
+        self._step = 0
+
+    def newest(self, incarnation: int) -> int:
+        """The newest step of an incarnation that was seen; ask before a call what its answer must not fall behind."""
+        with self._lock:
+            return self._step if incarnation == self._incarnation else 0
+
+    def checked(self, incarnation: int, seen: int, step: int, data: bytes, spec: WeightSpec) -> Head:
+        """A head that can be learned from.
+
+        Args:
+            seen: `newest` of before the call.
+
+        Raises:
+            LearnerRefused: its weights are of another length or not finite, or it lies before one that was sent.
+        """
+        try:
+            weights = weights_from_bytes(data, spec)
+        except SpecMismatch as error:
+            raise LearnerRefused(f"the learner's head cannot be used: {error}") from error
+        if not np.isfinite(weights).all():
+            raise LearnerRefused(f"the learner's head of step {step} holds NaN or infinity; it is not used")
+        if step < seen:
+            raise LearnerRefused(f"the learner's head went back from step {seen} to {step}; register again")
+        with self._lock:
+            newest = self._step if incarnation == self._incarnation else 0
+            self._incarnation, self._step = incarnation, max(newest, step)
+        return Head(step, weights)

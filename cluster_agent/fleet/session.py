@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
+from cluster_agent.errors import LearnerRefused
 from cluster_agent.fleet.learner import Learner, Registration
-from cluster_agent.refusals import Refusals
 
 _log = structlog.get_logger()
 
@@ -62,3 +63,102 @@ class Session:
         with self._lock:
             if self._registration is not None and self._registration.incarnation == incarnation:
                 self._registration = None
+
+
+# DOC of cluster_agent.fleet.session:
+# Says that the learner refuses this agent: when it begins, and then less and less often.
+#
+# Heartbeats, updates and rounds are each asked again after a refusal, for as long as the agent runs, and of a cluster
+# that was turned out all of them are refused in the same words. Said each time, that would bury everything else.
+#
+
+_log = structlog.get_logger()
+
+_FIRST_SILENCE_SECONDS = 60.0
+_LONGEST_SILENCE_SECONDS = 3600.0
+_MOST_REASONS = 16
+"""Words that change with every refusal must not fill the memory; the oldest are forgotten."""
+
+
+@dataclass(slots=True)
+class _Refusal:
+    due_seconds: float
+    silence_seconds: float = _FIRST_SILENCE_SECONDS
+    times: int = 1
+    callers: set[str] = field(default_factory=set)
+
+
+class Refusals:
+    """One agent's; safe to use from several threads.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: dict[str, _Refusal] = {}
+        self._lock = threading.Lock()
+
+    def refused(self, caller: str, error: LearnerRefused) -> None:
+        """A caller (heartbeat, update or round) was refused; said if it is new, or due again."""
+        said = str(error)
+        reason = said.partition(": ")[2] or said  # the same for every call, whose name stands before it
+        with self._lock:
+            now = self._clock()
+            refusal = self._known.get(reason)
+            if refusal is None:
+                if len(self._known) >= _MOST_REASONS:
+                    del self._known[next(iter(self._known))]
+                self._known[reason] = _Refusal(now + _FIRST_SILENCE_SECONDS, callers={caller})
+                _log.error("learner-refused", error=said, scheduling="goes on")
+                return
+            refusal.callers.add(caller)
+            refusal.times += 1
+            if now >= refusal.due_seconds:
+                refusal.silence_seconds = min(2.0 * refusal.silence_seconds, _LONGEST_SILENCE_SECONDS)
+                refusal.due_seconds = now + refusal.silence_seconds
+                _log.error("learner-refuses-still", error=said, times=refusal.times, scheduling="goes on")
+
+    def answered(self, caller: str) -> None:
+        """A caller was not refused; the next refusal of what nobody is refused any more is new."""
+        with self._lock:
+            for reason, refusal in list(self._known.items()):
+                refusal.callers.discard(caller)
+                if not refusal.callers:
+                    del self._known[reason]
+
+
+# DOC of cluster_agent.fleet.session:
+# Work that a thread of its own does again and again, with waits that the work itself asks for, until it is stopped.
+
+
+class RepeatedWork:
+    """Owns the thread; what is done stands in the subclass."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is the thread's."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def finish(self, seconds: float) -> None:
+        """Stop, after what is under way and what is done at the end; waits at most so long for it."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def _attempt(self) -> float:
+        """Do it once, and raise nothing; how many seconds to wait before the next time."""
+        raise NotImplementedError
+
+    def _at_end(self) -> None:
+        """Done once after the last time, if anything."""
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._stop.wait(self._attempt())
+        self._at_end()

@@ -16,9 +16,9 @@ import structlog
 
 from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.experience_queue import ExperienceQueue
 from cluster_agent.fleet.learner import Head, Learner, PushAnswer, PushOutcome, Registration
 from cluster_agent.fleet.session import Session
+from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.settings import LearningSettings
 from cluster_agent.summary import TrainingCounts
 from cluster_agent.telemetry import Telemetry

@@ -4,7 +4,7 @@ import structlog
 from agent_fakes import Clock
 
 from cluster_agent.errors import LearnerRefused
-from cluster_agent.refusals import Refusals
+from cluster_agent.fleet.session import Refusals
 
 REVOKED = "PERMISSION_DENIED: certificate of north was revoked"
 

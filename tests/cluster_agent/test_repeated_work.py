@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from cluster_agent.repeated_work import RepeatedWork
+from cluster_agent.fleet.session import RepeatedWork
 
 DEADLINE_SECONDS = 60.0
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from agent_fakes import SPEC, WEIGHTS, make_experience
 
-from cluster_agent.round_work import RoundWork
+from cluster_agent.learning.rounds import RoundWork
 from cluster_agent.settings import LearningSettings
 from policy_net.exchange.messages import RoundKind, RoundTask
 from policy_net.learning.actor_critic import GradientComputer

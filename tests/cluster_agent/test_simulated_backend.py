@@ -6,8 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cluster_agent.backend_settings import SimulatedBackendSettings
-from cluster_agent.backends.baseline import Baseline
-from cluster_agent.backends.simulated.backend import SNAPSHOT, SimulatedBackend
+from cluster_agent.backends.simulated.backend import SNAPSHOT, Baseline, SimulatedBackend
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
 from cluster_agent.backends.simulated.pace import FreePacer
 from cluster_agent.errors import BadConfig, StateDamaged

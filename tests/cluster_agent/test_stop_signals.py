@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from cluster_agent import agent, cli
+from cluster_agent.cli import SIGNALS, StopSignals
 from cluster_agent.errors import BadConfig
-from cluster_agent.stop_signals import SIGNALS, StopSignals
 from policy_net import cli_errors
 
 

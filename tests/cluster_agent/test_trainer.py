@@ -8,9 +8,9 @@ import pytest
 from agent_fakes import SPEC, WEIGHTS, Clock, FakeLearner, make_experience
 
 from cluster_agent.backoff import Backoff
-from cluster_agent.experience_queue import ExperienceQueue
 from cluster_agent.fleet.learner import Head
 from cluster_agent.fleet.session import Session
+from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.trainer import Trainer
 from cluster_agent.settings import LearningSettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
