@@ -16,9 +16,9 @@ from typing import Any
 
 from cluster_agent.acting.active_policy import CandidateFactory, number_decision
 from cluster_agent.acting.deadline import decide_recorded
+from cluster_agent.guard import GuardedDecision
 from cluster_agent.recording.decision_log import CURRENT, DecisionLog
-from cluster_agent.recording.decision_record import DecisionRecord
-from cluster_agent.recording.decision_recorder import Journal
+from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext
 from policy_net.exchange.log_lines import read_lines
@@ -42,37 +42,33 @@ def measure(source: str, nodes: int, name: str, folder: Path) -> dict[str, Any]:
     settings = PolicySettings()
     candidate = CandidateFactory(settings).from_name_or_file(name)
     fallback = build_policy("drf", PolicyContext())
-    journal = Journal(DecisionLog(folder, 10**9, 1), fallback, settings)
+    recorder = DecisionRecorder(DecisionLog(folder, 10**9, 1), fallback, settings, lambda: 0.0)
     before_us, write_us, decide_us, jobs = [], [], [], []
     number = 0
     while not simulation.finished:
         state, trigger = simulation.observe()
         number_decision(candidate.policy, number)
         began = time.perf_counter()
-        before = journal.before(number, candidate, 0.0, fresh=False, busy=False)
-        taken_down = time.perf_counter()
+        before = recorder.begin(number, candidate, fresh=False, busy=False)
+        captured = time.perf_counter()
         decision, samples = decide_recorded(candidate.policy, state, trigger)
         decided = time.perf_counter()
-        identity = candidate.identity
-        record = DecisionRecord(
-            number, 0.0, state, trigger, identity.name, 0, 0, identity.digest, 0, "greedy", 0.0, decision, samples,
-            (), decided - taken_down, None,
-        )  # fmt: skip
-        journal.write(record, before, candidate)
+        guarded = GuardedDecision(decision, samples, (), decided - captured)
+        recorder.write(before, candidate, state, trigger, guarded, None)
         written = time.perf_counter()
-        before_us.append(1e6 * (taken_down - began))
-        decide_us.append(1e6 * (decided - taken_down))
+        before_us.append(1e6 * (captured - began))
+        decide_us.append(1e6 * (decided - captured))
         write_us.append(1e6 * (written - decided))
         jobs.append(len(state.jobs))
         progress = simulation.apply(decision)
         candidate.policy.observe(progress)
-        journal.observed(progress, candidate, by_policy=True)
+        recorder.on_observed(progress, candidate, by_policy=True)
         number += 1
-    journal.close()
+    recorder.close()
     lines = [
         line.content for line in read_lines(folder / CURRENT) if line.content is not None and not line.is_checkpoint
     ]
-    beliefs = journal.before(number, candidate, 0.0, fresh=True, busy=False)
+    beliefs = recorder.begin(number, candidate, fresh=True, busy=False)
     assert beliefs.reason is not None  # noqa: S101  (a fresh policy calls for one)
     return {
         "workload": source,

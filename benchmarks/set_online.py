@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cluster_agent.recording.memory import BelievedReward
+from cluster_agent.learning.experience import BelievedReward
 from global_learner.aggregation.immediate import ImmediateAggregator
 from global_learner.aggregation.settings import OptimizerSettings
 from global_learner.head import Head
@@ -94,7 +94,7 @@ class Cluster:
                 decision, samples = self._policy.decide_recorded(state, trigger)
                 progress = simulation.apply(decision)
                 seconds = simulation.time_seconds - state.time_seconds
-                _, experience = self._reward.live_through(state, progress, seconds, samples)
+                _, experience = self._reward.learn_from(state, progress, seconds, samples)
                 self._policy.observe(progress)
                 if experience is not None:
                     yield experience

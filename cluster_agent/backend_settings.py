@@ -1,4 +1,7 @@
-"""The settings of a simulated cluster: its workloads, its machines, and how fast its clock runs."""
+"""Settings of a backend. A simulated cluster's are its workloads, its machines, and how fast its clock runs.
+
+No backend is imported here: a configuration is checked before the backend that it names is loaded.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ from pydantic import Field
 
 from policy_net.domain import CapacityMode
 from policy_net.settings import Seconds, Section
-from policy_net.simulation.environment import PlacementStrategy
-from policy_net.simulation.job_kinds import JobKindChoice
 
 
 class EpisodeSettings(Section):
@@ -26,7 +27,7 @@ class EpisodeSettings(Section):
     """Which run of `limit_jobs` jobs of a csv is taken; the first is 0."""
     limit_jobs: int | None = Field(None, ge=1)
     """At most so many jobs; all of them unless set."""
-    job_kind: JobKindChoice = JobKindChoice.PS
+    job_kind: Literal["ps", "async", "allreduce", "mix"] = "ps"
     """How the jobs of a csv train: ps, async or allreduce; mix: half ps, half allreduce, drawn from the seed."""
     arrival_scale: float = Field(1.0, gt=0.0, le=1000.0)
     """Multiplies the times between arrivals; 1 leaves the workload as it is."""
@@ -57,7 +58,7 @@ class EnvironmentSettings(Section):
     """Relative deviation of a job's speed in one interval; 0 is exact."""
     job_noise: float = Field(0.0, ge=0.0, le=1.0)
     """Relative deviation of a factor that a job's speed keeps for life; 0.273 varies like DL2's production cluster."""
-    placement: PlacementStrategy = PlacementStrategy.SPREAD
+    placement: Literal["spread", "pack"] = "spread"
     """`spread` puts tasks on the least loaded nodes, `pack` a job's workers on as few as possible."""
     locality: bool = False
     """Whether all-reduce jobs train slower where their workers lie apart; needs capacity on nodes."""
@@ -114,3 +115,7 @@ class SimulatedBackendSettings(Section):
     pace: Annotated[LockstepPace | ScaledPace | FreePace, Field(discriminator="kind")] = FreePace()
     baseline: bool = True
     """Replay the fallback on the same jobs beside the run, to report its average JCT."""
+
+
+BackendSettings = SimulatedBackendSettings
+"""The settings of any kind of backend; a union by `kind` once there are several."""

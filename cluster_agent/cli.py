@@ -1,4 +1,7 @@
-"""`cluster-agent`: the only place of the agent that knows exit codes."""
+"""The command line `cluster-agent`: its commands, its signals and its end.
+
+SIGTERM and SIGINT stop an agent at once while it is still starting, and in good order once it schedules.
+"""
 
 from __future__ import annotations
 
@@ -7,74 +10,25 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from cluster_agent.agent import run_agent
-from cluster_agent.errors import AgentError, BadConfig, NoPolicy, PolicyNotKept, StateDamaged
 from cluster_agent.recording.replay_log_command import replay_log
 from cluster_agent.settings_file import read_settings
 from cluster_agent.telemetry import configure_logging
-from policy_net import cli_errors
+from foundation.command_line import leave
+from foundation.command_line import run as run_command_line
+from foundation.signals import SignalHandlers
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 app = typer.Typer(
     help="Schedules one cluster's training jobs with the fleet's policy, and helps to improve it.",
     no_args_is_help=True,
     add_completion=False,
 )
-
-_EXIT_CODES = {
-    BadConfig: cli_errors.BAD_INPUT,
-    StateDamaged: cli_errors.BAD_INPUT,
-    PolicyNotKept: cli_errors.BAD_INPUT,
-    NoPolicy: cli_errors.UNREACHABLE,
-    AgentError: cli_errors.FAILED,
-}
-
-
-@app.command()
-def run(
-    config: Annotated[Path, typer.Option(help="The agent's configuration (YAML).", show_default=False)],
-    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by cli_errors)
-) -> None:
-    """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
-    signals = StopSignals()
-    try:
-        try:
-            settings = read_settings(config)
-            configure_logging(settings.telemetry.log_level)
-            run_agent(settings, signals.stop, signals.started)
-        finally:
-            signals.started()  # nothing is left to interrupt: what went wrong is still to be told
-    except StoppedEarly:
-        print("cluster-agent: stopped before it had started; nothing was scheduled", file=sys.stderr)
-
-
-app.command("replay-log")(replay_log)
-
-
-def main() -> None:
-    """The console script."""
-    code = cli_errors.run(app, "cluster-agent", codes=_EXIT_CODES)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if threading.active_count() > 1:
-        # The agent has ended in good order, but a thread may still be amid a gradient, a replay or a policy that hangs.
-        # An interpreter that is torn down under native code of such a thread aborts the process: leave without that.
-        os._exit(code)
-    cli_errors.leave(code)
-
-
-if __name__ == "__main__":
-    main()
-
-
-# DOC of cluster_agent.cli:
-# SIGTERM and SIGINT: at once while the agent is still starting, in good order once it schedules.
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StoppedEarly(BaseException):
@@ -91,17 +45,53 @@ class StopSignals:
     def __init__(self) -> None:
         self.stop = threading.Event()
         self._started = False
-        for number in SIGNALS:
-            signal.signal(number, self._take)
+        SignalHandlers(SIGNALS, self._take).install()
 
-    def started(self) -> None:
+    def on_started(self) -> None:
         """From now on signals interrupt nothing: somebody looks at `stop`, or the command is at its end."""
         self._started = True
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
+    def _take(self, number: int) -> None:
+        del number
         if self.stop.is_set():
             return  # a second one, while the first is being obeyed
         self.stop.set()
         if not self._started:
             raise StoppedEarly
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Option(help="The agent's configuration (YAML).", show_default=False)],
+    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by foundation.command_line)
+) -> None:
+    """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
+    signals = StopSignals()
+    try:
+        try:
+            settings = read_settings(config)
+            configure_logging(settings.telemetry.log_level)
+            run_agent(settings, signals.stop, signals.on_started)
+        finally:
+            signals.on_started()  # nothing is left to interrupt: what went wrong is still to be told
+    except StoppedEarly:
+        print("cluster-agent: stopped before it had started; nothing was scheduled", file=sys.stderr)
+
+
+app.command("replay-log")(replay_log)
+
+
+def main() -> None:
+    """The console script."""
+    code = run_command_line(app, "cluster-agent")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if threading.active_count() > 1:
+        # The agent has ended in good order, but a thread may still be amid a gradient, a replay or a policy that hangs.
+        # An interpreter that is torn down under native code of such a thread aborts the process: leave without that.
+        os._exit(code)
+    leave(code)
+
+
+if __name__ == "__main__":
+    main()

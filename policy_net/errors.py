@@ -4,13 +4,21 @@
 rest name one concept each. Errors of third-party libraries are translated where they are caught, and chained.
 """
 
+from __future__ import annotations
 
-class PolicyNetError(Exception):
+from typing import ClassVar
+
+from foundation.errors import BAD_INPUT, ExpectedError
+
+
+class PolicyNetError(ExpectedError):
     """Root of all errors raised by `policy_net`."""
 
 
 class BadInput(PolicyNetError):
     """A file, option or value cannot be used; the message names it and says what to do. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
 
 
 class MalformedRow(BadInput):

@@ -1,7 +1,7 @@
-"""Who decides: the policy in office, and its successor that waits for the end of the present decision.
+"""The active policy, which decides, and its successor, which waits for the end of the present decision.
 
-Any thread may propose a successor; only the loop puts it in office, between two decisions, so that every decision is
-made by one policy from beginning to end.
+Any thread may propose a successor; only the loop makes it active, between two decisions, so that every decision is made
+by one policy from beginning to end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.settings import PolicySettings
+from foundation.files import is_file
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.set_spec import SET, SetSpec
@@ -21,7 +22,6 @@ from policy_net.exchange.spec import PolicySpec, Weights, WeightSpec, weights_to
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.exploration import JobAwareExploration
-from policy_net.paths import is_file
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.default import DEFAULT_SET_FILE
 from policy_net.set_policy.policy import SetPolicy
@@ -142,7 +142,7 @@ class CandidateFactory:
 
 
 class ActivePolicy:
-    """Holds the acting policy and at most one successor; the newest proposal wins.
+    """The policy that decides now and at most one successor; the newest proposal wins.
 
     Args:
         seen: all that this cluster has seen of speeds, for a policy whose predecessor believed nothing.
@@ -154,14 +154,14 @@ class ActivePolicy:
     ) -> None:
         self._seen = OnlineFit() if seen is None else seen
         self._shares = shares
-        self._holder = first
+        self._current = first
         self._successor: Candidate | None = None
         self._lock = threading.Lock()
 
     @property
-    def holder(self) -> Candidate:
-        """Who decides now."""
-        return self._holder
+    def current(self) -> Candidate:
+        """The policy that decides now."""
+        return self._current
 
     def propose(self, candidate: Candidate) -> None:
         """Let `candidate` decide from the next decision on; callable from any thread."""
@@ -169,23 +169,23 @@ class ActivePolicy:
             self._successor = candidate
 
     def begin_decision(self, number: int) -> tuple[Candidate, bool]:
-        """Who makes this decision, and whether they are new in office. Only the loop calls this.
+        """The policy that makes this decision, and whether it became active just now. Only the loop calls this.
 
-        The random numbers of a decision follow from the seed and its number alone, whoever was in office before.
+        The random numbers of a decision follow from the seed and its number alone, whichever policy was active before.
         """
         with self._lock:
             successor, self._successor = self._successor, None
         if successor is not None:
             if isinstance(successor.policy, SetPolicy):
-                self._install(successor.policy)
-            self._holder = successor
-        number_decision(self._holder.policy, number)
-        return self._holder, successor is not None
+                self._inherit_beliefs(successor.policy)
+            self._current = successor
+        number_decision(self._current.policy, number)
+        return self._current, successor is not None
 
-    def _install(self, policy: SetPolicy) -> None:
+    def _inherit_beliefs(self, policy: SetPolicy) -> None:
         """What this cluster has seen outlives a version, and is not counted again as part of what the next one says."""
-        if isinstance(self._holder.policy, SetPolicy):
-            policy.inherit(self._holder.policy, self._shares)
+        if isinstance(self._current.policy, SetPolicy):
+            policy.inherit(self._current.policy, self._shares)
         elif policy.beliefs is not None:
             policy.beliefs.begin_from_observations(self._seen)
             policy.beliefs.leave_out_own(self._shares)

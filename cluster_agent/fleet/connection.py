@@ -46,8 +46,8 @@ Call = Callable[[str, Callable[..., fleet_pb2.CertificateReply], object], fleet_
 """Makes a call by name, with the deadline and the errors of all calls to the learner."""
 
 
-class Wire:
-    """Hands out the learner's service; safe to use from several threads.
+class Connection:
+    """The channel to the learner's service; safe to use from several threads.
 
     Args:
         call: how calls are made.
@@ -103,7 +103,7 @@ class Wire:
             assert self._stub is not None  # noqa: S101  (opened when it was built)
             return self._stub
         with self._lock:
-            self._see_to_identity(self._enrolled)
+            self._refresh_identity(self._enrolled)
             if self._stub is None:
                 raise LearnerRefused("the enrollment file was refused; this cluster needs a new one")
             return self._stub
@@ -113,7 +113,7 @@ class Wire:
         for channel in self._channels:
             channel.close()
 
-    def _see_to_identity(self, enrolled: EnrolledIdentity) -> None:
+    def _refresh_identity(self, enrolled: EnrolledIdentity) -> None:
         now = self._clock()
         try:
             invitation = enrolled.invitation() if enrolled.present is None or now >= self._not_before else None
@@ -154,7 +154,7 @@ class Wire:
                 raise
         self._take(enrolled.received(request.key, reply.certificate, reply.authority))
         enrolled.settled(invitation)
-        _log.info("enrolled", expires_unix_seconds=round(self.certificate_expires))
+        _log.info("identity-enrolled", expires_unix_seconds=round(self.certificate_expires))
 
     def _renew(self, enrolled: EnrolledIdentity) -> None:
         assert self._stub is not None  # noqa: S101  (whoever has an identity has a channel)
@@ -162,7 +162,7 @@ class Wire:
         message = fleet_pb2.RenewCertificateRequest(cluster=self._cluster, signing_request=request.request)
         reply = self._call("RenewCertificate", self._stub.RenewCertificate, message)
         self._take(enrolled.received(request.key, reply.certificate, reply.authority))
-        _log.info("renewed", expires_unix_seconds=round(self.certificate_expires))
+        _log.info("identity-renewed", expires_unix_seconds=round(self.certificate_expires))
 
     def _take(self, identity: IdentityFile) -> None:
         self._open(_identity_credentials(identity))

@@ -1,4 +1,4 @@
-"""The thread that keeps in touch with the learner: heartbeats, and new versions put forward for office.
+"""The thread that keeps in touch with the learner: heartbeats, and new versions proposed to act.
 
 Nothing that goes wrong here reaches the loop: the agent goes on with the policy it has, and tries again.
 """
@@ -6,17 +6,17 @@ Nothing that goes wrong here reaches the loop: the agent goes on with the policy
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, CandidateFactory
-from cluster_agent.backoff import Backoff
+from cluster_agent.acting.active_policy import ActivePolicy
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
-from cluster_agent.fleet.learner import AgentStatus, Learner
-from cluster_agent.fleet.policy_versions import KeptVersion, checked_candidate
-from cluster_agent.fleet.session import RepeatedWork, Session
+from cluster_agent.fleet.learner import AgentStatus
+from cluster_agent.fleet.policy_versions import PolicySource, checked_candidate
+from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing
-from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
@@ -25,44 +25,54 @@ _BAD_VERSION_BEATS = 30
 """A version that could not be used is fetched again after so many heartbeats: it may have been the transfer."""
 
 
+class Follows(StrEnum):
+    """What a heartbeat's answer may put in the active policy's place."""
+
+    VERSIONS = "versions"
+    """The version that the learner assigned."""
+    HEAD = "head"
+    """The newest weights, once a heartbeat."""
+    NOTHING = "nothing"
+    """Nothing: the active policy is chosen elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetDuties:
+    """The link's work and its rhythm.
+
+    Attributes:
+        sharing: reports what this cluster has seen of speeds; None where nobody asks.
+    """
+
+    heartbeat_seconds: float
+    follows: Follows
+    sharing: Sharing | None = None
+
+
 class FleetLink(RepeatedWork):
     """Sends heartbeats and follows assignments until it is stopped.
 
     Args:
         status: how the agent is now; callable from this thread.
-        follow_versions: whether assigned versions act here.
-        follow_head: puts the head forward instead, once a heartbeat.
-        sharing: tells what this cluster has seen of speeds; None where nobody asks.
     """
 
     def __init__(
         self,
-        learner: Learner,
-        session: Session,
-        office: ActivePolicy,
-        factory: CandidateFactory,
+        access: LearnerAccess,
+        active: ActivePolicy,
+        source: PolicySource,
         status: Callable[[], AgentStatus],
-        telemetry: Telemetry,
-        kept: KeptVersion,
-        backoff: Backoff,
-        heartbeat_seconds: float,
-        follow_versions: bool,
-        follow_head: bool,
-        sharing: Sharing | None = None,
+        duties: FleetDuties,
     ) -> None:
         super().__init__("fleet-link")
-        self._learner = learner
-        self._session = session
-        self._office = office
-        self._factory = factory
+        self._learner = access.learner
+        self._session = access.session
+        self._telemetry = access.telemetry
+        self._backoff = access.backoff
+        self._active = active
+        self._source = source
         self._status = status
-        self._telemetry = telemetry
-        self._kept = kept
-        self._backoff = backoff
-        self._heartbeat_seconds = heartbeat_seconds
-        self._follow_versions = follow_versions
-        self._follow_head = follow_head
-        self._sharing = sharing
+        self._duties = duties
         self._version: int | None = None
         self._head_step: int | None = None
         self._bad_versions: dict[int, int] = {}
@@ -91,18 +101,18 @@ class FleetLink(RepeatedWork):
             self._incarnation = registration.incarnation
             self._version, self._head_step = None, None
             self._bad_versions.clear()
-        if self._sharing is not None:
-            self._sharing.beat(registration, last=last)
-        if self._follow_versions:
+        if self._duties.sharing is not None:
+            self._duties.sharing.beat(registration, last=last)
+        if self._duties.follows is Follows.VERSIONS:
             self._consider(assignment.version, registration.spec)
-        if self._follow_head and assignment.head_step != self._head_step:
+        if self._duties.follows is Follows.HEAD and assignment.head_step != self._head_step:
             head = self._learner.pull_head(registration, self._head_step)
             if head is not None:
                 self._head_step = head.step
-                self._office.propose(self._factory.from_head(registration.spec, head.weights, head.step))
+                self._active.propose(self._source.factory.from_head(registration.spec, head.weights, head.step))
 
     def _consider(self, version: int, spec: WeightSpec) -> None:
-        """Fetch, check and put forward an assigned version that is not in office yet."""
+        """Fetch, check and propose an assigned version that is not active yet."""
         if version in (0, self._version):
             return
         if self._bad_versions.get(version, 0) > 0:
@@ -110,19 +120,19 @@ class FleetLink(RepeatedWork):
             return
         try:
             fetched = self._learner.fetch_policy(version)
-            candidate = checked_candidate(fetched, spec, self._factory)
+            candidate = checked_candidate(fetched, spec, self._source.factory)
         except (VersionRejected, LearnerRefused) as error:
             self._bad_versions[version] = _BAD_VERSION_BEATS
             self._telemetry.rejected_versions.inc()
             _log.error("version-rejected", version=version, error=str(error))
             return
         # Numbers are a learner's own: the first beat compares content, in case this is another learner's v1.
-        holder = self._office.holder.identity
-        if (candidate.identity.digest, version) != (holder.digest, holder.version):
-            self._office.propose(candidate)
+        acting = self._active.current.identity
+        if (candidate.identity.digest, version) != (acting.digest, acting.version):
+            self._active.propose(candidate)
         self._version = version
         try:
-            self._kept.keep(fetched)
+            self._source.kept.keep(fetched)
         except OSError as error:
             _log.warning("version-not-kept", version=version, error=str(error))
 
@@ -137,19 +147,19 @@ class FleetLink(RepeatedWork):
             self.beat(last=last)
         except LearnerUnreachable as error:
             if self._reachable:
-                _log.warning("learner-away", error=str(error))
+                _log.warning("learner-lost", error=str(error))
             self._reachable = False
             return self._backoff.next_seconds()
         except LearnerRefused as error:
-            self._session.refusals.refused("heartbeat", error)
+            self._session.refusals.on_refused("heartbeat", error)
             return self._backoff.next_seconds()
         except Exception:
             # A fault of ours must not end the heartbeats for good, nor pass unseen.
             _log.exception("heartbeat-failed")
             return self._backoff.next_seconds()
         if not self._reachable:
-            _log.info("learner-back")
+            _log.info("learner-returned")
         self._reachable = True
-        self._session.refusals.answered("heartbeat")
+        self._session.refusals.on_answered("heartbeat")
         self._backoff.reset()
-        return self._heartbeat_seconds
+        return self._duties.heartbeat_seconds

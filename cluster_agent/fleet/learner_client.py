@@ -1,6 +1,8 @@
-"""The learner over gRPC: deadlines on every call, gRPC's errors translated, nothing retried here.
+"""The learner over gRPC: deadlines on every call, gRPC's errors translated, answers checked, nothing retried here.
 
-Retrying is the caller's: only it knows whether a call still matters.
+Retrying is the caller's: only it knows whether a call still matters. A learner is trusted with the policy, but it may
+be another one than yesterday, restored from a copy, or broken: weights that are no numbers, a head that goes back,
+another version than was asked for. An agent goes on with what it has rather than with such an answer.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import grpc
 import numpy as np
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.connection import Wire
+from cluster_agent.fleet.connection import Connection
 from cluster_agent.fleet.learner import (
     AgentStatus,
     Assignment,
@@ -30,6 +32,7 @@ from cluster_agent.fleet.learner import (
 )
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.settings import LearnerSettings
+from foundation.text import plain_line
 from policy_net.errors import PolicyNetError, SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
@@ -39,7 +42,6 @@ from policy_net.exchange.spec import WeightSpec, weights_from_bytes, weights_to_
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.statistics_wire import type_messages
 from policy_net.exchange.wire import reply_request, task_of_round
-from policy_net.plain_text import plain_line
 
 _MOST_TYPES, _LONGEST_TYPE = 4096, 253
 """What a learner takes of job types, and of characters in one's name."""
@@ -95,24 +97,24 @@ class LearnerClient:
         self._seconds = settings.retry.call_seconds
         self._observe = observe
         self._heads = HeadCheck()
-        self._wire = Wire(settings, cluster, folder, self._call, clock)
+        self._connection = Connection(settings, cluster, folder, self._call, clock)
 
     @property
     def certificate_expires(self) -> float:
         """When the certificate that the learner made expires, in Unix seconds; 0 without one."""
-        return self._wire.certificate_expires
+        return self._connection.certificate_expires
 
     def close(self) -> None:
         """Close the channel; a call under way fails."""
-        self._wire.close()
+        self._connection.close()
 
     def register(self, spec_digest: str, job_types: Sequence[str]) -> Registration:
         """See `Learner.register`."""
         # Users name their types; one that the learner does not take must not cost the cluster its registration.
         taken = [name for name in job_types if 0 < len(name) <= _LONGEST_TYPE and name.isprintable()][:_MOST_TYPES]
         request = fleet_pb2.RegisterRequest(cluster=self._cluster, spec_digest=spec_digest, job_types=taken)
-        reply = self._call("Register", self._wire.fleet().Register, request)
-        with self._understood("Register"):
+        reply = self._call("Register", self._connection.fleet().Register, request)
+        with self._checking("Register"):
             spec: Spec = spec_from_json(reply.spec_json)
             if spec.digest != reply.spec_digest:
                 raise LearnerRefused(f"the learner's spec has digest {spec.digest}, it says {reply.spec_digest}")
@@ -129,11 +131,11 @@ class LearnerClient:
             have=have_step is not None,
         )
         seen = self._heads.newest(registration.incarnation)
-        reply = self._call("PullHead", self._wire.fleet().PullHead, request)
+        reply = self._call("PullHead", self._connection.fleet().PullHead, request)
         if reply.unchanged:
             return None
         spec = registration.spec
-        with self._understood("PullHead"):
+        with self._checking("PullHead"):
             if reply.spec_digest != spec.digest:
                 raise LearnerRefused(f"the head is of spec {reply.spec_digest[:12]}, not {spec.digest[:12]}")
             return self._heads.checked(registration.incarnation, seen, reply.step, reply.weights, spec)
@@ -153,8 +155,8 @@ class LearnerClient:
             want_weights=True,
         )
         seen = self._heads.newest(update.incarnation)
-        reply = self._call("Push", self._wire.fleet().Push, request)
-        with self._understood("Push"):
+        reply = self._call("Push", self._connection.fleet().Push, request)
+        with self._checking("Push"):
             outcome = _OUTCOMES.get(reply.outcome)
             if outcome is None:
                 raise LearnerRefused(
@@ -185,22 +187,22 @@ class LearnerClient:
             baseline_policy=status.baseline_policy,
         )
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
-        reply = self._call("Heartbeat", self._wire.fleet().Heartbeat, request)
+        reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)
         return Assignment(reply.assigned_version, reply.head_step, reply.reregister)
 
     def poll(self, registration: Registration) -> RoundTask | None:
         """See `Learner.poll`."""
         request = fleet_pb2.PollRequest(cluster=self._cluster, incarnation=registration.incarnation)
-        reply = self._call("Poll", self._wire.fleet().Poll, request)
+        reply = self._call("Poll", self._connection.fleet().Poll, request)
         if not reply.HasField("task"):
             return None
-        with self._understood("Poll"):
+        with self._checking("Poll"):
             return task_of_round(reply.task)
 
     def reply(self, registration: Registration, answer: RoundAnswer) -> bool:
         """See `Learner.reply`."""
         request = reply_request(answer, self._cluster, registration.incarnation)
-        return bool(self._call("Reply", self._wire.fleet().Reply, request).taken)
+        return bool(self._call("Reply", self._connection.fleet().Reply, request).taken)
 
     def share_beliefs(
         self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
@@ -212,14 +214,14 @@ class LearnerClient:
             revision=revision,
             types=type_messages(statistics),
         )
-        reply = self._call("ShareBeliefs", self._wire.fleet().ShareBeliefs, request)
+        reply = self._call("ShareBeliefs", self._connection.fleet().ShareBeliefs, request)
         return ShareAnswer(reply.taken, tuple(reply.left_out))
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
         """See `Learner.fetch_policy`."""
         request = fleet_pb2.FetchPolicyRequest(cluster=self._cluster, version=version)
-        reply = self._call("FetchPolicy", self._wire.fleet().FetchPolicy, request)
-        with self._understood("FetchPolicy"):
+        reply = self._call("FetchPolicy", self._connection.fleet().FetchPolicy, request)
+        with self._checking("FetchPolicy"):
             if reply.version != version:
                 raise LearnerRefused(f"the learner sent v{reply.version} where v{version} was asked for")
             if not _DIGEST.fullmatch(reply.digest):
@@ -234,7 +236,7 @@ class LearnerClient:
             self._observe(name, code.name.lower())
             kind = LearnerRefused if code in _FINAL else LearnerUnreachable
             said = plain_line(error.details() or "")
-            raise kind(f"{name}: {code.name}: {said}{self._wire.advice}") from error
+            raise kind(f"{name}: {code.name}: {said}{self._connection.advice}") from error
         except ValueError as error:  # gRPC's answer to a call on a closed channel
             self._observe(name, "closed")
             raise LearnerUnreachable(f"{name}: the connection is closed") from error
@@ -242,7 +244,7 @@ class LearnerClient:
         return reply
 
     @contextlib.contextmanager
-    def _understood(self, name: str) -> Iterator[None]:
+    def _checking(self, name: str) -> Iterator[None]:
         """Whatever is wrong with an answer in here is a refusal, and counted as one."""
         try:
             yield
@@ -264,16 +266,8 @@ def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:
     )
 
 
-# DOC of cluster_agent.fleet.learner_client:
-# What a learner's answers must be to be used; an agent goes on with what it has rather than with anything else.
-#
-# A learner is trusted with the policy, but it may be another one than yesterday, restored from a copy, or broken: weights
-# that are no numbers, a head that goes back, another version than was asked for.
-#
-
-
 class HeadCheck:
-    """Looks at every head that comes; safe to use from several threads."""
+    """The check of every head that comes; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

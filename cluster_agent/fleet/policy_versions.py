@@ -1,17 +1,20 @@
-"""Which policy an agent starts with: the version it last acted with, its configured one, or one fetched right now."""
+"""Policy versions that the learner assigns: fetched, checked, and kept on disk; the first of them starts an agent.
+
+An agent starts with the version that it last acted with, with its configured policy, or with one fetched right now.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity
 from cluster_agent.backends.base import Wait
-from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NoPolicy, StateDamaged, VersionRejected
-from cluster_agent.fleet.learner import FetchedPolicy, Learner
-from cluster_agent.fleet.session import Session
+from cluster_agent.fleet.learner import FetchedPolicy
+from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.recording.state_files import write_bytes
 from cluster_agent.settings import Acting, PolicySettings
 from policy_net.errors import PolicyFileError
@@ -45,7 +48,7 @@ def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: Candida
 
 
 class KeptVersion:
-    """The version in office, on disk: an agent that starts while the learner is away acts with it."""
+    """The assigned version, on disk: an agent that starts while the learner is away acts with it."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "policies"
@@ -81,41 +84,56 @@ class KeptVersion:
         return sorted(files, key=lambda file: file[0].stat().st_mtime_ns)
 
 
-def local_policy(settings: PolicySettings, factory: CandidateFactory, kept: KeptVersion) -> Candidate | None:
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """Where an agent's policies come from: how it is configured, how they are built, and the version kept on disk."""
+
+    settings: PolicySettings
+    factory: CandidateFactory
+    kept: KeptVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a learner that does not answer.
+
+    Attributes:
+        seconds: in all.
+        clock: monotonic seconds.
+        wait: waits up to so many seconds; True when the agent is to stop.
+    """
+
+    seconds: float
+    clock: Callable[[], float]
+    wait: Wait
+
+
+def local_policy(source: PolicySource) -> Candidate | None:
     """The version that acted here last, else the configured policy; None if there is neither.
 
     Raises:
         UnknownPolicy, PolicyFileError: the configured one cannot be used.
         StateDamaged: the kept one cannot be used.
     """
+    settings, factory = source.settings, source.factory
     configured = None if settings.initial is None else factory.from_name_or_file(settings.initial)
-    remembered = kept.load(factory) if settings.acting is Acting.ASSIGNED else None
+    remembered = source.kept.load(factory) if settings.acting is Acting.ASSIGNED else None
     return remembered or configured
 
 
-def fetched_policy(
-    settings: PolicySettings,
-    factory: CandidateFactory,
-    kept: KeptVersion,
-    learner: Learner,
-    session: Session,
-    backoff: Backoff,
-    patience_seconds: float,
-    clock: Callable[[], float],
-    wait: Wait,
-) -> Candidate:
+def fetched_policy(source: PolicySource, access: LearnerAccess, patience: Patience) -> Candidate:
     """What the learner wants this cluster to act with.
 
     Raises:
-        NoPolicy: it could not be had within `patience_seconds`, or cannot be used.
+        NoPolicy: it could not be had within `patience`, or cannot be used.
     """
-    deadline = clock() + patience_seconds
+    deadline = patience.clock() + patience.seconds
     while True:
         try:
-            return _fetch(settings, factory, kept, learner, session)
+            return _fetch(source, access)
         except LearnerUnreachable as error:
-            pause = backoff.next_seconds()
-            if clock() + pause > deadline or wait(pause):
+            pause = access.backoff.next_seconds()
+            if patience.clock() + pause > deadline or patience.wait(pause):
                 raise NoPolicy(
                     f"no policy to schedule with: none is kept here, and the learner is not reachable ({error}); "
                     "set policy.initial or start the learner"
@@ -124,11 +142,10 @@ def fetched_policy(
             raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
 
 
-def _fetch(
-    settings: PolicySettings, factory: CandidateFactory, kept: KeptVersion, learner: Learner, session: Session
-) -> Candidate:
-    registration = session.registered()
-    if settings.acting is Acting.HEAD:
+def _fetch(source: PolicySource, access: LearnerAccess) -> Candidate:
+    learner, factory = access.learner, source.factory
+    registration = access.session.registered()
+    if source.settings.acting is Acting.HEAD:
         if isinstance(registration.spec, SetSpec) and registration.assigned_version:
             # The head is weights alone; what is believed of speeds at first stands in the version's file.
             checked_candidate(learner.fetch_policy(registration.assigned_version), registration.spec, factory)
@@ -140,5 +157,5 @@ def _fetch(
         raise LearnerRefused("the learner has assigned no version to this cluster")
     fetched = learner.fetch_policy(registration.assigned_version)
     candidate = checked_candidate(fetched, registration.spec, factory)
-    kept.keep(fetched)
+    source.kept.keep(fetched)
     return candidate

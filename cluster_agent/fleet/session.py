@@ -1,7 +1,9 @@
-"""This agent's standing with the learner: registered or not, and under which incarnation.
+"""State that all threads share which call the learner: the registration, and the refusals that were logged.
 
 The heartbeat and the trainer run in threads of their own and share one session, so that a learner which asks for a new
-registration gets one, not two.
+registration gets one, not two. Heartbeats, updates and rounds are each asked again after a refusal, for as long as the
+agent runs, and of a cluster that was turned out all of them are refused in the same words. Logged each time, that would
+bury everything else.
 """
 
 from __future__ import annotations
@@ -15,12 +17,22 @@ import structlog
 
 from cluster_agent.errors import LearnerRefused
 from cluster_agent.fleet.learner import Learner, Registration
+from cluster_agent.settings import RetrySettings
+from cluster_agent.telemetry import Telemetry
+from foundation.backoff import Backoff
 
 _log = structlog.get_logger()
 
+_LEAST_SHARE = 0.1
+"""Of its bound; no wait at all would be a busy loop."""
+_FIRST_SILENCE_SECONDS = 60.0
+_LONGEST_SILENCE_SECONDS = 3600.0
+_MOST_REASONS = 16
+"""Words that change with every refusal must not fill the memory; the oldest are forgotten."""
+
 
 class Session:
-    """Registers on demand; safe to use from several threads."""
+    """The registration with the learner, made on demand; safe to use from several threads."""
 
     def __init__(
         self,
@@ -51,7 +63,7 @@ class Session:
             if self._registration is None:
                 self._registration = self._learner.register(self._spec_digest, self._job_types)
                 _log.info(
-                    "registered",
+                    "agent-registered",
                     incarnation=self._registration.incarnation,
                     head_step=self._registration.head_step,
                     learning=self._registration.learning,
@@ -65,19 +77,19 @@ class Session:
                 self._registration = None
 
 
-# DOC of cluster_agent.fleet.session:
-# Says that the learner refuses this agent: when it begins, and then less and less often.
-#
-# Heartbeats, updates and rounds are each asked again after a refusal, for as long as the agent runs, and of a cluster
-# that was turned out all of them are refused in the same words. Said each time, that would bury everything else.
-#
+@dataclass(frozen=True, slots=True)
+class LearnerAccess:
+    """How one thread calls the learner; learner, session and telemetry are shared, the waits are its own."""
 
-_log = structlog.get_logger()
+    learner: Learner
+    session: Session
+    telemetry: Telemetry
+    backoff: Backoff
 
-_FIRST_SILENCE_SECONDS = 60.0
-_LONGEST_SILENCE_SECONDS = 3600.0
-_MOST_REASONS = 16
-"""Words that change with every refusal must not fill the memory; the oldest are forgotten."""
+
+def retry_backoff(settings: RetrySettings, seed: str) -> Backoff:
+    """Waits of one thread of one cluster: with other seeds others, or a fleet would knock all at once."""
+    return Backoff(seed, settings.initial_seconds, settings.maximum_seconds, _LEAST_SHARE)
 
 
 @dataclass(slots=True)
@@ -89,7 +101,7 @@ class _Refusal:
 
 
 class Refusals:
-    """One agent's; safe to use from several threads.
+    """Log lines about refusals: one when they begin, then fewer and fewer; safe to use from several threads.
 
     Args:
         clock: monotonic seconds.
@@ -100,8 +112,8 @@ class Refusals:
         self._known: dict[str, _Refusal] = {}
         self._lock = threading.Lock()
 
-    def refused(self, caller: str, error: LearnerRefused) -> None:
-        """A caller (heartbeat, update or round) was refused; said if it is new, or due again."""
+    def on_refused(self, caller: str, error: LearnerRefused) -> None:
+        """A caller (heartbeat, update or round) was refused; logged if it is new, or due again."""
         said = str(error)
         reason = said.partition(": ")[2] or said  # the same for every call, whose name stands before it
         with self._lock:
@@ -118,9 +130,9 @@ class Refusals:
             if now >= refusal.due_seconds:
                 refusal.silence_seconds = min(2.0 * refusal.silence_seconds, _LONGEST_SILENCE_SECONDS)
                 refusal.due_seconds = now + refusal.silence_seconds
-                _log.error("learner-refuses-still", error=said, times=refusal.times, scheduling="goes on")
+                _log.error("refusal-repeated", error=said, times=refusal.times, scheduling="goes on")
 
-    def answered(self, caller: str) -> None:
+    def on_answered(self, caller: str) -> None:
         """A caller was not refused; the next refusal of what nobody is refused any more is new."""
         with self._lock:
             for reason, refusal in list(self._known.items()):
@@ -129,12 +141,8 @@ class Refusals:
                     del self._known[reason]
 
 
-# DOC of cluster_agent.fleet.session:
-# Work that a thread of its own does again and again, with waits that the work itself asks for, until it is stopped.
-
-
 class RepeatedWork:
-    """Owns the thread; what is done stands in the subclass."""
+    """A thread that does its work again and again, with waits that the work asks for; the work is the subclass's."""
 
     def __init__(self, name: str) -> None:
         """`name` is the thread's."""

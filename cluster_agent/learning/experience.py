@@ -1,14 +1,68 @@
-"""Where the loop leaves what it lived through, and the trainer picks it up; the loop never waits here.
+"""Experience on its way to the trainer: the reward of an interval, and the queue in which the loop leaves it.
 
-Bounded: when the trainer is behind (or the learner away) the oldest experience makes room, and is counted.
+The loop never waits here. The queue is bounded: when the trainer is behind (or the learner away) the oldest experience
+makes room, and is counted.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 
+from policy_net.domain import ClusterState, Progress
+from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.replay import Experience
+from policy_net.learning.settings import RewardKind
+from policy_net.policy import Samples
+from policy_net.reward import UTILITY_EXPONENT, SlotUtility, paper_reward, slot_utility, utility_over
+from policy_net.set_policy.samples import SetSamples
+from policy_net.throughput.beliefs import Beliefs
+
+
+class BelievedReward:
+    """The training reward under this cluster's own beliefs, which every interval makes sharper."""
+
+    def __init__(self, kind: RewardKind, beliefs: Beliefs, utility_exponent: float = UTILITY_EXPONENT) -> None:
+        """Args: `utility_exponent` is of the reward of `set` policies, which is over the policy's own beliefs."""
+        self._kind = kind
+        self._beliefs = beliefs
+        self._utility_exponent = utility_exponent
+        self._lock = threading.Lock()
+
+    def statistics(self) -> tuple[SpeedStatistic, ...]:
+        """What this cluster has seen of speeds, whoever decided; callable from any thread."""
+        with self._lock:
+            return self._beliefs.statistics()
+
+    def learn_from(
+        self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
+    ) -> tuple[float, Experience | None]:
+        """The reward of an interval, and what can be learned from it: nothing without samples.
+
+        The reward is under what was believed at the decision; the beliefs see the interval afterwards, whoever decided.
+        """
+        utility = None
+        with self._lock:
+            self._beliefs.introduce(state.jobs)
+        if self._kind is RewardKind.PAPER and not isinstance(samples, SetSamples):
+            reward = paper_reward(state, progress)
+        else:
+            utility = self._utility(state, progress, seconds, samples)
+            reward = utility.reward
+        with self._lock:
+            self._beliefs.observe(progress)
+        if samples is None or seconds <= 0.0 or not math.isfinite(reward):
+            return reward, None
+        return reward, Experience(samples, reward, seconds, utility=utility, began_seconds=state.time_seconds)
+
+    def _utility(
+        self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
+    ) -> SlotUtility:
+        if not isinstance(samples, SetSamples):
+            return slot_utility(state, progress, self._beliefs, seconds)
+        best, planned = samples.believed_J2.T
+        return utility_over(state, progress, best, seconds, self._utility_exponent, planned)
 
 
 class ExperienceQueue:

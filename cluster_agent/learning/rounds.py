@@ -1,7 +1,12 @@
-"""The thread that asks a learner that works in rounds what to do, does it, and answers.
+"""Rounds: the learner asks this cluster for work, which a thread of its own does and answers.
 
-It sleeps while the learner takes pushed updates instead. An answer that gets lost is computed again when the learner
-offers its task again; one that comes too late is not taken, and nothing is lost by it.
+The thread sleeps while the learner takes pushed updates instead. An answer that gets lost is computed again when the
+learner offers its task again; one that comes too late is not taken, and nothing is lost by it.
+
+Train: `local-steps` steps of plain gradient descent with `learning-rate` (the strategy's configuration; 1 and 0.01
+unless sent), each on a fresh draw from the replay; the answer is the weights where they end, with the micro-actions
+that they were computed from. Evaluate: the statistics of the loss at those weights on one draw (mean reward, entropy,
+mean probability ratio); nothing moves. A cluster without enough experience says so instead.
 """
 
 from __future__ import annotations
@@ -12,12 +17,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import structlog
 
-from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.learner import Learner
-from cluster_agent.fleet.session import RepeatedWork, Session
+from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.settings import LearningSettings
-from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.messages import RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.learning.gradient import Gradients, NotEnoughSamples
@@ -30,25 +32,23 @@ _LOOK_UP_SECONDS = 0.5
 """How often to see whether the learner (another one, perhaps) works in rounds now."""
 _NO_ANSWER_SECONDS = 1.0
 """Wait after a task that could not be answered: experience has to come first."""
+_LOCAL_STEPS, _LEARNING_RATE = "local-steps", "learning-rate"
+_MOST_LOCAL_STEPS = 1000
+"""Whoever runs the rounds must not be able to keep an agent busy for ever."""
+
+_NOTHING: Weights = np.empty(0, np.float32)
 
 
 class RoundLink(RepeatedWork):
-    """Polls until it is stopped."""
+    """The thread that polls for tasks until it is stopped."""
 
-    def __init__(
-        self,
-        learner: Learner,
-        session: Session,
-        answer: Callable[[RoundTask, WeightSpec], RoundAnswer],
-        telemetry: Telemetry,
-        backoff: Backoff,
-    ) -> None:
+    def __init__(self, access: LearnerAccess, answer: Callable[[RoundTask, WeightSpec], RoundAnswer]) -> None:
         super().__init__("rounds")
-        self._learner = learner
-        self._session = session
+        self._learner = access.learner
+        self._session = access.session
+        self._telemetry = access.telemetry
+        self._backoff = access.backoff
         self._answer = answer
-        self._telemetry = telemetry
-        self._backoff = backoff
 
     def step(self) -> float:
         """Ask once, and answer; how long to wait before the next time.
@@ -61,14 +61,14 @@ class RoundLink(RepeatedWork):
             return _LOOK_UP_SECONDS
         task = self._learner.poll(registration)
         if task is None:
-            self._session.refusals.answered("round")
+            self._session.refusals.on_answered("round")
             return 0.0
         answer = self._answer(task, registration.spec)
         taken = self._learner.reply(registration, answer)
-        self._session.refusals.answered("round")
+        self._session.refusals.on_answered("round")
         outcome = "unanswered" if answer.error else "taken" if taken else "late"
         self._telemetry.rounds.labels(outcome).inc()
-        _log.debug("round-task", task=task.task, kind=task.kind, outcome=outcome, samples=answer.samples)
+        _log.debug("round-answered", task=task.task, kind=task.kind, outcome=outcome, samples=answer.samples)
         return _NO_ANSWER_SECONDS if answer.error else 0.0
 
     def _attempt(self) -> float:
@@ -77,7 +77,7 @@ class RoundLink(RepeatedWork):
         except LearnerUnreachable:
             return self._backoff.next_seconds()
         except LearnerRefused as error:
-            self._session.refusals.refused("round", error)
+            self._session.refusals.on_refused("round", error)
             if self._session.current is not None:
                 self._session.forget(self._session.current.incarnation)
             return self._backoff.next_seconds()
@@ -90,24 +90,8 @@ class RoundLink(RepeatedWork):
         return seconds
 
 
-# DOC of cluster_agent.learning.rounds:
-# This cluster's answer to a round: gradient steps from the weights it was sent, or how they look from here.
-#
-# Train: `local-steps` steps of plain gradient descent with `learning-rate` (the strategy's configuration; 1 and 0.01
-# unless sent), each on a fresh draw from the replay; the answer is where they end, with the micro-actions that they were
-# computed from. Evaluate: the statistics of the loss at those weights on one draw (mean reward, entropy,
-# mean probability ratio); nothing moves. A cluster without enough experience says so instead.
-#
-
-_LOCAL_STEPS, _LEARNING_RATE = "local-steps", "learning-rate"
-_MOST_LOCAL_STEPS = 1000
-"""Whoever runs the rounds must not be able to keep an agent busy for ever."""
-
-_NOTHING: Weights = np.empty(0, np.float32)
-
-
 class RoundWork:
-    """Answers tasks, one at a time.
+    """The answers to tasks, one at a time.
 
     Args:
         segments: draws from this cluster's experience for an update of such policies; callable from any thread.

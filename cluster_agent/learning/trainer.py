@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import structlog
 
-from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.learner import Head, Learner, PushAnswer, PushOutcome, Registration
-from cluster_agent.fleet.session import Session
+from cluster_agent.fleet.learner import Head, PushAnswer, PushOutcome, Registration
+from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.settings import LearningSettings
-from cluster_agent.summary import TrainingCounts
-from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import WeightSpec
 from policy_net.learning.credit import permute_rewards
@@ -40,37 +39,64 @@ REGISTER_AGAIN = ("unknown-incarnation", "rounds-only")
 OnHead = Callable[[Head, WeightSpec], None]
 
 
-class Trainer:
-    """Turns experience into updates until it is finished.
+@dataclass(frozen=True, slots=True)
+class TrainingCounts:
+    """What this process sent to the learner.
 
-    Args:
+    Attributes:
+        pushed: updates that were sent at least once.
+        acknowledged: that the learner applied, or had applied before.
+        rejected: that it refused, by reason.
+        dropped_decisions: that nobody could learn from in time.
+        staleness_mean: in head steps, over the applied ones.
+    """
+
+    pushed: int = 0
+    acknowledged: int = 0
+    rejected: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    dropped_decisions: int = 0
+    staleness_mean: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedPolicy:
+    """What ties the trainer to the policy that decides.
+
+    Attributes:
         acting_spec: the spec of what decides here now; experience of another spec than the head's is of no use.
         on_head: is told of every new head (an agent that acts on the head follows it).
     """
 
+    acting_spec: Callable[[], WeightSpec | None]
+    on_head: OnHead | None = None
+
+
+class Trainer:
+    """Turns experience into updates until it is finished.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
     def __init__(
         self,
-        learner: Learner,
-        session: Session,
+        access: LearnerAccess,
         queue: ExperienceQueue,
         settings: LearningSettings,
         cluster: str,
-        acting_spec: Callable[[], WeightSpec | None],
-        telemetry: Telemetry,
-        backoff: Backoff,
+        policy: TrainedPolicy,
         clock: Callable[[], float],
-        on_head: OnHead | None = None,
     ) -> None:
-        self._learner = learner
-        self._session = session
+        self._learner = access.learner
+        self._session = access.session
+        self._telemetry = access.telemetry
+        self._backoff = access.backoff
         self._queue = queue
         self._settings = settings
         self._cluster = cluster
-        self._acting_spec = acting_spec
-        self._telemetry = telemetry
-        self._backoff = backoff
+        self._acting_spec = policy.acting_spec
+        self._on_head = policy.on_head
         self._clock = clock
-        self._on_head = on_head
         self._replay = self._empty_replay()
         self._replay_lock = threading.Lock()
         self._form: Hashable = None
@@ -154,7 +180,7 @@ class Trainer:
             self._replay.add(experience)
 
     def segments(self, spec: WeightSpec) -> list[list[Experience]]:
-        """A draw from what this cluster lived through, for one update of such policies; callable from any thread."""
+        """A draw from this cluster's experience, for one update of such policies; callable from any thread."""
         lesson = lesson_for(spec, self._settings.actor_critic, self._settings.residual)
         with self._replay_lock:
             return lesson.draw(self._replay)
@@ -168,7 +194,7 @@ class Trainer:
             try:
                 registration = self._session.registered()
                 if registration.rounds:
-                    return None  # the learner asks, and `round_link` answers
+                    return None  # the learner asks, and `rounds` answers
                 if not registration.learning:
                     self._count("unwanted")
                     return None
@@ -177,7 +203,7 @@ class Trainer:
             except LearnerUnreachable:
                 self._abort.wait(self._backoff.next_seconds())
             except LearnerRefused as error:
-                self._session.refusals.refused("update", error)
+                self._session.refusals.on_refused("update", error)
                 self._count("refused")
                 self._rejections["refused"] += 1
                 self._head = None
@@ -231,7 +257,7 @@ class Trainer:
                 self._abort.wait(self._backoff.next_seconds())
                 continue
             self._backoff.reset()
-            self._session.refusals.answered("update")
+            self._session.refusals.on_answered("update")
             self._take(answer, update, registration)
             return answer
         return None
@@ -250,7 +276,7 @@ class Trainer:
             self._telemetry.staleness_steps.observe(answer.staleness)
         self._adopt(answer.head, registration.spec)
         _log.debug(
-            "update",
+            "update-answered",
             sequence=update.sequence,
             base_step=update.base_step,
             outcome=answer.outcome,

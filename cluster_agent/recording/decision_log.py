@@ -1,4 +1,4 @@
-"""The record of every decision, complete enough to make it again: one JSON object a line.
+"""The decision log: a record of every decision, complete enough to make it again, one JSON object a line.
 
 What a line holds stands in `decision_record.py`, how it is sealed in `policy_net.exchange.log_lines`. The current file
 is `decisions.jsonl`; when it grows beyond its bound it becomes `decisions-NNNNNN.jsonl`, numbered on, and the oldest of
@@ -6,6 +6,9 @@ those are removed. Every file begins with a checkpoint, and so stands for itself
 piece, so an agent killed meanwhile leaves at most one torn line at the end, which a reader passes over; the next agent
 closes it and goes on with a checkpoint. An agent killed between a line and its snapshot makes a decision of that
 number again: of two lines with the same number, the later one counts.
+
+The log names a policy by its digest. The newest few policy files are kept beside it; older ones are in the learner's
+store, which names its files alike.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from policy_net.exchange.state_codec import JsonObject, decode_state, digest_of_
 
 CURRENT = "decisions.jsonl"
 _CLOSED = re.compile(r"^decisions-(\d{6,})\.jsonl$")
+_DIGEST_LENGTH = 64
 
 
 class DecisionLog:
@@ -168,26 +172,16 @@ def state_of(line: JsonObject) -> ClusterState:
         raise StateDamaged(f"a logged decision cannot be read ({type(error).__name__}: {error})") from error
 
 
-# DOC of cluster_agent.recording.decision_log:
-# The policy files that logged decisions were made with, by digest, so that they can be made again.
-#
-# The log names a policy by its digest. The newest few files are kept beside it; older ones are in the learner's store,
-# which names its files alike.
-#
-
-_DIGEST_LENGTH = 64
-
-
 class PolicyArchive:
     """A folder of `<sha256>.safetensors`; other files in it are let alone."""
 
     def __init__(self, folder: Path, keep: int) -> None:
-        """`keep` is how many files stay: those that took office last."""
+        """`keep` is how many files stay: those that became active last."""
         self._folder = folder
         self._keep = keep
 
     def add(self, digest: str, data: bytes) -> None:
-        """Keep a file, or note that it is in office again.
+        """Keep a file, or note that it is active again.
 
         Raises:
             OSError: it could not be written; nothing is left behind.

@@ -1,8 +1,8 @@
-"""What a line of the decision log holds: a decision with all that it followed from, or a checkpoint.
+"""Lines of the decision log: a decision with all that it followed from, or a checkpoint.
 
 A decision follows from the state, the policy's file, the seed and number, and what the policy believes of speeds. A
 checkpoint holds the first of these beliefs whole; every decision's line holds what they have been shown since the
-decision before, and the digest that they had when it was made. So beliefs can be lived through again from any
+decision before, and the digest that they had when it was made. So beliefs can be followed again from any
 checkpoint, and every step of that be checked.
 """
 
@@ -32,7 +32,7 @@ class CheckpointReason(StrEnum):
     FILE = "file"
     """A new file began."""
     POLICY = "policy"
-    """Another policy took office, with the beliefs that it starts from."""
+    """Another policy became active, with the beliefs that it starts from."""
     BELIEFS = "beliefs"
     """Beliefs were changed by something else than reports, such as what the fleet has told."""
     GAP = "gap"
@@ -45,10 +45,10 @@ class Checkpoint:
 
     Attributes:
         number: of that decision.
-        policy: the policy in office: name, version, head_step, digest.
+        policy: the active policy: name, version, head_step, digest.
         settings: how it is configured to decide.
         busy: whether it was still at an earlier decision, so that its beliefs could not be read.
-        beliefs: `Beliefs.checkpoint` of the policy in office; None if it has none, or was busy.
+        beliefs: `Beliefs.checkpoint` of the active policy; None if it has none, or was busy.
         fallback: the fallback's name.
         fallback_beliefs: as `beliefs`.
     """

@@ -1,4 +1,4 @@
-"""What a few jobs held over time, for the learner's report; told only where the cluster's operator wants it.
+"""Timelines of a few jobs, for the learner's report; told only where the cluster's operator wants it.
 
 A job is followed from its arrival to its end. About half of the places are for jobs in the system, the others for those
 that were completed last. What is kept does not say whose job it is, nor what it is called: jobs are numbered as they
@@ -17,8 +17,6 @@ MOST_POINTS = 96
 """Changes kept of one job; of one that is resized more often the oldest go."""
 MOST_INTERVENTIONS = 24
 """Interventions of the guard kept of one job; the oldest go."""
-MOST_JOBS = 16
-"""A heartbeat with so many full timelines is about 40 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class _Life:
             self.held.pop()
         self.held.append((since, grant.workers, grant.ps))
 
-    def told(self, completed: bool) -> JobTimeline:
+    def timeline(self, completed: bool) -> JobTimeline:
         return JobTimeline(
             self.number,
             self.job_type,
@@ -94,14 +92,14 @@ class JobTimelines:
         self._begun = not resumed
         self._number = 0
         self._time_seconds = 0.0
-        self._told: tuple[JobTimeline, ...] = ()
+        self._latest: tuple[JobTimeline, ...] = ()
 
     @property
-    def told(self) -> tuple[JobTimeline, ...]:
+    def latest(self) -> tuple[JobTimeline, ...]:
         """The followed jobs as they stood after the latest decision, in the order of their arrival."""
-        return self._told
+        return self._latest
 
-    def live_through(
+    def on_interval(
         self, state: ClusterState, progress: Sequence[Progress], seconds: float, interventions: Sequence[str]
     ) -> None:
         """Note an interval: what the jobs held in it, who ended, and what the guard did about its decision."""
@@ -109,7 +107,7 @@ class JobTimelines:
             self._lives.clear()
             self._present.clear()
         self._time_seconds = state.time_seconds
-        self._welcome(state)
+        self._number_arrivals(state)
         ended = {entry.job_id: entry for entry in progress if entry.finished}
         held = {entry.job_id: entry.allocation for entry in progress}
         for job_id, life in list(self._lives.items()):
@@ -118,14 +116,14 @@ class JobTimelines:
             life.interventions.extend((max(age, 0.0), reason) for reason in interventions)
             if job_id in ended:
                 life.seconds = age + ended[job_id].paused_seconds + ended[job_id].seconds
-                self._done.append(life.told(completed=True))
+                self._done.append(life.timeline(completed=True))
                 del self._lives[job_id]
             else:
                 life.seconds = age + seconds
-        told = [*self._done, *(life.told(completed=False) for life in self._lives.values())]
-        self._told = tuple(sorted(told, key=lambda timeline: timeline.number))
+        told = [*self._done, *(life.timeline(completed=False) for life in self._lives.values())]
+        self._latest = tuple(sorted(told, key=lambda timeline: timeline.number))
 
-    def _welcome(self, state: ClusterState) -> None:
+    def _number_arrivals(self, state: ClusterState) -> None:
         """Number whoever arrived, follow those for whom there is a place, forget whoever is gone."""
         jobs = {job.job_id: job for job in state.jobs}
         for job_id in [job_id for job_id in self._lives if job_id not in jobs]:

@@ -1,4 +1,4 @@
-"""Make logged decisions again, and compare: the same allocation, choices, probabilities and guard outcome, bit for bit.
+"""The replay of a decision log: the same allocation, choices, probabilities and guard outcome, bit for bit.
 
 One line is in memory at a time. A checkpoint builds policy and fallback and sets their beliefs; from there every
 decision's beliefs follow from what the lines say that they were shown. What only time decided, a missed deadline, is
@@ -29,6 +29,81 @@ from policy_net.throughput.beliefs import Beliefs, beliefs_of
 
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What reading a line raises that has a good checksum and was not written by an agent."""
+_BEFORE = ("beliefs_digest", "asked")
+_AFTER = ("interventions", "reasons", "placement")
+"""The fields that are compared before a decision's choices, and those after."""
+Found = tuple[str, str, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first field of a decision that came out differently.
+
+    Attributes:
+        where: the line.
+        number: of the decision.
+        job: whose; empty where it is about no single job.
+        field: such as `workers`, `action 3` or `beliefs_digest`.
+    """
+
+    where: str
+    number: int
+    job: str
+    field: str
+    logged: Any
+    recomputed: Any
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        whose = f", job {self.job}" if self.job else ""
+        return (
+            f"decision {self.number}{whose}, {self.field}: logged {self.logged!r}, recomputed {self.recomputed!r}"
+            f" ({self.where})"
+        )
+
+
+def first_difference(where: str, logged: JsonObject, made: dict[str, Any]) -> Difference | None:
+    """Compare in the order in which a decision comes about: believed, chosen, allocated, and what became of it."""
+    found = _fields(logged, made, _BEFORE) or _choices(logged, made) or _grants(logged, made)
+    found = found or _fields(logged, made, _AFTER)
+    if found is None:
+        return None
+    job, name, before, after = found
+    return Difference(where, int(logged["number"]), job, name, before, after)
+
+
+def _fields(logged: JsonObject, made: dict[str, Any], names: tuple[str, ...]) -> Found | None:
+    return next((("", name, logged[name], made[name]) for name in names if logged[name] != made[name]), None)
+
+
+def _choices(logged: JsonObject, made: dict[str, Any]) -> Found | None:
+    """The first choice that differs, or its probability."""
+    for key, name in (("actions", "action"), ("behaviour", "probability of action")):
+        before, after = logged[key], made[key]
+        if before == after:
+            continue
+        if before is None or after is None:
+            return "", key, before, after
+        for index, pair in enumerate(zip(before, after, strict=False)):
+            if pair[0] != pair[1]:
+                return "", f"{name} {index}", *pair
+        return "", f"number of {key}", len(before), len(after)
+    return None
+
+
+def _grants(logged: JsonObject, made: dict[str, Any]) -> Found | None:
+    before, after = logged["allocation"], made["allocation"]
+    if before == after:
+        return None
+    for job in (*before, *(job for job in after if job not in before)):
+        for position, role in enumerate(("workers", "ps")):
+            pair = tuple(None if side.get(job) is None else side[job][position] for side in (before, after))
+            if pair[0] != pair[1]:
+                return job, role, *pair
+    return None
 
 
 @dataclass
@@ -70,23 +145,23 @@ class Replayer:
             StateDamaged: the file was changed, or is no decision log.
             PolicyNotKept: a policy file is needed that nobody has.
         """
-        scene: _Scene | None = None
+        situation: _Situation | None = None
         try:
             for line in read_lines(path):
                 where = f"{path}, line {line.number}"
                 if line.content is None:
                     self.result.cut_short.append(where)
                 elif line.is_checkpoint:
-                    scene = self._set_scene(where, line.content)
-                elif scene is None:
+                    situation = self._begin_from(where, line.content)
+                elif situation is None:
                     raise StateDamaged(f"{where}: a decision before any checkpoint; the beginning of the file is gone")
                 else:
-                    self._decide(where, scene, line)
+                    self._decide(where, situation, line)
                     yield self.result
         except BadInput as error:
             raise StateDamaged(str(error)) from error
 
-    def _set_scene(self, where: str, content: JsonObject) -> _Scene:
+    def _begin_from(self, where: str, content: JsonObject) -> _Situation:
         self.result.checkpoints += 1
         try:
             if content["format"] != LOG_FORMAT:
@@ -100,7 +175,7 @@ class Replayer:
                 self.result.missing += max(content["number"] - self._expected, 0)
             _set_beliefs(candidate.policy, content["beliefs"])
             _set_beliefs(fallback, content["fallback_beliefs"])
-            return _Scene(content["number"], candidate, Guard(fallback, float("inf")), known=not content["busy"])
+            return _Situation(content["number"], candidate, Guard(fallback, float("inf")), known=not content["busy"])
         except _UNREADABLE as error:
             raise _damaged(where, "checkpoint", error) from error
 
@@ -116,24 +191,24 @@ class Replayer:
             hint = "name a folder that has the file with --policies, such as the learner's store of versions"
         raise PolicyNotKept(f"{where}: policy {identity.name} (digest {identity.digest[:12]}) is not at hand; {hint}")
 
-    def _decide(self, where: str, scene: _Scene, line: LogLine) -> None:
+    def _decide(self, where: str, situation: _Situation, line: LogLine) -> None:
         content = line.content
         assert content is not None  # noqa: S101  (the caller looked; narrows the type)
         try:
-            if content["number"] != scene.number:
+            if content["number"] != situation.number:
                 raise StateDamaged(
-                    f"{where}: decision {content['number']} where {scene.number} is due; lines are missing"
+                    f"{where}: decision {content['number']} where {situation.number} is due; lines are missing"
                 )
-            if content["digest"] != scene.candidate.identity.digest:
+            if content["digest"] != situation.candidate.identity.digest:
                 raise StateDamaged(
                     f"{where}: by {content['policy']}, but no checkpoint put it in office; lines are missing"
                 )
             state = state_of(content)
-            made = scene.decide(content, state)
+            made = situation.decide(content, state)
             difference = None if made is None else first_difference(where, content, made)
         except _UNREADABLE as error:
             raise _damaged(where, "decision", error) from error
-        self._expected = scene.number
+        self._expected = situation.number
         if made is None:
             self.result.unknown += 1
             return
@@ -151,8 +226,8 @@ def _damaged(where: str, what: str, error: Exception) -> StateDamaged:
 
 
 @dataclass
-class _Scene:
-    """Who decides, from a checkpoint on.
+class _Situation:
+    """The policy that decides, and its guard, from a checkpoint on.
 
     Attributes:
         number: of the decision that is due.
@@ -216,84 +291,3 @@ def default_finder(log: Path, folders: list[Path]) -> PolicyFinder:
     """Looks in the named folders, beside the log, and at the policy that ships with the package."""
     beside = log if log.is_dir() else log.parent
     return PolicyFinder([*folders, beside / "policies", DEFAULT_SET_FILE.parent])
-
-
-# DOC of cluster_agent.recording.log_replay:
-# Where a decision that was made again first differs from the one in the log: field, job, both values.
-
-_BEFORE = ("beliefs_digest", "asked")
-_AFTER = ("interventions", "reasons", "placement")
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first field of a decision that came out differently.
-
-    Attributes:
-        where: the line.
-        number: of the decision.
-        job: whose; empty where it is about no single job.
-        field: such as `workers`, `action 3` or `beliefs_digest`.
-    """
-
-    where: str
-    number: int
-    job: str
-    field: str
-    logged: Any
-    recomputed: Any
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        whose = f", job {self.job}" if self.job else ""
-        return (
-            f"decision {self.number}{whose}, {self.field}: logged {self.logged!r}, recomputed {self.recomputed!r}"
-            f" ({self.where})"
-        )
-
-
-def first_difference(where: str, logged: JsonObject, made: dict[str, Any]) -> Difference | None:
-    """Compare in the order in which a decision comes about: believed, chosen, allocated, and what became of it."""
-    found = _fields(logged, made, _BEFORE) or _choices(logged, made) or _grants(logged, made)
-    found = found or _fields(logged, made, _AFTER)
-    if found is None:
-        return None
-    job, name, before, after = found
-    return Difference(where, int(logged["number"]), job, name, before, after)
-
-
-Found = tuple[str, str, Any, Any]
-
-
-def _fields(logged: JsonObject, made: dict[str, Any], names: tuple[str, ...]) -> Found | None:
-    return next((("", name, logged[name], made[name]) for name in names if logged[name] != made[name]), None)
-
-
-def _choices(logged: JsonObject, made: dict[str, Any]) -> Found | None:
-    """The first choice that differs, or its probability."""
-    for key, name in (("actions", "action"), ("behaviour", "probability of action")):
-        before, after = logged[key], made[key]
-        if before == after:
-            continue
-        if before is None or after is None:
-            return "", key, before, after
-        for index, pair in enumerate(zip(before, after, strict=False)):
-            if pair[0] != pair[1]:
-                return "", f"{name} {index}", *pair
-        return "", f"number of {key}", len(before), len(after)
-    return None
-
-
-def _grants(logged: JsonObject, made: dict[str, Any]) -> Found | None:
-    before, after = logged["allocation"], made["allocation"]
-    if before == after:
-        return None
-    for job in (*before, *(job for job in after if job not in before)):
-        for position, role in enumerate(("workers", "ps")):
-            pair = tuple(None if side.get(job) is None else side[job][position] for side in (before, after))
-            if pair[0] != pair[1]:
-                return job, role, *pair
-    return None

@@ -1,4 +1,4 @@
-"""What an agent knows beyond its cluster's state: how often it decided, what its guard did, what it believes of speeds.
+"""Memory of an agent beyond its cluster's state: the count of decisions, the guard's counts, beliefs of speeds.
 
 Written before a decision is carried out, so that no decision number is used twice: an agent killed in between makes
 the same decision again under the next number.
@@ -7,23 +7,13 @@ the same decision again under the next number.
 from __future__ import annotations
 
 import hashlib
-import math
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json
-from policy_net.domain import ClusterState, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import JsonObject, canonical_json
-from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.learning.replay import Experience
-from policy_net.learning.settings import RewardKind
-from policy_net.policy import Samples
-from policy_net.reward import UTILITY_EXPONENT, SlotUtility, paper_reward, slot_utility, utility_over
-from policy_net.set_policy.samples import SetSamples
-from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 
@@ -46,9 +36,9 @@ class AgentMemory:
 
         Args:
             beliefs: those of the reward, which have seen everything, whoever decided.
-            acting_beliefs: those that the policy in office plans on; None if it has none, or is busy with them. What
+            acting_beliefs: those that the active policy plans on; None if it has none, or is busy with them. What
                 was kept of them last is kept until there are others.
-            acting_digest: of the policy in office; another one than before brings priors of its own.
+            acting_digest: of the active policy; another one than before brings priors of its own.
             shares: whether a type's speeds are told to the fleet.
 
         Raises:
@@ -124,48 +114,3 @@ def _opened(path: Path, saved: JsonObject | None) -> JsonObject:
     if saved.get("digest") != _digest(content):
         raise StateDamaged(f"{path}: damaged (its digest is another); remove it to start afresh")
     return content
-
-
-class BelievedReward:
-    """The training reward under this cluster's own beliefs, which it sharpens."""
-
-    def __init__(self, kind: RewardKind, beliefs: Beliefs, utility_exponent: float = UTILITY_EXPONENT) -> None:
-        """Args: `utility_exponent` is of the reward of `set` policies, which is over the policy's own beliefs."""
-        self._kind = kind
-        self._beliefs = beliefs
-        self._utility_exponent = utility_exponent
-        self._lock = threading.Lock()
-
-    def statistics(self) -> tuple[SpeedStatistic, ...]:
-        """What this cluster has seen of speeds, whoever decided; callable from any thread."""
-        with self._lock:
-            return self._beliefs.statistics()
-
-    def live_through(
-        self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
-    ) -> tuple[float, Experience | None]:
-        """The reward of an interval, and what can be learned from it: nothing without samples.
-
-        The reward is under what was believed at the decision; the beliefs see the interval afterwards, whoever decided.
-        """
-        utility = None
-        with self._lock:
-            self._beliefs.introduce(state.jobs)
-        if self._kind is RewardKind.PAPER and not isinstance(samples, SetSamples):
-            reward = paper_reward(state, progress)
-        else:
-            utility = self._utility(state, progress, seconds, samples)
-            reward = utility.reward
-        with self._lock:
-            self._beliefs.observe(progress)
-        if samples is None or seconds <= 0.0 or not math.isfinite(reward):
-            return reward, None
-        return reward, Experience(samples, reward, seconds, utility=utility, began_seconds=state.time_seconds)
-
-    def _utility(
-        self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
-    ) -> SlotUtility:
-        if not isinstance(samples, SetSamples):
-            return slot_utility(state, progress, self._beliefs, seconds)
-        best, planned = samples.believed_J2.T
-        return utility_over(state, progress, best, seconds, self._utility_exponent, planned)

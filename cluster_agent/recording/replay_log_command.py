@@ -1,9 +1,10 @@
-"""`cluster-agent replay-log`: make logged decisions again and say whether they come out the same."""
+"""The command `cluster-agent replay-log`: logged decisions, made again and compared."""
 
 from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +16,19 @@ from rich.table import Table
 from cluster_agent.errors import BadConfig
 from cluster_agent.recording.decision_log import log_files
 from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_finder
-from policy_net import cli_errors
-from policy_net.commands.output import Output, OutputFormat
-from policy_net.report.words import counted
+from foundation.errors import FAILED
 
-_SAY_EVERY_DECISIONS = 100
+_PROGRESS_EVERY_DECISIONS = 100
+
+
+class OutputFormat(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
 
 
 def replay_log(
@@ -31,7 +40,7 @@ def replay_log(
         typer.Option("--policies", metavar="DIR", help="Where else policy files may be found (repeatable)."),
     ] = None,
     output: Output = OutputFormat.TABLE,
-    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by cli_errors)
+    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Make every logged decision again, bit for bit, and show the first that comes out differently.
 
@@ -46,8 +55,8 @@ def replay_log(
     with console.status("replaying") as status:
         for path in files:
             for result in replayer.replay(path):
-                if result.decisions % _SAY_EVERY_DECISIONS == 0:
-                    status.update(f"{path.name}: {counted(result.decisions, 'decision')}")
+                if result.decisions % _PROGRESS_EVERY_DECISIONS == 0:
+                    status.update(f"{path.name}: {result.decisions:,} decisions")
     result = replayer.result
     if output is OutputFormat.JSON:
         print(json.dumps(_facts(files, result), indent=2))
@@ -55,7 +64,7 @@ def replay_log(
         _print_table(files, result)
     sys.stdout.flush()
     if result.different:
-        raise typer.Exit(cli_errors.FAILED)
+        raise typer.Exit(FAILED)
 
 
 def _facts(files: list[Path], result: ReplayResult) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Small JSON files that are whole or absent, whenever the agent dies.
+"""Files of the state directory: small JSON objects that are whole or absent, and the lock on all of them.
 
 No fsync: these files guard against the death of the process, which happens, and are written after every decision; after
 the death of the machine the rename may be missing, and the agent then goes on from the version before.
@@ -6,46 +6,39 @@ the death of the machine the rename may be missing, and the agent then goes on f
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from pathlib import Path
-from typing import TextIO
 
 from cluster_agent.errors import BadConfig, StateDamaged
+from foundation.files import write_whole
+from foundation.locks import FileLock, LockHeld
+from foundation.text import parse_json
 from policy_net.exchange.state_codec import JsonObject
-from policy_net.plain_json import parse_json
 
 LOCK = "lock"
+_LOCK_MODE = 0o666
+"""Others may read who holds the folder, as far as the umask lets them."""
 
 
-def hold_folder(folder: Path) -> TextIO:
+def hold_folder(folder: Path) -> FileLock:
     """Make a state directory and hold it: two agents in one would overwrite each other's cluster.
 
     Returns:
-        What to close to let go of it; the lock ends with the process too, however it ends.
+        What to release to let go of it; the lock ends with the process too, however it ends.
 
     Raises:
         BadConfig: it cannot be made or written, or another agent holds it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("a+")
+        return FileLock(folder / LOCK, _LOCK_MODE)
+    except LockHeld as error:
+        raise BadConfig(
+            f"setting state_dir: {folder} is held by another agent (process {error.holder or 'unknown'}); end it, or "
+            "use another state_dir"
+        ) from error
     except OSError as error:
         raise BadConfig(f"setting state_dir: {folder} cannot be used ({error.strerror})") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
-        lock.close()
-        raise BadConfig(
-            f"setting state_dir: {folder} is held by another agent (process {holder}); end it, or use another state_dir"
-        ) from error
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
 
 
 def write_json(path: Path, value: JsonObject, *, indent: int | None = None) -> None:
@@ -54,15 +47,9 @@ def write_json(path: Path, value: JsonObject, *, indent: int | None = None) -> N
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a file's content whole."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """Replace a file's content whole; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    write_whole(path, data, durable=False)
 
 
 def read_json(path: Path) -> JsonObject | None:

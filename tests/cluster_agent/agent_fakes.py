@@ -16,7 +16,7 @@ from cluster_agent.fleet.learner import (
     Registration,
     ShareAnswer,
 )
-from cluster_agent.recording.memory import BelievedReward
+from cluster_agent.learning.experience import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, Trigger
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile, digest_of
@@ -69,7 +69,7 @@ def make_experience(number: int) -> Experience:
     progress = [Progress("job-0", "vgg-16", Allocation(1, 1), 1200.0, 115 * 1200 * rate, 1200 * rate, 40.5)]
     reward = BelievedReward(RewardKind.SLOT_UTILITY, OnlineFit())
     state = make_state(nodes=4, time_seconds=1200.0 * number)
-    _, experience = reward.live_through(state, progress, 1200.0, make_samples(number))
+    _, experience = reward.learn_from(state, progress, 1200.0, make_samples(number))
     assert experience is not None
     return experience
 

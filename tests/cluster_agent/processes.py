@@ -159,3 +159,17 @@ def same_states(decisions: list[dict[str, Any]]) -> list[str]:
 def is_rising(numbers: list[int]) -> bool:
     """Whether every number is one more than the one before."""
     return bool(np.all(np.diff(numbers) == 1))
+
+
+def made_again(log: Path) -> dict[str, Any]:
+    """What `cluster-agent replay-log` says of a log."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cluster_agent.cli", "replay-log", str(log), "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content

@@ -22,7 +22,7 @@ class SimulatedSuite(BackendSuite):
             }
         )
         episodes = load_episodes(settings)
-        return SimulatedBackend(episodes, folder, FreePacer(lambda seconds: False), lambda index, done: 0.0)
+        return SimulatedBackend(episodes, folder, FreePacer(lambda seconds: False))
 
 
 class TestSimulatedSlots(SimulatedSuite):

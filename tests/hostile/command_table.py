@@ -27,6 +27,7 @@ import deploy.local.errors
 import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
+from cluster_agent.errors import AgentError, BadConfig, NoPolicy, PolicyNotKept, StateDamaged
 from deploy.reference.commands import all_commands
 from global_learner.errors import EXIT_CODES
 from policy_net import cli_errors
@@ -117,10 +118,11 @@ SKIPPED: dict[str, str] = {
     "jobs=huge": "the same",
     "updates=huge": "the same",
 }
+AGENT_CODES = {error: error.exit_code for error in (BadConfig, StateDamaged, PolicyNotKept, NoPolicy, AgentError)}
 CODES = {
     "policy-net": (policy_net.cli.app, None),
     "global-learner": (global_learner.cli.app, EXIT_CODES),
-    "cluster-agent": (cluster_agent.cli.app, cluster_agent.cli._EXIT_CODES),
+    "cluster-agent": (cluster_agent.cli.app, AGENT_CODES),
     "policyctl": (global_learner.policyctl.cli.app, EXIT_CODES),
     "python -m deploy.local": (deploy.local.__main__.app, {deploy.local.errors.DemoFailed: cli_errors.FAILED}),
     elastic_rows.PROGRAM: elastic_rows.CODES,

@@ -1,22 +1,27 @@
-"""A cluster that exists in the agent's process only, yet outlives it.
+"""The simulated backend: a cluster that exists in the agent's process only, yet outlives it.
 
 The truth about the jobs lives here, so it is written to disk after every decision: an agent that is killed at any
 moment finds its cluster where it stood, at most one decision earlier.
+
+A simulated cluster can be run twice. What the fallback would have done with the same jobs is the figure that a run is
+read against; those replays run in a daemon thread beside the decisions, since they cost seconds and nobody waits for
+them.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
-from cluster_agent.backends.base import BackendStatus
-from cluster_agent.backends.simulated.episodes import Episodes
-from cluster_agent.backends.simulated.pace import Pacer
+from cluster_agent.backend_settings import SimulatedBackendSettings
+from cluster_agent.backends.base import AgentParts, BackendStatus
+from cluster_agent.backends.simulated.episodes import Episodes, load_episodes, resolved_source
+from cluster_agent.backends.simulated.pace import Pacer, build_pacer
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json
 from policy_net.domain import SUSPENDED, ClusterState, Decision, PolicyContext, Progress, Trigger
@@ -29,21 +34,37 @@ SNAPSHOT = "cluster.json"
 
 _log = structlog.get_logger()
 
-BaselineJct = Callable[[int, set[str]], float]
-"""Average JCT under the fallback: of all episodes before this one, and of these jobs of it; 0 if not known."""
+
+def resolve_paths(settings: SimulatedBackendSettings, folder: Path) -> SimulatedBackendSettings:
+    """The settings with the paths in them taken from the folder; see `BackendModule`."""
+    workloads = tuple(
+        episode.model_copy(update={"source": resolved_source(episode.source, folder)}) for episode in settings.workloads
+    )
+    changes: dict[str, object] = {"workloads": workloads}
+    if settings.speeds is not None:
+        changes["speeds"] = folder / settings.speeds
+    return settings.model_copy(update=changes)
+
+
+def open_backend(settings: SimulatedBackendSettings, parts: AgentParts) -> SimulatedBackend:
+    """A simulated cluster, read and checked whole, and gone on from where it was left; see `BackendModule`."""
+    episodes = load_episodes(settings)
+    pacer = build_pacer(settings.pace, parts.backlog, parts.wait, parts.clock)
+    baseline = Baseline(episodes, parts.fallback) if settings.baseline else None
+    return SimulatedBackend(episodes, parts.state_dir, pacer, baseline)
 
 
 class SimulatedBackend:
     """Runs episodes one after another; a `Backend`.
 
     Args:
-        episodes: what to live through.
+        episodes: what to run.
         state_dir: where the snapshot is kept; a snapshot found there is gone on from.
         pacer: holds the simulated clock back.
-        baseline: the fallback's figure, for the status.
+        baseline: replays the same jobs under the fallback, for the status; None where nobody asks.
     """
 
-    def __init__(self, episodes: Episodes, state_dir: Path, pacer: Pacer, baseline: BaselineJct) -> None:
+    def __init__(self, episodes: Episodes, state_dir: Path, pacer: Pacer, baseline: Baseline | None = None) -> None:
         self._episodes = episodes
         self._path = state_dir / SNAPSHOT
         self._pacer = pacer
@@ -56,7 +77,7 @@ class SimulatedBackend:
         self._observed: tuple[ClusterState, Trigger] | None = None
         self._simulation = self._begin(0)
         self._resume()
-        self._status = self._work_out_status()
+        self._status = self._current_status()
 
     @property
     def finished(self) -> bool:
@@ -69,9 +90,19 @@ class SimulatedBackend:
         return self._simulation.time_seconds
 
     @property
+    def baseline_policy(self) -> str:
+        """The fallback, where its average is computed."""
+        return "" if self._baseline is None else self._baseline.policy
+
+    @property
     def job_types(self) -> Sequence[str]:
         """All types that will arrive."""
         return self._episodes.job_types
+
+    def start(self) -> None:
+        """Begin to replay the jobs under the fallback, if anybody asks for that."""
+        if self._baseline is not None:
+            self._baseline.start()
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; held back by the pacer."""
@@ -86,7 +117,7 @@ class SimulatedBackend:
             if self._pacer.hold(max(elapsed, 0.0)):
                 return None
             self._observed = observed
-            self._status = self._work_out_status()
+            self._status = self._current_status()
         return self._observed
 
     def apply(self, decision: Decision) -> list[Progress]:
@@ -94,7 +125,7 @@ class SimulatedBackend:
         progress = self._simulation.apply(decision)
         self._observed = None
         self._save()
-        self._status = self._work_out_status()
+        self._status = self._current_status()
         return progress
 
     def status(self) -> BackendStatus:
@@ -125,7 +156,7 @@ class SimulatedBackend:
             if outcome.jct_seconds is not None
         }
 
-    def _work_out_status(self) -> BackendStatus:
+    def _current_status(self) -> BackendStatus:
         times = self._completion_seconds()
         done = self._closed_jobs + len(times)
         total_seconds = self._closed_jct_seconds + sum(times.values())
@@ -139,7 +170,9 @@ class SimulatedBackend:
             jobs_done=done,
             jobs_total=self._episodes.jobs_total,
             avg_jct_seconds=total_seconds / done if done else 0.0,
-            baseline_jct_seconds=self._baseline(self._index, set(times)),
+            baseline_jct_seconds=0.0
+            if self._baseline is None
+            else self._baseline.average_jct_seconds(self._index, set(times)),
         )
 
     def _save(self) -> None:
@@ -179,22 +212,16 @@ class SimulatedBackend:
             raise StateDamaged(f"{self._path}: damaged ({error!r}); remove it to start afresh") from error
 
 
-# DOC of cluster_agent.backends.simulated.backend:
-# What the fallback would have done with the same jobs: the figure that a run is read against.
-#
-# A simulated cluster can be lived through twice. The replays run in a daemon thread beside the decisions, since they cost
-# seconds and nobody waits for them.
-#
-
-_log = structlog.get_logger()
-
-
 class Baseline:
-    """Completion times under the fallback, per episode, as far as they have been worked out."""
+    """Completion times under the fallback, per episode, as far as they have been computed.
+
+    Attributes:
+        policy: the fallback's name.
+    """
 
     def __init__(self, episodes: Episodes, fallback: str) -> None:
         self._episodes = episodes
-        self._fallback = fallback
+        self.policy = fallback
         self._seconds: dict[int, dict[str, float]] = {}
         self._reached = threading.Semaphore(1)
         self._latest = 0
@@ -203,14 +230,14 @@ class Baseline:
         """Begin to replay in the background, each episode once the run has reached it."""
         threading.Thread(target=self._work, name="baseline", daemon=True).start()
 
-    def work_out(self, index: int) -> None:
+    def compute(self, index: int) -> None:
         """Replay one episode.
 
         Raises:
             PolicyNetError: the fallback cannot finish it.
         """
         episode = self._episodes.items[index]
-        policy = build_policy(self._fallback, PolicyContext())
+        policy = build_policy(self.policy, PolicyContext())
         effect = self._episodes.placement_effect
         result = replay(episode.workload, episode.environment, policy, self._episodes.speeds, placement_effect=effect)
         self._seconds[index] = {
@@ -240,7 +267,7 @@ class Baseline:
         for index in range(len(self._episodes.items)):
             self._reached.acquire()
             try:
-                self.work_out(index)
+                self.compute(index)
             except PolicyNetError as error:
                 _log.warning("baseline-unknown", episode=index, error=str(error))
                 return

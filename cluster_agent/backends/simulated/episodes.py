@@ -1,18 +1,22 @@
-"""The workloads of a simulated cluster, read and checked before the first decision."""
+"""Workloads of a simulated cluster, read and checked before the first decision."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 
 import structlog
 
 from cluster_agent.backend_settings import EpisodeSettings, SimulatedBackendSettings
 from cluster_agent.errors import BadConfig
+from foundation.files import is_file
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
-from policy_net.simulation.environment import DecideOn, Environment
+from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.simulation.estimates import parse_durations, with_estimates
+from policy_net.simulation.job_kinds import JobKindChoice
+from policy_net.simulation.loaders.formats import FORMATS
 from policy_net.simulation.loaders.intake import MALFORMED
 from policy_net.simulation.locality import default_placement_effect
 from policy_net.simulation.sources import WorkloadOptions, load_workload
@@ -32,7 +36,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """All that a simulated cluster will live through.
+    """All that a simulated cluster will run.
 
     Attributes:
         speeds: the truth; no policy may see it.
@@ -84,7 +88,7 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         seed=chosen.seed + turn,
         limit_jobs=chosen.limit_jobs,
         window=chosen.window,
-        job_kind=chosen.job_kind,
+        job_kind=JobKindChoice(chosen.job_kind),
         gpus_per_node=machines.gpus_per_node,
         cpus_per_node=machines.cpus_per_node,
         arrival_scale=chosen.arrival_scale,
@@ -110,7 +114,7 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         capacity_mode=machines.capacity_mode,
         speed_noise=machines.speed_noise,
         job_noise=machines.job_noise,
-        placement=machines.placement,
+        placement=PlacementStrategy(machines.placement),
         resize_seconds=machines.resize_seconds,
         resume_seconds=machines.resume_seconds,
         checkpoint_seconds=machines.checkpoint_seconds,
@@ -119,3 +123,19 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         seed=machines.seed + turn,
     )
     return Episode(workload, environment)
+
+
+def resolved_source(source: str, folder: Path) -> str:
+    """A workload's source with the paths in it, if any are, taken from the folder."""
+    name, colon, text = source.partition(":")
+    begin = f"{name}:" if colon and name in FORMATS else ""
+    text = text if begin else source
+    whole = _resolved_path(text, folder)
+    if whole != text:
+        return f"{begin}{whole}"
+    # TRACE@FILE of reference traces, FILE@VC of recordings, TASKS@JOBS of two tables
+    return begin + "@".join(_resolved_path(part, folder) for part in text.rsplit("@", 1))
+
+
+def _resolved_path(text: str, folder: Path) -> str:
+    return str(folder / text) if text and is_file(folder / text) else text

@@ -1,4 +1,4 @@
-"""How fast a simulated cluster's clock may run; a live cluster's clock needs no help.
+"""The pace of a simulated cluster's clock; a live cluster's clock needs no help.
 
 `free` runs on, `scaled` keeps a ratio to the wall clock, and `lockstep` waits for the trainer, so that a run learns as
 much per decision on a slow machine as on a fast one.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from cluster_agent.backend_settings import FreePace, LockstepPace, ScaledPace
-from cluster_agent.backends.base import Wait
+from cluster_agent.backends.base import Backlog, Wait
 
 _POLL_SECONDS = 0.002
 """How often lockstep looks at the backlog: well below the ~10 ms that an update takes, and no load."""
@@ -21,20 +21,6 @@ class Pacer(Protocol):
 
     def hold(self, simulated_seconds: float) -> bool:
         """Return when an interval of this length may be over; True as soon as the agent is to stop."""
-        ...
-
-
-class Backlog(Protocol):
-    """What lockstep watches: how much experience waits, and how much was worked off."""
-
-    @property
-    def waiting(self) -> int:
-        """Decisions that have not been learned from yet."""
-        ...
-
-    @property
-    def worked_off(self) -> int:
-        """Decisions that have; only ever rises."""
         ...
 
 

@@ -6,12 +6,11 @@ import pytest
 from agent_fakes import PAIRS, SPEC, STATUS, WEIGHTS, Clock, FakeLearner, FixedPolicy, policy_bytes
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
-from cluster_agent.backoff import Backoff
 from cluster_agent.errors import LearnerUnreachable, NoPolicy, StateDamaged
-from cluster_agent.fleet.fleet_link import FleetLink
+from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
 from cluster_agent.fleet.learner import AgentStatus
-from cluster_agent.fleet.policy_versions import KeptVersion, fetched_policy, local_policy
-from cluster_agent.fleet.session import Session
+from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy, local_policy
+from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import Acting, PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.policy_file import digest_of
@@ -23,25 +22,24 @@ class World:
     def __init__(self, state_dir: Path, follow_head: bool = False) -> None:
         self.learner = FakeLearner()
         self.factory = CandidateFactory(PolicySettings())
-        self.office = ActivePolicy(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first")))
+        self.active = ActivePolicy(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first")))
         self.kept = KeptVersion(state_dir)
         self.telemetry = Telemetry()
         self.link = FleetLink(
-            self.learner,
-            Session(self.learner, "", ("vgg-16",)),
-            self.office,
-            self.factory,
+            LearnerAccess(
+                self.learner,
+                Session(self.learner, "", ("vgg-16",)),
+                self.telemetry,
+                retry_backoff(RetrySettings(), "alpha"),
+            ),
+            self.active,
+            PolicySource(PolicySettings(), self.factory, self.kept),
             lambda: STATUS,
-            self.telemetry,
-            self.kept,
-            Backoff(RetrySettings(), "alpha"),
-            heartbeat_seconds=3600.0,
-            follow_versions=not follow_head,
-            follow_head=follow_head,
+            FleetDuties(3600.0, Follows.HEAD if follow_head else Follows.VERSIONS),
         )
 
-    def in_office(self) -> str:
-        candidate, _ = self.office.begin_decision(0)
+    def acting(self) -> str:
+        candidate, _ = self.active.begin_decision(0)
         return candidate.identity.name
 
     def rejected_versions(self) -> float:
@@ -50,14 +48,14 @@ class World:
         return value
 
 
-def test_an_assigned_version_takes_office_between_two_decisions(tmp_path: Path) -> None:
+def test_an_assigned_version_becomes_active_between_two_decisions(tmp_path: Path) -> None:
     world = World(tmp_path)
-    assert world.in_office() == "first"
+    assert world.acting() == "first"
     world.learner.publish(3, policy_bytes())
     world.link.beat()
-    assert world.office.holder.identity.name == "first", "only the loop changes who decides"
-    assert world.in_office() == "v3"
-    assert world.office.holder.identity.version == 3
+    assert world.active.current.identity.name == "first", "only the loop changes who decides"
+    assert world.acting() == "v3"
+    assert world.active.current.identity.version == 3
 
 
 def test_a_version_is_fetched_once_and_the_next_one_follows(tmp_path: Path) -> None:
@@ -68,7 +66,7 @@ def test_a_version_is_fetched_once_and_the_next_one_follows(tmp_path: Path) -> N
     world.learner.publish(4, policy_bytes(WEIGHTS * np.float32(2)))
     world.link.beat()
     assert world.learner.fetches == [3, 4]
-    assert world.in_office() == "v4"
+    assert world.acting() == "v4"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,7 @@ def test_a_bad_version_is_counted_and_the_old_one_stays(tmp_path: Path, data: by
     world.learner.publish(3, data, digest)
     world.link.beat()
     world.link.beat()
-    assert world.in_office() == "first"
+    assert world.acting() == "first"
     assert world.rejected_versions() == 1
     assert world.learner.fetches == [3], "a bad version is not fetched at every heartbeat"
 
@@ -98,7 +96,7 @@ def test_a_version_whose_transfer_was_bad_is_fetched_again_later(tmp_path: Path)
     world.learner.publish(3, policy_bytes())
     for _ in range(40):
         world.link.beat()
-    assert world.in_office() == "v3"
+    assert world.acting() == "v3"
 
 
 def test_a_learner_that_forgot_the_agent_is_told_again(tmp_path: Path) -> None:
@@ -114,30 +112,30 @@ def test_another_learner_in_the_old_ones_place_is_not_taken_for_it(tmp_path: Pat
     world = World(tmp_path)
     world.learner.publish(1, policy_bytes())
     world.link.beat()
-    assert world.in_office() == "v1"
-    before = world.office.holder.identity.digest
+    assert world.acting() == "v1"
+    before = world.active.current.identity.digest
     world.learner.forget_everybody()
     world.learner.publish(1, policy_bytes(WEIGHTS * np.float32(3)))
     world.link.beat()
-    assert world.in_office() == "v1"
-    assert world.office.holder.identity.digest != before
+    assert world.acting() == "v1"
+    assert world.active.current.identity.digest != before
 
 
 def test_the_head_acts_where_it_is_followed(tmp_path: Path) -> None:
     world = World(tmp_path, follow_head=True)
     world.link.beat()
     world.link.beat()
-    assert world.in_office() == "head-0"
+    assert world.acting() == "head-0"
     assert world.learner.pulls == 1, "an unchanged head is not pulled again"
 
 
-def test_the_version_in_office_outlives_the_agent(tmp_path: Path) -> None:
+def test_the_version_active_outlives_the_agent(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.learner.publish(3, policy_bytes())
     world.link.beat()
     world.learner.publish(4, policy_bytes())
     world.link.beat()
-    again = local_policy(PolicySettings(initial="drf"), world.factory, KeptVersion(tmp_path))
+    again = local_policy(PolicySource(PolicySettings(initial="drf"), world.factory, KeptVersion(tmp_path)))
     assert again is not None
     assert again.identity.version == 4
     assert len(list((tmp_path / "policies").iterdir())) == 1
@@ -148,7 +146,7 @@ def test_an_agent_that_acts_locally_ignores_what_was_kept(tmp_path: Path) -> Non
     world.learner.publish(3, policy_bytes())
     world.link.beat()
     settings = PolicySettings(initial="drf", acting=Acting.LOCAL)
-    again = local_policy(settings, world.factory, KeptVersion(tmp_path))
+    again = local_policy(PolicySource(settings, world.factory, KeptVersion(tmp_path)))
     assert again is not None
     assert again.identity.name == "drf"
 
@@ -160,7 +158,7 @@ def test_a_damaged_kept_version_is_one_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "policies" / "v3.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(StateDamaged, match="remove it"):
-        local_policy(PolicySettings(), world.factory, KeptVersion(tmp_path))
+        local_policy(PolicySource(PolicySettings(), world.factory, KeptVersion(tmp_path)))
 
 
 def test_a_flipped_byte_of_the_kept_version_is_found_at_the_start(tmp_path: Path) -> None:
@@ -172,16 +170,16 @@ def test_a_flipped_byte_of_the_kept_version_is_found_at_the_start(tmp_path: Path
     data[-6] ^= 1
     path.write_bytes(data)
     with pytest.raises(StateDamaged, match=r"v3\.safetensors: .* is [0-9a-f]{64}, expected [0-9a-f]{64}.*remove it"):
-        local_policy(PolicySettings(), world.factory, KeptVersion(tmp_path))
+        local_policy(PolicySource(PolicySettings(), world.factory, KeptVersion(tmp_path)))
 
 
-def test_a_byte_flipped_on_the_way_leaves_the_old_version_in_office(tmp_path: Path) -> None:
+def test_a_byte_flipped_on_the_way_leaves_the_old_version_active(tmp_path: Path) -> None:
     world = World(tmp_path)
     data = bytearray(policy_bytes())
     data[-6] ^= 1
     world.learner.publish(3, bytes(data), digest_of(policy_bytes()))
     world.link.beat()
-    assert world.in_office() == "first"
+    assert world.acting() == "first"
     assert world.rejected_versions() == 1
 
 
@@ -189,25 +187,19 @@ def test_the_version_that_acts_is_the_assigned_one_even_where_two_are_alike(tmp_
     world = World(tmp_path)
     world.learner.publish(3, policy_bytes())
     world.link.beat()
-    assert world.in_office() == "v3"
+    assert world.acting() == "v3"
     world.learner.publish(4, policy_bytes())
     world.link.beat()
-    world.in_office()
-    assert world.office.holder.identity.version == 4
+    world.acting()
+    assert world.active.current.identity.version == 4
 
 
 def fetch(learner: FakeLearner, state_dir: Path, acting: Acting = Acting.ASSIGNED) -> Candidate:
     clock = Clock()
     return fetched_policy(
-        PolicySettings(acting=acting),
-        CandidateFactory(PolicySettings()),
-        KeptVersion(state_dir),
-        learner,
-        Session(learner, "", ()),
-        Backoff(RetrySettings(), "alpha"),
-        10.0,
-        clock,
-        clock.wait,
+        PolicySource(PolicySettings(acting=acting), CandidateFactory(PolicySettings()), KeptVersion(state_dir)),
+        LearnerAccess(learner, Session(learner, "", ()), Telemetry(), retry_backoff(RetrySettings(), "alpha")),
+        Patience(10.0, clock, clock.wait),
     )
 
 
@@ -233,7 +225,7 @@ def test_a_cluster_without_an_assignment_has_no_policy(tmp_path: Path) -> None:
 
 def test_waits_double_are_bounded_and_differ_between_clusters() -> None:
     settings = RetrySettings(initial_seconds=1.0, maximum_seconds=8.0)
-    alpha, beta = Backoff(settings, "alpha"), Backoff(settings, "beta")
+    alpha, beta = retry_backoff(settings, "alpha"), retry_backoff(settings, "beta")
     waits = [alpha.next_seconds() for _ in range(50)]
     assert all(0.1 * min(8.0, 2.0**index) <= wait <= min(8.0, 2.0**index) for index, wait in enumerate(waits))
     assert [beta.next_seconds() for _ in range(50)] != waits
@@ -258,7 +250,7 @@ def test_an_unreachable_learner_is_no_error_of_the_link(tmp_path: Path) -> None:
         world.link.beat()
     world.link.start()
     world.link.finish(60.0)
-    assert world.in_office() == "first"
+    assert world.acting() == "first"
 
 
 def test_a_fault_of_our_own_costs_one_heartbeat_and_not_all_of_them(tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ def state(time_seconds: float, *numbers: int) -> ClusterState:
 
 def test_a_job_is_followed_from_its_submission_to_its_end() -> None:
     timelines = JobTimelines(4)
-    timelines.live_through(state(600.0, 0), [], SLOT, [])
-    timelines.live_through(state(1800.0, 0), [progress("job-0", 2, 1)], SLOT, ["over-cap"])
-    timelines.live_through(state(3000.0, 0), [progress("job-0", 2, 1)], SLOT, [])
-    timelines.live_through(state(4200.0, 0), [progress("job-0", 3, 1, seconds=500.0, finished=True)], SLOT, [])
-    (job,) = timelines.told
+    timelines.on_interval(state(600.0, 0), [], SLOT, [])
+    timelines.on_interval(state(1800.0, 0), [progress("job-0", 2, 1)], SLOT, ["over-cap"])
+    timelines.on_interval(state(3000.0, 0), [progress("job-0", 2, 1)], SLOT, [])
+    timelines.on_interval(state(4200.0, 0), [progress("job-0", 3, 1, seconds=500.0, finished=True)], SLOT, [])
+    (job,) = timelines.latest
     assert job.held == ((0.0, 0, 0), (1800.0, 2, 1), (4200.0, 3, 1))
     assert job.interventions == ((1800.0, "over-cap"),)
     assert (job.completed, job.seconds, job.resizes, job.number) == (True, 4700.0, 1, 1)
@@ -41,23 +41,23 @@ def test_a_job_is_followed_from_its_submission_to_its_end() -> None:
 
 def test_a_decision_at_the_submission_leaves_no_waiting() -> None:
     timelines = JobTimelines(2)
-    timelines.live_through(state(0.0, 0), [progress("job-0", 1, 1)], SLOT, [])
-    assert timelines.told[0].held == ((0.0, 1, 1),)
+    timelines.on_interval(state(0.0, 0), [progress("job-0", 1, 1)], SLOT, [])
+    assert timelines.latest[0].held == ((0.0, 1, 1),)
 
 
 def test_jobs_of_another_episode_are_others_whatever_they_are_called() -> None:
     timelines = JobTimelines(4)
-    timelines.live_through(state(9000.0, 0), [progress("job-0", 1, 1)], SLOT, [])
-    timelines.live_through(state(0.0, 0), [progress("job-0", 2, 2)], SLOT, [])
-    (job,) = timelines.told
+    timelines.on_interval(state(9000.0, 0), [progress("job-0", 1, 1)], SLOT, [])
+    timelines.on_interval(state(0.0, 0), [progress("job-0", 2, 2)], SLOT, [])
+    (job,) = timelines.latest
     assert (job.number, job.seconds) == (2, SLOT)
 
 
 def test_jobs_with_an_unknown_past_are_not_followed() -> None:
     timelines = JobTimelines(8, resumed=True)
-    timelines.live_through(state(9000.0, 0), [progress("job-0", 1, 1)], SLOT, [])
-    timelines.live_through(state(10200.0, 0, 1), [], SLOT, [])
-    assert [job.number for job in timelines.told] == [2]
+    timelines.on_interval(state(9000.0, 0), [progress("job-0", 1, 1)], SLOT, [])
+    timelines.on_interval(state(10200.0, 0, 1), [], SLOT, [])
+    assert [job.number for job in timelines.latest] == [2]
 
 
 @given(
@@ -71,9 +71,9 @@ def test_whatever_happens_little_is_told_and_in_order(
     for index, jobs in enumerate(intervals):
         there = {number: (workers, done) for number, workers, done in jobs}
         told = [progress(f"job-{n}", workers, workers, finished=done) for n, (workers, done) in there.items()]
-        timelines.live_through(state(index * SLOT, *there), told, SLOT, ["nan"] * len(jobs))
-        assert len(timelines.told) <= places
-        for job in timelines.told:
+        timelines.on_interval(state(index * SLOT, *there), told, SLOT, ["nan"] * len(jobs))
+        assert len(timelines.latest) <= places
+        for job in timelines.latest:
             moments = [at for at, _, _ in job.held]
             assert moments == sorted(moments)
             assert moments[-1] <= job.seconds
@@ -83,8 +83,8 @@ def test_whatever_happens_little_is_told_and_in_order(
 def test_of_a_job_that_is_resized_for_ever_the_latest_changes_stay() -> None:
     timelines = JobTimelines(1)
     for index in range(3 * MOST_POINTS):
-        timelines.live_through(state(index * SLOT, 0), [progress("job-0", 1 + index % 2, 1)], SLOT, [])
-    (job,) = timelines.told
+        timelines.on_interval(state(index * SLOT, 0), [progress("job-0", 1 + index % 2, 1)], SLOT, [])
+    (job,) = timelines.latest
     assert len(job.held) == MOST_POINTS
     assert job.held[-1][0] == (3 * MOST_POINTS - 1) * SLOT
     assert job.resizes == 3 * MOST_POINTS - 1
@@ -94,9 +94,7 @@ def test_completion_times_are_those_of_the_cluster(tmp_path: Path) -> None:
     settings = SimulatedBackendSettings.model_validate(
         {"workloads": [{"source": "dl2:jobs=5,arrivals=google,seed=3"}], "environment": {"nodes": 12}}
     )
-    backend = SimulatedBackend(
-        load_episodes(settings), tmp_path, FreePacer(lambda seconds: False), lambda index, done: 0.0
-    )
+    backend = SimulatedBackend(load_episodes(settings), tmp_path, FreePacer(lambda seconds: False))
     timelines = JobTimelines(16)
     told = []
     while not backend.finished:
@@ -104,7 +102,7 @@ def test_completion_times_are_those_of_the_cluster(tmp_path: Path) -> None:
         assert observed is not None
         decision = Decision({job.job_id: Allocation(2, 1) for job in observed[0].jobs})
         happened = backend.apply(decision)
-        timelines.live_through(observed[0], happened, backend.time_seconds - observed[0].time_seconds, [])
-        told = [job.seconds for job in timelines.told if job.completed]
+        timelines.on_interval(observed[0], happened, backend.time_seconds - observed[0].time_seconds, [])
+        told = [job.seconds for job in timelines.latest if job.completed]
     assert len(told) == 5
     assert abs(sum(told) / 5 - backend.status().avg_jct_seconds) < 1.0

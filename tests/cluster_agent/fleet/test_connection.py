@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.connection import RENEWAL_PAUSE_SECONDS, Wire
+from cluster_agent.fleet.connection import RENEWAL_PAUSE_SECONDS, Connection
 from cluster_agent.settings import LearnerSettings
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signing_request import new_key
@@ -37,16 +37,16 @@ class World:
         self.now = now
         self.learner = Learner()
         settings = LearnerSettings(address="127.0.0.1:9", enrollment_file=folder / "north.enrollment")
-        self.wire = Wire(settings, "north", folder / "identity", self.learner, lambda: self.now)
+        self.connection = Connection(settings, "north", folder / "identity", self.learner, lambda: self.now)
 
 
 def test_an_identity_is_left_alone_until_two_thirds_of_its_life(tmp_path: Path) -> None:
     enrolled(tmp_path)
     world = World(tmp_path, NOON + LIFE_SECONDS * 0.66)
-    world.wire.fleet()
+    world.connection.fleet()
     assert world.learner.calls == []
     world.now = NOON + LIFE_SECONDS * 0.67
-    world.wire.fleet()
+    world.connection.fleet()
     assert world.learner.calls == ["RenewCertificate"]
 
 
@@ -58,24 +58,24 @@ def test_a_renewal_that_fails_holds_nothing_up_and_is_tried_again_after_a_pause(
     world = World(tmp_path, NOON + LIFE_SECONDS * 0.7)
     world.learner.error = error
     for _ in range(5):
-        world.wire.fleet()
+        world.connection.fleet()
     assert world.learner.calls == ["RenewCertificate"]
     world.now += RENEWAL_PAUSE_SECONDS
-    world.wire.fleet()
+    world.connection.fleet()
     assert world.learner.calls == ["RenewCertificate"] * 2
     assert kept is not None
-    assert world.wire.certificate_expires == kept.ends_unix_seconds
+    assert world.connection.certificate_expires == kept.ends_unix_seconds
 
 
 def test_a_clock_far_ahead_does_not_ask_with_every_call_and_says_what_may_be_wrong(tmp_path: Path) -> None:
     enrolled(tmp_path)
     world = World(tmp_path, NOON + 2 * LIFE_SECONDS)
     for _ in range(50):
-        world.wire.fleet()
+        world.connection.fleet()
     assert len(world.learner.calls) == 1
-    assert "has expired" in world.wire.advice
+    assert "has expired" in world.connection.advice
     world.now = NOON
-    assert world.wire.advice == ""
+    assert world.connection.advice == ""
 
 
 def test_without_an_identity_an_absent_learner_is_asked_again_and_a_refused_token_is_not(tmp_path: Path) -> None:
@@ -84,14 +84,14 @@ def test_without_an_identity_an_absent_learner_is_asked_again_and_a_refused_toke
     world.learner.error = LearnerUnreachable("away")
     for _ in range(2):
         with pytest.raises(LearnerUnreachable):
-            world.wire.fleet()
+            world.connection.fleet()
     assert world.learner.calls == ["Enroll", "Enroll"]
     world.learner.error = LearnerRefused("used-token")
     for _ in range(3):
         with pytest.raises(LearnerRefused):
-            world.wire.fleet()
+            world.connection.fleet()
     assert world.learner.calls == ["Enroll"] * 3
     invite(tmp_path, "a newer token")
     with pytest.raises(LearnerRefused, match="used-token"):
-        world.wire.fleet()
+        world.connection.fleet()
     assert world.learner.calls == ["Enroll"] * 4

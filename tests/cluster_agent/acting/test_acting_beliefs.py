@@ -64,13 +64,13 @@ def test_damaged_beliefs_are_said_in_one_line(tmp_path: Path) -> None:
 
 def test_a_new_version_goes_on_from_what_this_cluster_has_seen() -> None:
     first = candidate()
-    office = ActivePolicy(first)
+    active = ActivePolicy(first)
     first.policy.observe(SEEN)
     shipped = default_set_file()
     data = PolicyFile(shipped.spec, shipped.weights * 0.5, {}, shipped.priors).to_bytes()
     successor = CandidateFactory(PolicySettings()).from_bytes(data, Identity("v2", version=2))
-    office.propose(successor)
-    holder, changed = office.begin_decision(3)
+    active.propose(successor)
+    holder, changed = active.begin_decision(3)
     assert changed
     assert holder is successor
     assert seen_by(holder) == {Allocation(2, 3)}
@@ -101,10 +101,10 @@ def test_ones_own_share_in_a_versions_priors_is_not_counted_again() -> None:
     first.policy.observe(SEEN * 4)
     assert first.beliefs is not None
     alone = grid_of(first)
-    office = ActivePolicy(first)
+    active = ActivePolicy(first)
     fleet_of_one = merge_fleet({"me": first.beliefs.statistics()}).statistics
-    office.propose(successor_on(fleet_of_one))
-    holder, _ = office.begin_decision(0)
+    active.propose(successor_on(fleet_of_one))
+    holder, _ = active.begin_decision(0)
     assert grid_of(holder) == alone
     assert holder.beliefs is not None
     assert holder.beliefs.prior_size == 0
@@ -115,9 +115,9 @@ def test_a_cluster_that_shares_nothing_takes_a_versions_priors_whole() -> None:
     first.policy.observe(SEEN * 4)
     assert first.beliefs is not None
     priors = merge_fleet({"other": first.beliefs.statistics()}).statistics
-    office = ActivePolicy(first, shares=lambda _: False)
-    office.propose(successor_on(priors))
-    holder, _ = office.begin_decision(0)
+    active = ActivePolicy(first, shares=lambda _: False)
+    active.propose(successor_on(priors))
+    holder, _ = active.begin_decision(0)
     assert holder.beliefs is not None
     assert holder.beliefs.prior_size == len(priors) == 1
 
@@ -125,9 +125,9 @@ def test_a_cluster_that_shares_nothing_takes_a_versions_priors_whole() -> None:
 def test_the_first_policy_with_beliefs_goes_on_from_all_that_the_cluster_has_seen() -> None:
     seen = OnlineFit()
     seen.observe(SEEN)
-    office = ActivePolicy(CandidateFactory(PolicySettings()).from_name_or_file("drf"), seen)
-    office.propose(successor_on(()))
-    holder, _ = office.begin_decision(0)
+    active = ActivePolicy(CandidateFactory(PolicySettings()).from_name_or_file("drf"), seen)
+    active.propose(successor_on(()))
+    holder, _ = active.begin_decision(0)
     assert seen_by(holder) == {Allocation(2, 3)}
 
 
@@ -137,11 +137,11 @@ def test_beliefs_and_what_was_left_out_of_the_priors_outlive_the_agent(tmp_path:
     seen = OnlineFit()
     seen.observe(SEEN * 2)
     priors = merge_fleet({"me": seen.statistics(), "other": other.statistics()}).statistics
-    office = ActivePolicy(successor_on((), 1), seen)
-    memory = AgentMemory(tmp_path, OnlineFit(), lambda: office.holder.beliefs, lambda: office.holder.identity.digest)
-    office.holder.policy.observe(SEEN * 2)
-    office.propose(successor_on(priors))
-    holder, _ = office.begin_decision(0)
+    active = ActivePolicy(successor_on((), 1), seen)
+    memory = AgentMemory(tmp_path, OnlineFit(), lambda: active.current.beliefs, lambda: active.current.identity.digest)
+    active.current.policy.observe(SEEN * 2)
+    active.propose(successor_on(priors))
+    holder, _ = active.begin_decision(0)
     holder.policy.observe(SEEN)
     believed = grid_of(holder)
     memory.save(1, {})
@@ -151,7 +151,7 @@ def test_beliefs_and_what_was_left_out_of_the_priors_outlive_the_agent(tmp_path:
         return grid_of(acting)
 
     assert started_again(successor_on(priors)) == believed
-    # A version that was fetched but not yet in office when the agent died: its priors may hold what was seen since.
+    # A version that was fetched but not yet in active when the agent died: its priors may hold what was seen since.
     assert started_again(successor_on(priors[:1], 3)) != believed
 
 

@@ -1,16 +1,13 @@
 """A learner and three clusters whose policy is `set`: real processes, in every mode of aggregation."""
 
-import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from processes import PATIENCE_SECONDS, Fleet, wait_until
+from processes import PATIENCE_SECONDS, Fleet, made_again, wait_until
 
 from cluster_agent.recording.decision_log import CURRENT
 from deploy.local.watch import LearnerWatch
@@ -79,20 +76,6 @@ def run_until(
     for program in [*agents, learner]:
         assert program.stop() == 0, program.output.read_text()[-2000:]
     return first, last
-
-
-def made_again(log: Path) -> dict[str, Any]:
-    """What `cluster-agent replay-log` says of a log."""
-    done = subprocess.run(
-        [sys.executable, "-m", "cluster_agent.cli", "replay-log", str(log), "-o", "json"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    content: dict[str, Any] = json.loads(done.stdout)
-    return content
 
 
 @pytest.mark.heavy

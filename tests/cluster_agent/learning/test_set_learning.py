@@ -8,7 +8,7 @@ import pytest
 from test_loop import World
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Identity
-from cluster_agent.recording.memory import BelievedReward
+from cluster_agent.learning.experience import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.learning.settings import RewardKind
@@ -35,7 +35,7 @@ class Greedy(SetPolicy):
 def test_what_the_guard_changed_teaches_beliefs_and_never_the_network(tmp_path: Path) -> None:
     world = World(tmp_path, Greedy(SPEC, initial_residual(SPEC, 0), greedy=False, seed=1), decisions=5)  # type: ignore[arg-type]
     seen: list[Sequence[Progress]] = []
-    policy = world.office.holder.policy
+    policy = world.active.current.policy
     observe = policy.observe
     policy.observe = lambda progress: (seen.append(progress), observe(progress))[1]  # type: ignore[method-assign, func-returns-value]
     world.run()
@@ -67,11 +67,11 @@ def test_the_reward_is_over_the_policys_own_beliefs_and_compared_with_its_own_pl
     del trigger
     progress = [Progress("job-0", "vgg-16", Allocation(1, 1), 1200.0, 13800.0, 120.0, 40.5)]
     reward = BelievedReward(RewardKind.SLOT_UTILITY, OnlineFit())
-    usual, _ = reward.live_through(state, progress, 1200.0, samples)
-    hopeful, _ = reward.live_through(state, progress, 1200.0, replace(samples, believed_J2=4 * samples.believed_J2))
+    usual, _ = reward.learn_from(state, progress, 1200.0, samples)
+    hopeful, _ = reward.learn_from(state, progress, 1200.0, replace(samples, believed_J2=4 * samples.believed_J2))
     assert hopeful == pytest.approx(usual * 4**-0.25)
     # Another exponent is another reward.
-    other, _ = BelievedReward(RewardKind.SLOT_UTILITY, OnlineFit(), 0.5).live_through(state, progress, 1200.0, samples)
+    other, _ = BelievedReward(RewardKind.SLOT_UTILITY, OnlineFit(), 0.5).learn_from(state, progress, 1200.0, samples)
     assert other != pytest.approx(usual)
 
 
@@ -79,9 +79,9 @@ def test_a_version_takes_over_what_its_predecessor_has_seen() -> None:
     first = Candidate(SetPolicy(SPEC, initial_residual(SPEC, 0)), Identity("v1", version=1))
     second = Candidate(SetPolicy(SPEC, initial_residual(SPEC, 0)), Identity("v2", version=2))
     first.policy.observe([Progress("job", "vgg-16", Allocation(2, 3), 600.0, 6000.0, 60.0, 100.0)])
-    office = ActivePolicy(first)
-    office.propose(second)
-    holder, _ = office.begin_decision(7)
+    active = ActivePolicy(first)
+    active.propose(second)
+    holder, _ = active.begin_decision(7)
     assert holder.policy is second.policy
     assert isinstance(holder.policy, SetPolicy)
     assert holder.policy.decision_index == 7

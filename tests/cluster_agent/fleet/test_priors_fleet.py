@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import PATIENCE_SECONDS, Fleet, wait_until
-from test_set_fleet import made_again
+from processes import PATIENCE_SECONDS, Fleet, made_again, wait_until
 
 from cluster_agent.recording.decision_log import CURRENT
 from deploy.local.watch import LearnerWatch

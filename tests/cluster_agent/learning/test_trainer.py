@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from agent_fakes import SPEC, WEIGHTS, Clock, FakeLearner, make_experience
 
-from cluster_agent.backoff import Backoff
 from cluster_agent.fleet.learner import Head
-from cluster_agent.fleet.session import Session
+from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.learning.experience import ExperienceQueue
-from cluster_agent.learning.trainer import Trainer
+from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.settings import LearningSettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.spec import PolicySpec
@@ -32,19 +31,15 @@ class World:
         self.heads: list[Head] = []
         self.telemetry = Telemetry()
         self.trainer = Trainer(
-            self.learner,
-            self.session,
+            LearnerAccess(self.learner, self.session, self.telemetry, retry_backoff(QUICK, "alpha")),
             self.queue,
             LearningSettings.model_validate({"actor_critic": ONE_SEGMENT} | settings),
             "alpha",
-            lambda: spec,
-            self.telemetry,
-            Backoff(QUICK, "alpha"),
+            TrainedPolicy(lambda: spec, lambda head, spec: self.heads.append(head)),
             self.clock,
-            lambda head, spec: self.heads.append(head),
         )
 
-    def live_through(self, decisions: int, between: Callable[[int], None] = lambda index: None) -> None:
+    def run_decisions(self, decisions: int, between: Callable[[int], None] = lambda index: None) -> None:
         """Let so many decisions be learned from, in the trainer's own thread."""
         self.trainer.start()
         for index in range(decisions):
@@ -65,7 +60,7 @@ def _torch_is_there() -> None:
 
 def test_every_decision_brings_one_update_numbered_from_one() -> None:
     world = World()
-    world.live_through(6)
+    world.run_decisions(6)
     # The first decision alone has no advantage to speak of.
     assert world.learner.applied == [(1, sequence) for sequence in range(1, 6)]
     assert world.trainer.counts.pushed == world.trainer.counts.acknowledged == 5
@@ -76,7 +71,7 @@ def test_every_decision_brings_one_update_numbered_from_one() -> None:
 
 def test_the_gradient_is_computed_at_the_head_that_came_with_the_last_answer() -> None:
     world = World()
-    world.live_through(5)
+    world.run_decisions(5)
     assert [update.base_step for update in world.learner.updates] == [0, 1, 2, 3]
     assert world.learner.pulls == 1
     assert world.trainer.counts.staleness_mean == 0.0
@@ -89,7 +84,7 @@ def test_a_head_that_has_grown_old_is_pulled_again() -> None:
     def grow_old(index: int) -> None:
         world.clock.now += 2.0
 
-    world.live_through(4, grow_old)
+    world.run_decisions(4, grow_old)
     assert world.learner.pulls == 4
 
 
@@ -101,7 +96,7 @@ def test_an_update_whose_answer_was_lost_is_offered_again_and_applied_once(lost:
         if index == 3:
             world.learner.lose_replies = lost
 
-    world.live_through(6, misbehave)
+    world.run_decisions(6, misbehave)
     assert world.learner.applied == [(1, sequence) for sequence in range(1, 6)]
     counts = world.trainer.counts
     assert (counts.pushed, counts.acknowledged, counts.rejected) == (5, 5, {})
@@ -114,7 +109,7 @@ def test_after_an_outage_the_trainer_goes_on_by_itself_and_catches_up() -> None:
         if index == 2:
             world.learner.away = 5
 
-    world.live_through(6, go_away)
+    world.run_decisions(6, go_away)
     assert world.learner.applied == [(1, sequence) for sequence in range(1, 6)]
 
 
@@ -125,7 +120,7 @@ def test_a_learner_that_forgot_the_agent_gets_a_new_registration_and_sequences_f
         if index == 3:
             world.learner.forget_everybody()
 
-    world.live_through(6, forget)
+    world.run_decisions(6, forget)
     # The update that the forgetful learner rejected is gone: nobody knows whether it was ever applied.
     assert world.learner.applied == [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert world.trainer.counts.rejected == {"unknown-incarnation": 1}
@@ -152,7 +147,7 @@ def test_a_refused_update_is_dropped_and_the_next_one_goes_through() -> None:
         if index == 2:
             world.learner.refuse = 1
 
-    world.live_through(5, refuse)
+    world.run_decisions(5, refuse)
     assert world.trainer.counts.rejected == {"refused": 1}
     assert len(world.learner.applied) == 3
 
@@ -160,14 +155,14 @@ def test_a_refused_update_is_dropped_and_the_next_one_goes_through() -> None:
 def test_a_cluster_whose_updates_are_not_wanted_pushes_nothing() -> None:
     world = World()
     world.learner.learning = False
-    world.live_through(4)
+    world.run_decisions(4)
     assert world.learner.applied == []
     assert world.trainer.counts.pushed == 0
 
 
 def test_experience_of_a_policy_of_another_spec_is_not_pushed() -> None:
     world = World(spec=SPEC.model_copy(update={"hidden": (16,)}))
-    world.live_through(4)
+    world.run_decisions(4)
     assert world.learner.applied == []
 
 
@@ -183,7 +178,7 @@ def test_experience_of_another_shape_begins_a_new_replay() -> None:
 
 def test_an_update_every_so_many_decisions() -> None:
     world = World(update_every_decisions=3)
-    world.live_through(9)
+    world.run_decisions(9)
     assert len(world.learner.applied) == 3
 
 
@@ -218,7 +213,7 @@ def test_finishing_does_not_wait_for_a_learner_that_is_away() -> None:
 def test_the_gradient_is_bit_for_bit_the_same_for_the_same_seed() -> None:
     first, second = World(seed=3), World(seed=3)
     for world in (first, second):
-        world.live_through(8)
+        world.run_decisions(8)
     pairs = zip(first.learner.updates, second.learner.updates, strict=True)
     assert all(np.array_equal(one.gradient, other.gradient) for one, other in pairs)
     assert len(WEIGHTS) == len(first.learner.updates[0].gradient)

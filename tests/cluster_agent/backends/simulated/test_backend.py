@@ -27,7 +27,7 @@ def make_episodes(*sources: str, **changes: object) -> Episodes:
 
 
 def make_backend(folder: Path, episodes: Episodes) -> SimulatedBackend:
-    return SimulatedBackend(episodes, folder, FREE, lambda index, done: 0.0)
+    return SimulatedBackend(episodes, folder, FREE)
 
 
 def pairs(state: ClusterState) -> Decision:
@@ -153,7 +153,7 @@ def test_a_snapshot_is_small(tmp_path: Path) -> None:
 def test_an_agent_that_is_to_stop_gets_no_state_and_loses_none(tmp_path: Path) -> None:
     episodes = make_episodes("dl2:jobs=4,seed=3")
     answers = iter([True, False])
-    backend = SimulatedBackend(episodes, tmp_path, FreePacer(lambda seconds: next(answers)), lambda index, done: 0.0)
+    backend = SimulatedBackend(episodes, tmp_path, FreePacer(lambda seconds: next(answers)))
     assert backend.observe() is None
     assert not backend.finished
     assert backend.observe() is not None
@@ -192,10 +192,10 @@ def test_malformed_rows_are_warned_of_or_refused(tmp_path: Path) -> None:
 def test_the_baseline_is_the_fallbacks_average_over_the_same_jobs(tmp_path: Path) -> None:
     episodes = make_episodes("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")
     baseline = Baseline(episodes, "drf")
-    assert baseline.average_jct_seconds(0, set()) == 0.0, "not known before it was worked out"
-    baseline.work_out(0)
+    assert baseline.average_jct_seconds(0, set()) == 0.0, "not known before it was computed"
+    baseline.compute(0)
     assert baseline.average_jct_seconds(1, set()) == 0.0
-    baseline.work_out(1)
+    baseline.compute(1)
     first = baseline.average_jct_seconds(0, {job.job_id for job in episodes.items[0].workload.jobs})
     one_job = baseline.average_jct_seconds(0, {episodes.items[0].workload.jobs[0].job_id})
     both = baseline.average_jct_seconds(1, set())
@@ -211,6 +211,6 @@ def test_a_full_disk_costs_the_way_back_but_not_the_cluster(tmp_path: Path, monk
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cluster_agent.backends.simulated.write_json", full)
+    monkeypatch.setattr("cluster_agent.backends.simulated.backend.write_json", full)
     assert live(backend) == expected
     assert backend.finished

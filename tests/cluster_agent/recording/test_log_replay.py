@@ -89,9 +89,9 @@ def test_a_restart_and_a_new_version_go_on_from_what_was_believed(tmp_path: Path
     data = PolicyFile(shipped.spec, shipped.weights * 0.5, {}, shipped.priors[:60]).to_bytes()
     version = CandidateFactory(PolicySettings()).from_bytes(data, Identity("v2", version=2))
 
-    def promote(office: ActivePolicy, number: int) -> None:
+    def promote(active: ActivePolicy, number: int) -> None:
         if number == 6:
-            office.propose(version)
+            active.propose(version)
 
     tape = make_tape(24)
     live(tmp_path, tape[:10], candidate(), before_each=promote)
@@ -131,7 +131,7 @@ def test_a_policy_that_hangs_and_comes_back_is_replayed_with_what_it_missed(tmp_
     hanging = HangingPolicy(first.policy, hangs_at=5)
     asker = DeadlineAsker(60.0, Clock())
 
-    def let_go(office: ActivePolicy, number: int) -> None:
+    def let_go(active: ActivePolicy, number: int) -> None:
         asker._deadline_seconds = 0.05 if number == 5 else 60.0  # no other decision is late, however busy the machine
         if number == 9:
             hanging.go.set()
@@ -195,9 +195,9 @@ def test_a_changed_probability_is_named(tmp_path: Path) -> None:
 
 
 def test_beliefs_that_something_else_has_changed_are_taken_down_anew(tmp_path: Path) -> None:
-    def forget_own_share(office: ActivePolicy, number: int) -> None:
+    def forget_own_share(active: ActivePolicy, number: int) -> None:
         if number == 5:
-            office.holder.policy.beliefs.leave_out_own()  # type: ignore[attr-defined]
+            active.current.policy.beliefs.leave_out_own()  # type: ignore[attr-defined]
 
     live(tmp_path, make_tape(10), candidate(), before_each=forget_own_share)
     result = replayed(tmp_path)

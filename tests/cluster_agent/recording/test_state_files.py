@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster_agent.cli import _EXIT_CODES, app
+from cluster_agent.cli import app
 from cluster_agent.errors import BadConfig
 from cluster_agent.recording.state_files import hold_folder
-from policy_net import cli_errors
+from foundation.command_line import run as run_command_line
 
 CONFIG = """
 cluster: alpha
@@ -24,8 +24,8 @@ def test_a_state_directory_has_one_agent_at_a_time(tmp_path: Path) -> None:
     held = hold_folder(tmp_path / "state")
     with pytest.raises(BadConfig, match=rf"held by another agent \(process {os.getpid()}\)"):
         hold_folder(tmp_path / "state")
-    held.close()
-    hold_folder(tmp_path / "state").close()
+    held.release()
+    hold_folder(tmp_path / "state").release()
 
 
 def test_a_second_agent_is_refused_in_one_line_and_changes_nothing(tmp_path: Path, capsys) -> None:
@@ -33,11 +33,11 @@ def test_a_second_agent_is_refused_in_one_line_and_changes_nothing(tmp_path: Pat
     config.write_text(CONFIG)
     held = hold_folder(tmp_path / "state")
     command = ["run", "--config", str(config)]
-    assert cli_errors.run(app, "cluster-agent", command, _EXIT_CODES) == 2
+    assert run_command_line(app, "cluster-agent", command) == 2
     error = capsys.readouterr().err
     assert "state_dir" in error
     assert len(error.splitlines()) == 1
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["lock"]
-    held.close()
-    assert cli_errors.run(app, "cluster-agent", command, _EXIT_CODES) == 0
-    hold_folder(tmp_path / "state").close()
+    held.release()
+    assert run_command_line(app, "cluster-agent", command) == 0
+    hold_folder(tmp_path / "state").release()
