@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 
-from deploy.local.errors import DemoFailed
+from deploy.local.processes import DemoFailed
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
 

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.local.configs import FLEETS, DemoPolicy
 from deploy.local.demo import DemoOptions
-from deploy.local.update_records import staleness_by_cluster
+from deploy.local.learner_records import staleness_by_cluster
 from global_learner.receipts import Receipt
 from policy_net.set_policy.default import DEFAULT_SET_FILE
 

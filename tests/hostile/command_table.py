@@ -23,7 +23,7 @@ from learner_makers import policy
 
 import cluster_agent.cli
 import deploy.local.__main__
-import deploy.local.errors
+import deploy.local.processes
 import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
@@ -124,7 +124,7 @@ CODES = {
     "global-learner": (global_learner.cli.app, EXIT_CODES),
     "cluster-agent": (cluster_agent.cli.app, AGENT_CODES),
     "policyctl": (global_learner.policyctl.cli.app, EXIT_CODES),
-    "python -m deploy.local": (deploy.local.__main__.app, {deploy.local.errors.DemoFailed: cli_errors.FAILED}),
+    "python -m deploy.local": (deploy.local.__main__.app, {deploy.local.processes.DemoFailed: cli_errors.FAILED}),
     elastic_rows.PROGRAM: elastic_rows.CODES,
 }
 STARTED = {"python -m deploy.local: the demo was started", f"{elastic_rows.PROGRAM}: {elastic_rows.STARTED}"}

@@ -16,7 +16,7 @@ from hostile_job import HostileJob, make_job
 from hostile_learner import HostileLearner
 
 import deploy.local.demo
-from deploy.local.errors import DemoFailed
+from deploy.local.processes import DemoFailed
 from policy_net.cli_errors import run
 
 pytestmark = pytest.mark.heavy
