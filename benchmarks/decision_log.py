@@ -1,4 +1,4 @@
-"""What logging a decision costs: `python -m benchmarks.decision_log`, a few seconds.
+"""The cost of logging a decision: `python -m benchmarks.decision_log`, a few seconds.
 
 A generated workload is scheduled by several policies, and every decision is logged the way an agent does it: beliefs
 taken down before, the line written after. Beside the times stands what deciding itself took, in the same run.

@@ -1,4 +1,4 @@
-"""How near a policy comes to a scheduler whose log it imitates: `python -m benchmarks.imitation`, some minutes.
+"""Imitation: how near a policy comes to a scheduler by its log. `python -m benchmarks.imitation`, some minutes.
 
 Every scheduler is watched on generated workloads as its log would have it; a `set` policy is fitted, and compared with
 the log on decisions that it was not fitted to, and with the scheduler by average JCT on further workloads.

@@ -1,4 +1,4 @@
-"""What placing tasks on nodes costs against pooled capacity: ratios of average JCT on the same jobs, 1 is nothing.
+"""The cost of placing tasks on nodes against pooled capacity: ratios of average JCT on the same jobs, 1 is nothing.
 
 Placed, a task must fit some node; pooled, all tasks together must fit the cluster's sum. With DL2's demands (2 CPU for
 every task, 1 GPU for a worker, nodes of 8 CPU and 2 GPU) nothing forces a loss: GPU workers first leave every node with

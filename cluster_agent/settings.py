@@ -158,7 +158,7 @@ class DecisionLogSettings(Section):
     keep: int = Field(8, ge=1, le=10_000)
     """How many closed files are kept."""
     keep_policies: int = Field(32, ge=0, le=100_000)
-    """How many policy files that decisions were made with are kept beside the log, the newest in office; a megabyte
+    """How many policy files that decisions were made with are kept beside the log, the newest active; a megabyte
     each. Decisions of older ones can be made again from the learner's files."""
 
 

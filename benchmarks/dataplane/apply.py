@@ -1,4 +1,4 @@
-"""How near a server's step comes to the memory's speed: its traffic against that of `add_`, in one run.
+"""A server's step against the memory's speed: its traffic against that of `add_`, in one run.
 
 Both sides are counted by the bytes that the arithmetic cannot do without, whatever caches do: `add_` reads two arrays
 and writes one; Adam reads four and writes three. Before each measurement other memory is written, so that neither

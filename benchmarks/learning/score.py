@@ -1,4 +1,4 @@
-"""Judging policies on the held-out workloads: log-ratios of the average JCT, and what they say over the seeds."""
+"""The score of policies on the held-out workloads: log-ratios of the average JCT, and what they say over the seeds."""
 
 from __future__ import annotations
 

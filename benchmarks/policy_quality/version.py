@@ -1,4 +1,4 @@
-"""What a figure depends on: a digest of the code that produced it, so that a resumed run never mixes two versions.
+"""The version of a figure: a digest of the code that produced it, so that a resumed run never mixes two versions.
 
 Only code counts that is imported, directly or not, by the simulator or by the policy; comments and docstrings do not.
 So a figure outlives a new scheduler, a new loader of another format, or a better explanation.

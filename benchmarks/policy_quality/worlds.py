@@ -1,4 +1,4 @@
-"""Makes a cell's workload, cluster and truth; the amounts of every disturbance stand here."""
+"""Workload, cluster and truth of a cell; the amounts of every disturbance stand here."""
 
 from __future__ import annotations
 

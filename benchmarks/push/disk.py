@@ -1,4 +1,4 @@
-"""How much of the disk a folder ever took: sampled while others write there."""
+"""The largest size of a folder on disk, sampled while others write there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster that learns from rewards, like an agent in lockstep: it decides, lives through it, computes a gradient."""
+"""A cluster that learns from rewards, like an agent in lockstep: it decides, sees the outcome, computes a gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judging what a run ended with, on workloads that nobody trained on: acting as when it learns, and greedily."""
+"""The score of what a run ended with, on workloads that nobody trained on: acting as when it learns, and greedily."""
 
 from __future__ import annotations
 

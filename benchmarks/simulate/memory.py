@@ -1,4 +1,4 @@
-"""What a simulation keeps of jobs that have ended: two runs with the same number present, one with ten times the jobs.
+"""Memory that a simulation keeps of ended jobs: two runs with the same number present, one with ten times the jobs.
 
 Both are measured at their end, when nobody is present any more. Counted by `tracemalloc`, so that the figure does not
 depend on the allocator or on what ran before. The workload is not counted: it is the input. What grows is the outcome

@@ -1,4 +1,4 @@
-"""What is simulated: generated workloads, and ten thousand jobs of a real cluster or of one that is drawn like it."""
+"""Simulated worlds: generated workloads, and ten thousand jobs of a real cluster or of one that is drawn like it."""
 
 from __future__ import annotations
 

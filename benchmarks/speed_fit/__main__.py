@@ -1,4 +1,4 @@
-"""Compares the shipped speeds with measurements: `python -m benchmarks.speed_fit --grid FILE [--profiles FOLDER]`.
+"""Comparison of the shipped speeds with measurements: `python -m benchmarks.speed_fit --grid FILE [--profiles FOLDER]`.
 
 `--grid` is a speed table (columns model, num_ps, num_workers, samples_per_s) of the synchronous PS models; `--profiles`
 holds the published profiles of all-reduce scaling, locality and GPU types; `--steps` DL2's measurements with their

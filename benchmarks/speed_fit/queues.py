@@ -1,4 +1,4 @@
-"""What asynchronous speeds are made of: DL2's synchronous measurements against `policy_net.simulation.async_speeds`.
+"""Asynchronous speeds: DL2's synchronous measurements against `policy_net.simulation.async_speeds`.
 
 There are no asynchronous measurements to compare with; this says how well the constants explain the synchronous steps
 that they were fitted to.

@@ -1,4 +1,4 @@
-"""Ask a policy for a decision and stop waiting when its time is over.
+"""The deadline of a decision: a policy is asked, and no longer waited for when its time is over.
 
 The policy thinks in a thread of its own. One that returns late is measured by the injected clock; one that does not
 return is left to itself, and is not asked again until it has: the fallback decides meanwhile. Nothing can interrupt a

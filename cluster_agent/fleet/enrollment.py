@@ -1,4 +1,4 @@
-"""This agent's identity on disk: gained once for a token, kept, and replaced whole.
+"""Identity of this agent on disk: gained once for a token, kept, and replaced whole.
 
 The key is made here and never leaves. It is on disk before it is shown to anyone, so that an agent that is killed
 between its request and the answer asks again with the same key, and the learner gives it the same certificate.

@@ -1,4 +1,4 @@
-"""What an agent asks of the learner, as plain values; `learner_client.py` asks over gRPC, tests ask a fake."""
+"""The learner as an agent sees it, in plain values; `learner_client.py` asks it over gRPC, tests ask a fake."""
 
 from __future__ import annotations
 

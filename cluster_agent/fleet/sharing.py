@@ -1,4 +1,4 @@
-"""Tells the learner what this cluster has seen of speeds: all of it, now and then, in place of what it said before.
+"""Reports to the learner on the speeds that this cluster has seen: each time all of them, in place of the last report.
 
 What is told is `SpeedStatistic`s: job type, kind, PSs, workers, mean log speed, count; see the guide's page on beliefs.
 Whatever goes wrong here is counted and tried again later: neither heartbeats nor decisions depend on it.

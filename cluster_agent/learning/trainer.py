@@ -1,4 +1,4 @@
-"""Learning beside the loop: experience → replay → gradient at the learner's head → push.
+"""The trainer beside the loop: experience → replay → gradient at the learner's head → push.
 
 One thread, one update at a time, numbered 1, 2, 3 … within an incarnation. An update without an answer is offered again
 under its number until there is one, so that it is applied exactly once; it is given up only when the learner no longer

@@ -201,7 +201,7 @@ class Replayer:
                 )
             if content["digest"] != situation.candidate.identity.digest:
                 raise StateDamaged(
-                    f"{where}: by {content['policy']}, but no checkpoint put it in office; lines are missing"
+                    f"{where}: by {content['policy']}, but no checkpoint made it active; lines are missing"
                 )
             state = state_of(content)
             made = situation.decide(content, state)

@@ -1,4 +1,4 @@
-"""Every policy on the same jobs to completion, on all cores: what the report compares."""
+"""Replays of every policy on the same jobs to completion, on all cores: what the report compares."""
 
 from __future__ import annotations
 

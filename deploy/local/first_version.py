@@ -1,4 +1,4 @@
-"""Where the fleet begins: v1, trained here or as it ships."""
+"""The first version, v1, with which the fleet begins: trained here or as it ships."""
 
 from __future__ import annotations
 

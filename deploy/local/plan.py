@@ -1,4 +1,4 @@
-"""What the demo will run: which clusters, with which jobs, and what is kept for judging; checked before it starts."""
+"""The plan of the demo: which clusters, with which jobs, and what is kept for judging; checked before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the learner says about the fleet while it runs, as plain values; asked over the same service policyctl uses."""
+"""The fleet as the learner sees it while it runs, in plain values; asked over the same service that policyctl uses."""
 
 from __future__ import annotations
 
