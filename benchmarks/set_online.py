@@ -31,10 +31,10 @@ from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import Weights
 from policy_net.learning.episodes import Episode
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
-from policy_net.learning.gradients import lesson_for
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings, RewardKind
+from policy_net.policy_kinds import lesson_for
 from policy_net.set_policy.default import default_set_file
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.simulation.engine import Simulation

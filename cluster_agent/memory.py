@@ -19,9 +19,9 @@ from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import JsonObject, canonical_json
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.replay import Experience
+from policy_net.learning.reward import UTILITY_EXPONENT, SlotUtility, paper_reward, slot_utility, utility_over
 from policy_net.learning.settings import RewardKind
 from policy_net.policy import Samples
-from policy_net.reward import UTILITY_EXPONENT, SlotUtility, paper_reward, slot_utility, utility_over
 from policy_net.set_policy.samples import SetSamples
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs

@@ -17,8 +17,8 @@ from cluster_agent.settings import LearningSettings
 from policy_net.exchange.messages import RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.learning.gradient import Gradients, NotEnoughSamples
-from policy_net.learning.gradients import gradients_for
 from policy_net.learning.replay import Experience
+from policy_net.policy_kinds import gradients_for
 
 _LOCAL_STEPS, _LEARNING_RATE = "local-steps", "learning-rate"
 _MOST_LOCAL_STEPS = 1000

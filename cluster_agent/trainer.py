@@ -26,8 +26,8 @@ from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import WeightSpec
 from policy_net.learning.credit import permute_rewards
 from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples
-from policy_net.learning.gradients import gradients_for, lesson_for
 from policy_net.learning.replay import Experience, ExperienceReplay
+from policy_net.policy_kinds import gradients_for, lesson_for
 
 _log = structlog.get_logger()
 

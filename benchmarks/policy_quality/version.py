@@ -18,7 +18,7 @@ from policy_net.policy import policy_factory, policy_names
 from policy_net.set_policy.default import DEFAULT_SET_FILE, build_set, build_set_fresh
 
 WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.simulation.replay")
-LEARNED_MODULE = "policy_net.learned"
+LEARNED_MODULE = "policy_net.dl2.policy"
 OURS = ("policy_net", "benchmarks")
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.robustness.worlds import environment
+from policy_net.dl2.policy import ActingMode, LearnedPolicy
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.simulation.replay import replay
 from policy_net.simulation.speed import default_speeds

@@ -2,7 +2,7 @@
 
 `jct`: minus the time that jobs spent in the system, in job-slots. Over an episode that drains the workload, the rewards
 add up to minus the sum of completion times (in slots), whatever happened in between: the figure that people care about.
-`slot-utility`: the reward that our own learner climbs (`policy_net.reward`), about 0 to 1 a decision. Denser, but a sum
+`slot-utility`: the reward that our own learner climbs (`policy_net.learning.reward`), about 0 to 1 a decision. Denser, but a sum
 of it over an episode favours slow ones, as they have more decisions: use it with a fixed horizon or discounting.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from policy_net.domain import ClusterState, Progress
-from policy_net.reward import slot_utility_reward
+from policy_net.learning.reward import slot_utility_reward
 from policy_net.throughput.parametric import OnlineFit
 
 

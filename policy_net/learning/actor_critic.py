@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from policy_net.dl2.network import actor_logits, critic_values, tensors_of
+from policy_net.dl2.policy import DecisionSamples
 from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.learned import DecisionSamples
 from policy_net.learning.credit import utility_advantages
 from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
-from policy_net.network import actor_logits, critic_values, tensors_of
 
 
 class GradientComputer:

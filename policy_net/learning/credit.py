@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.learning.replay import Experience
-from policy_net.reward import SlotUtility
+from policy_net.learning.reward import SlotUtility
 
 _LONGEST_INTERVAL_WEIGHT = 3.0
 """A very long interval counts at most three times as much as an average one, so that one quiet night is no lesson."""

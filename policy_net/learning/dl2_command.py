@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+from policy_net.dl2.network import initial_weights
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
@@ -23,7 +24,6 @@ from policy_net.learning.imitation_command import Teacher
 from policy_net.learning.offline import OfflineSettings, train_offline
 from policy_net.learning.settings import ActorCriticSettings, ImitationSettings, RewardKind
 from policy_net.learning.training_progress import training_progress
-from policy_net.network import initial_weights
 from policy_net.policy import build_policy
 from policy_net.simulation.catalogue import MODEL_NAMES
 

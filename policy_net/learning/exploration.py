@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policy_net.action import GRANT_KINDS, Grant
-from policy_net.batch import Batch
+from policy_net.dl2.action import GRANT_KINDS, Grant
+from policy_net.dl2.batch import Batch
 
 LOPSIDED_RATIO = 10
 """Source: DL2 §4.3."""

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from policy_net.dl2.policy import ActingMode, LearnedPolicy
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.episodes import Episode
 from policy_net.learning.exploration import JobAwareExploration
 from policy_net.learning.gradient import NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
+from policy_net.learning.reward import paper_reward, slot_utility
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
-from policy_net.reward import paper_reward, slot_utility
 from policy_net.simulation.engine import Simulation
 from policy_net.throughput.parametric import OnlineFit
 

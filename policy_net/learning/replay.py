@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from policy_net.learning.reward import SlotUtility
 from policy_net.policy import Samples
-from policy_net.reward import SlotUtility
 
 REPLAY_SAMPLES = 32_768
 """Four times the paper's: about a thousand decision times, so that quiet nights do not wash out busy days."""

@@ -10,7 +10,7 @@ from policy_net.settings import Section
 
 
 class RewardKind(StrEnum):
-    """Which reward a policy climbs; see `policy_net.reward`."""
+    """Which reward a policy climbs; see `policy_net.learning.reward`."""
 
     SLOT_UTILITY = "slot-utility"
     PAPER = "paper"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.action import GRANT_KINDS, Grant
+from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.domain import Allocation, ClusterState, Decision
 from policy_net.set_policy.grants import Grants, urgency
 from policy_net.set_policy.planner import Tilt, plan, score_of

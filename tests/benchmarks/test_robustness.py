@@ -13,8 +13,8 @@ from benchmarks.robustness.treatments import NAMES, treatments
 from benchmarks.robustness.worlds import SPEC, held_out
 from global_learner.aggregation.choice import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.network import initial_weights
 from policy_net.simulation.source_options import WorkloadOptions
 from policy_net.simulation.sources import load_workload
 from policy_net.simulation.speed import default_speeds

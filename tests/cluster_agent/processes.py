@@ -17,9 +17,9 @@ import yaml
 from reserved_port import ReservedPort
 
 from cluster_agent.decision_log import CURRENT, closed_files, read_log
+from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec
-from policy_net.network import initial_weights
 
 _SLOT_SECONDS = 1200.0
 PATIENCE_SECONDS = 150.0

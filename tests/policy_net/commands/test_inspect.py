@@ -6,9 +6,9 @@ import pytest
 
 from policy_net import cli_errors
 from policy_net.cli import app
+from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec
-from policy_net.network import initial_weights
 
 
 @pytest.fixture

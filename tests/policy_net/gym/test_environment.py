@@ -3,14 +3,14 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from policy_net.action import GRANT_KINDS, Grant
+from policy_net.dl2.action import GRANT_KINDS, Grant
+from policy_net.dl2.network import ActingNetwork, initial_weights
+from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import Allocation, CapacityMode
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
 from policy_net.gym import ENVIRONMENT_ID
 from policy_net.gym.environment import ClusterSchedulingEnv
-from policy_net.learned import LearnedPolicy
-from policy_net.network import ActingNetwork, initial_weights
 from policy_net.simulation.catalogue import MODEL_NAMES
 from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.simulation.replay import replay

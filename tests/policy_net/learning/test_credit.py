@@ -3,10 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from policy_net.learned import DecisionSamples
+from policy_net.dl2.policy import DecisionSamples
 from policy_net.learning.credit import permute_rewards, utility_advantages
 from policy_net.learning.replay import Experience
-from policy_net.reward import SlotUtility
+from policy_net.learning.reward import SlotUtility
 
 
 def entry(efficiency: dict[str, float], jobs: list[int], seconds: float = 100.0) -> Experience:

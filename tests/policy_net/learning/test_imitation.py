@@ -1,14 +1,14 @@
 import numpy as np
 
 import policy_net.baselines  # noqa: F401  (registers drf)
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import PolicyContext
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
-from policy_net.learned import LearnedPolicy
 from policy_net.learning.episodes import endless_episodes, source_of_episode
 from policy_net.learning.imitation import demonstrate, imitate, watch
 from policy_net.learning.offline import OfflineSettings, train_offline
 from policy_net.learning.settings import ActorCriticSettings, ImitationSettings
-from policy_net.network import initial_weights
 from policy_net.policy import build_policy
 from policy_net.simulation.catalogue import MODEL_NAMES
 from policy_net.simulation.environment import Environment

@@ -3,15 +3,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from policy_net.dl2.policy import DecisionSamples
 from policy_net.exchange.set_spec import SetSpec
-from policy_net.learned import DecisionSamples
 from policy_net.learning.credit import decision_advantages
 from policy_net.learning.gradient import NotEnoughSamples
-from policy_net.learning.gradients import gradients_for, lesson_for
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
+from policy_net.learning.reward import SlotUtility, utility_over
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
-from policy_net.reward import SlotUtility, utility_over
+from policy_net.policy_kinds import gradients_for, lesson_for
 from policy_net.set_policy import SetPolicy
 from policy_net.set_policy.likelihood import Likelihood
 from policy_net.set_policy.residual import Residual, initial_residual

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from states import make_job, make_state, states
 
-from policy_net.action import action_from_index
+from policy_net.dl2.action import action_from_index
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Progress, Resources, Trigger
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.placement.spread import place_spread

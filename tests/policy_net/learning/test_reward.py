@@ -3,7 +3,7 @@ import pytest
 from states import make_job, make_state
 
 from policy_net.domain import Allocation, Progress
-from policy_net.reward import paper_reward, slot_utility_reward
+from policy_net.learning.reward import paper_reward, slot_utility_reward
 
 
 class FlatSpeeds:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.action import GRANT_KINDS, Grant, void_index
+from policy_net.dl2.action import GRANT_KINDS, Grant, void_index
 from policy_net.domain import Allocation, ClusterState, Job, JobKind, Resources
 from policy_net.encoding import TASK_SCALE, BatchEncoder
 from policy_net.placement.capacity import Capacity

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.action import Action, Grant, action_from_index, index_of, void_index
+from policy_net.dl2.action import Action, Grant, action_from_index, index_of, void_index
 
 J = 20
 

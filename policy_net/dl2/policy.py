@@ -16,14 +16,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.action import GRANT_KINDS
-from policy_net.batch import Batch
+from policy_net.dl2.action import GRANT_KINDS
+from policy_net.dl2.batch import Batch
+from policy_net.dl2.network import ActingNetwork
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.encoding import BatchEncoder
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.network import ActingNetwork
 from policy_net.paths import is_file
 from policy_net.placement.capacity import open_capacity
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
