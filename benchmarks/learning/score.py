@@ -13,8 +13,8 @@ from scipy import stats
 import policy_net.baselines  # noqa: F401  (registers drf)
 from benchmarks.learning.worlds import environment
 from benchmarks.processes import process_pool
-from policy_net.dl2.policy import load_policy
 from policy_net.domain import PolicyContext
+from policy_net.policy_kinds import load_policy
 from policy_net.simulation.replay import replay
 from policy_net.simulation.speed import default_speeds
 from policy_net.simulation.workload import Workload

@@ -11,9 +11,9 @@ from pathlib import Path
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from benchmarks.policy_quality.store import Figures, Task
 from benchmarks.policy_quality.worlds import build_world
-from policy_net.dl2.policy import load_policy
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import PolicyNetError
+from policy_net.policy_kinds import load_policy
 from policy_net.simulation.job_metrics import TAIL_SHARE, JobResult, mean_jct_seconds
 from policy_net.simulation.measured_points import read_measured_points
 from policy_net.simulation.replay import replay

@@ -11,9 +11,9 @@ from multiprocessing import get_context
 import policy_net.baselines  # noqa: F401  (registers drf and optimus)
 from deploy.local.plan import ClusterPlan
 from policy_net.command_options import WorldOptions
-from policy_net.dl2.policy import load_policy
 from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError
+from policy_net.policy_kinds import load_policy
 from policy_net.simulation.replay import replay
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import policy_net.baselines  # noqa: F401  (registers the baselines' names)
 from global_learner.scores.replay_set import BASELINES, NAME, REPLAYS, STATES_A_REPLAY, set_digest, worlds
-from policy_net.dl2.policy import load_policy
 from policy_net.domain import ClusterState, Decision, PolicyContext, Trigger
 from policy_net.policy import build_policy
+from policy_net.policy_kinds import load_policy
 from policy_net.simulation.engine import Simulation
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.replay import replay

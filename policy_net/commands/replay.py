@@ -18,10 +18,10 @@ import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows
 from policy_net.commands.output import Output, OutputFormat
 from policy_net.commands.replay_report import chosen_policies, write
-from policy_net.dl2.policy import load_policy
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.option_groups import with_option_groups
 from policy_net.policy import DEFAULT_POLICY, policy_names
+from policy_net.policy_kinds import load_policy
 from policy_net.report import prepare_folder
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.measured_points import read_measured_points

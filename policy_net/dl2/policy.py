@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -19,15 +18,10 @@ from numpy.typing import NDArray
 from policy_net.dl2.action import GRANT_KINDS
 from policy_net.dl2.batch import Batch
 from policy_net.dl2.network import ActingNetwork
-from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.encoding import BatchEncoder
-from policy_net.exchange.policy_file import read_policy_file
-from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.paths import is_file
 from policy_net.placement.capacity import open_capacity
-from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.set_policy.default import set_policy_of
 
 
 class ActingMode(StrEnum):
@@ -223,21 +217,3 @@ class _Record:
             np.array(self._behaviour, dtype=np.float64),
             np.array(self._jobs, dtype=np.int64),
         )
-
-
-def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
-    """A registered policy by its name, or a trained one from its file.
-
-    Raises:
-        UnknownPolicy: neither a name nor a file.
-        PolicyFileError: the file cannot be used.
-    """
-    if name_or_path in policy_names():
-        return build_policy(name_or_path, context)
-    path = Path(name_or_path)
-    if not is_file(path):
-        return build_policy(name_or_path, context)  # which says what it might have been
-    content = read_policy_file(path)
-    if isinstance(content.spec, SetSpec):
-        return set_policy_of(content, path.name)
-    return LearnedPolicy(content.network_spec, content.weights, seed=context.seed, label=path.name)

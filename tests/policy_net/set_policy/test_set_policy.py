@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from states import make_job, make_state, states
 
 from policy_net.dl2.network import initial_weights
-from policy_net.dl2.policy import load_policy
 from policy_net.domain import ClusterState, PolicyContext, Trigger
 from policy_net.errors import PolicyFileError, SpecMismatch
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, write_policy_file
 from policy_net.exchange.set_spec import SET_INPUTS, SetSpec
 from policy_net.exchange.spec import PolicySpec
+from policy_net.policy_kinds import load_policy
 from policy_net.set_policy import SetPolicy
 from policy_net.set_policy.default import default_set_file, set_policy_of
 from policy_net.set_policy.features import job_inputs
