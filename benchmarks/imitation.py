@@ -15,15 +15,14 @@ import policy_net.baselines  # noqa: F401  (registers the schedulers)
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import PolicyContext
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
+from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.imitation import watch_logged
 from policy_net.learning.imitation_command import Teacher
 from policy_net.learning.logged import LoggedDecision
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.set_policy import SetPolicy
-from policy_net.set_policy.default import default_set_file
+from policy_net.set_policy.policy import default_set_file
 from policy_net.simulation.catalogue import MODEL_NAMES
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.replay import replay

@@ -21,8 +21,7 @@ import numpy as np
 from benchmarks.processes import process_pool
 from policy_net.domain import CapacityMode
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import Weights
+from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.episodes import Episode
 from policy_net.learning.evolution import EvolutionSettings, Trial, evolve
@@ -36,7 +35,7 @@ from policy_net.learning.set_training import (
     learn_priors,
     log_losses,
 )
-from policy_net.set_policy.default import DEFAULT_SET_FILE
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.set_policy.residual import initial_residual
 from policy_net.simulation.catalogue import ALLREDUCE_MODEL_NAMES, MODEL_NAMES
 from policy_net.simulation.environment import DecideOn, Environment

@@ -26,17 +26,15 @@ from global_learner.optimizer import AdamConstants, AdamState, TrustRegion
 from global_learner.settings import IngestSettings, PublishSettings
 from global_learner.update_log import AppliedUpdate, Kind
 from policy_net.domain import CapacityMode
-from policy_net.exchange.messages import GradientUpdate
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import Weights
+from policy_net.exchange.spec import SetSpec, Weights
+from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.episodes import Episode
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings, RewardKind
 from policy_net.policy_kinds import lesson_for
-from policy_net.set_policy.default import default_set_file
-from policy_net.set_policy.policy import SetPolicy
+from policy_net.set_policy.policy import SetPolicy, default_set_file
 from policy_net.simulation.engine import Simulation
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.replay import replay

@@ -14,17 +14,14 @@ from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.settings import PolicySettings
-from policy_net.dl2.policy import ActingMode, LearnedPolicy
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
-from policy_net.exchange.set_spec import SET, SetSpec
-from policy_net.exchange.spec import PolicySpec, Weights, WeightSpec, weights_to_bytes
+from policy_net.exchange.spec import SET, PolicySpec, SetSpec, Weights, WeightSpec, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.learning.exploration import JobAwareExploration
 from policy_net.paths import is_file
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.set_policy.default import DEFAULT_SET_FILE
-from policy_net.set_policy.policy import SetPolicy
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 

@@ -12,9 +12,16 @@ from pathlib import Path
 from cluster_agent.errors import BadConfig, LearnerRefused
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.enrollment_file import EnrollmentFile, read_enrollment
-from policy_net.exchange.identity_file import IdentityFile, parse_identity, read_identity
-from policy_net.exchange.private_files import make_private_folder, read_private, write_private
-from policy_net.exchange.signing_request import new_key, signing_request
+from policy_net.exchange.identity_file import (
+    IdentityFile,
+    make_private_folder,
+    new_key,
+    parse_identity,
+    read_identity,
+    read_private,
+    signing_request,
+    write_private,
+)
 
 _IDENTITY = "identity.pem"
 _PENDING_KEY = "pending.key"

@@ -16,8 +16,7 @@ from cluster_agent.settings import Acting, PolicySettings
 from cluster_agent.state_files import write_bytes
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.spec import SetSpec, WeightSpec
 
 _KEPT = re.compile(r"^v(\d+)\.safetensors$")
 

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.job_timelines import JobTimeline
-from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
 
 
 class PushOutcome(StrEnum):

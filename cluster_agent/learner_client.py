@@ -31,13 +31,10 @@ from cluster_agent.settings import LearnerSettings
 from cluster_agent.wire import Wire
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.policy_file import spec_from_json
-from policy_net.exchange.set_spec import Spec
-from policy_net.exchange.spec import WeightSpec, weights_to_bytes
+from policy_net.exchange.spec import Spec, WeightSpec, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.statistics_wire import type_messages
-from policy_net.exchange.wire import reply_request, task_of_round
+from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask, reply_request, task_of_round, type_messages
 from policy_net.plain_text import plain_line
 
 _MOST_TYPES, _LONGEST_TYPE = 4096, 253

@@ -26,7 +26,7 @@ from policy_net.errors import BadInput
 from policy_net.exchange.log_lines import LogLine, read_lines
 from policy_net.exchange.state_codec import JsonObject, decode_progress, encode_decision
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.set_policy.default import DEFAULT_SET_FILE
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.throughput.beliefs import Beliefs, beliefs_of
 
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)

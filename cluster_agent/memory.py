@@ -22,7 +22,7 @@ from policy_net.learning.replay import Experience
 from policy_net.learning.reward import UTILITY_EXPONENT, SlotUtility, paper_reward, slot_utility, utility_over
 from policy_net.learning.settings import RewardKind
 from policy_net.policy import Samples
-from policy_net.set_policy.samples import SetSamples
+from policy_net.set_policy.draws import SetSamples
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit

@@ -16,8 +16,8 @@ from cluster_agent.learner import Learner
 from cluster_agent.repeated_work import RepeatedWork
 from cluster_agent.session import Session
 from cluster_agent.telemetry import Telemetry
-from policy_net.exchange.messages import RoundAnswer, RoundTask
 from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.wire import RoundAnswer, RoundTask
 
 _log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from cluster_agent.settings import LearningSettings
-from policy_net.exchange.messages import RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import Weights, WeightSpec
+from policy_net.exchange.wire import RoundAnswer, RoundKind, RoundTask
 from policy_net.learning.gradient import Gradients, NotEnoughSamples
 from policy_net.learning.replay import Experience
 from policy_net.policy_kinds import gradients_for

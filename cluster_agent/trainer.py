@@ -22,10 +22,9 @@ from cluster_agent.session import Session
 from cluster_agent.settings import LearningSettings
 from cluster_agent.summary import TrainingCounts
 from cluster_agent.telemetry import Telemetry
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import WeightSpec
-from policy_net.learning.credit import permute_rewards
-from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples
+from policy_net.exchange.wire import GradientUpdate
+from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples, permute_rewards
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.policy_kinds import gradients_for, lesson_for
 

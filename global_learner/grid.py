@@ -23,8 +23,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from global_learner.aggregation.flower import SAMPLES, array_record, flat_weights
-from policy_net.exchange.messages import RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.wire import RoundAnswer, RoundKind, RoundTask
 
 _ERROR_CODE = 1
 _KINDS = {"train": RoundKind.TRAIN, "evaluate": RoundKind.EVALUATE}

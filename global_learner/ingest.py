@@ -11,8 +11,8 @@ from global_learner.errors import Rejection, UpdateRejected
 from global_learner.head import Head
 from global_learner.settings import IngestSettings
 from global_learner.staleness import excess_staleness, staleness_scale
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.wire import GradientUpdate
 
 _LARGEST_COUNT = 2**53
 """Counts beyond this are no counts; also keeps them exact in JSON."""

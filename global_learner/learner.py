@@ -31,8 +31,8 @@ from global_learner.telemetry import Telemetry
 from global_learner.update_log import AppliedUpdate
 from global_learner.upkeep import Upkeep
 from policy_net.errors import SpecMismatch
-from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
+from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
 
 _QUARANTINED_POLL_SECONDS = 1.0
 """A quarantined cluster that polls is answered after this, so that it does not ask without pause."""

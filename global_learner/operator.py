@@ -33,9 +33,9 @@ from global_learner.snapshot_format import Snapshot, parse_snapshot, snapshot_pa
 from global_learner.telemetry import Telemetry
 from global_learner.update_log import AppliedUpdate, Kind
 from global_learner.upkeep import Upkeep
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import parse_policy_file
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
+from policy_net.exchange.wire import GradientUpdate
 
 _log = structlog.get_logger()
 

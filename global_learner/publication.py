@@ -16,8 +16,7 @@ from global_learner.registry.cards import Origin, VersionDetails, kind_of
 from global_learner.registry.registry import Registry, VersionCard
 from global_learner.snapshot_format import Snapshot, snapshot_parts
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.set_spec import SetSpec, Spec
-from policy_net.exchange.spec import Weights
+from policy_net.exchange.spec import SetSpec, Spec, Weights
 
 
 @dataclass(frozen=True, slots=True)

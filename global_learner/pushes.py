@@ -22,8 +22,8 @@ from global_learner.step_length import learning_rate
 from global_learner.telemetry import Telemetry
 from global_learner.update_log import AppliedUpdate
 from global_learner.upkeep import Upkeep
-from policy_net.exchange.messages import GradientUpdate
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
+from policy_net.exchange.wire import GradientUpdate
 
 
 class Pushes(Generic[Status]):

@@ -30,7 +30,7 @@ from global_learner.snapshot import read_newest_snapshot, snapshot_of, write_sna
 from global_learner.state_dir import StateDir
 from global_learner.update_log import AppliedUpdate, Kind, read_log, segments
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
 
 _log = structlog.get_logger()
 

@@ -24,8 +24,8 @@ from global_learner.errors import LearnerError, Rejection, UpdateRejected
 from global_learner.head import Head
 from global_learner.settings import IngestSettings
 from global_learner.update_log import AppliedUpdate, Kind
-from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import Weights, WeightSpec
+from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundKind, RoundTask
 
 if TYPE_CHECKING:
     from global_learner.grid import FleetGrid

@@ -19,8 +19,7 @@ from global_learner.report.timeline_check import check_timelines
 from global_learner.telemetry import Telemetry
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.messages import GradientUpdate
-from policy_net.exchange.wire import gradient_update, round_answer, round_task
+from policy_net.exchange.wire import GradientUpdate, gradient_update, round_answer, round_task
 
 _log = structlog.get_logger()
 

@@ -20,9 +20,8 @@ from global_learner.errors import BadConfig
 from global_learner.registry.retention import Retention
 from global_learner.scores.settings import ScoreSettings
 from policy_net.errors import BadInput
-from policy_net.exchange.set_spec import SET
-from policy_net.exchange.spec import WeightSpec
-from policy_net.set_policy.default import DEFAULT_SET_FILE
+from policy_net.exchange.spec import SET, WeightSpec
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.settings import Section, read_settings_file
 
 SET_AVERAGE_DECAY = 0.99

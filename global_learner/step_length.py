@@ -7,7 +7,7 @@ from global_learner.head import Head
 from global_learner.ingest import Judgement
 from global_learner.sample_weight import sample_weight
 from global_learner.update_log import Kind
-from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.wire import GradientUpdate
 
 
 def learning_rate(

@@ -22,7 +22,7 @@ import structlog
 
 from global_learner.errors import StateUnusable
 from global_learner.log_tail import check_tail
-from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.wire import GradientUpdate
 
 _log = structlog.get_logger()
 

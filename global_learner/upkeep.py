@@ -31,7 +31,7 @@ from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.update_log import RECORD_BYTES, AppliedUpdate
 from global_learner.work_queue import Work, WorkQueue
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
 
 _log = structlog.get_logger()
 

@@ -1,22 +1,42 @@
-"""Which gradient belongs to which kind of policy; the one place that knows them all."""
+"""Kinds of trained policies, `dl2` and `set`, and what each has: its policy in a file, its gradient, its lessons.
+
+The one place that knows them all.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from policy_net.domain import PolicyContext
 from policy_net.dl2.policy import LearnedPolicy
+from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import read_policy_file
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import PolicySpec, WeightSpec
+from policy_net.exchange.spec import PolicySpec, SetSpec, WeightSpec
 from policy_net.learning.gradient import Gradients
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
 from policy_net.paths import is_file
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.set_policy.default import set_policy_of
+from policy_net.set_policy.policy import set_policy_of
+
+
+def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
+    """A registered policy by its name, or a trained one from its file.
+
+    Raises:
+        UnknownPolicy: neither a name nor a file.
+        PolicyFileError: the file cannot be used.
+    """
+    if name_or_path in policy_names():
+        return build_policy(name_or_path, context)
+    path = Path(name_or_path)
+    if not is_file(path):
+        return build_policy(name_or_path, context)  # which says what it might have been
+    content = read_policy_file(path)
+    if isinstance(content.spec, SetSpec):
+        return set_policy_of(content, path.name)
+    return LearnedPolicy(content.network_spec, content.weights, seed=context.seed, label=path.name)
 
 
 def gradients_for(
@@ -72,21 +92,3 @@ def lesson_for(spec: WeightSpec, actor_critic: ActorCriticSettings, residual: Re
     if isinstance(spec, SetSpec):
         return Lesson(residual.segments, residual.segment_decisions, residual.segment_decisions, newest=True)
     return Lesson(actor_critic.segments, actor_critic.segment_decisions, 1, newest=False)
-
-
-def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
-    """A registered policy by its name, or a trained one from its file.
-
-    Raises:
-        UnknownPolicy: neither a name nor a file.
-        PolicyFileError: the file cannot be used.
-    """
-    if name_or_path in policy_names():
-        return build_policy(name_or_path, context)
-    path = Path(name_or_path)
-    if not is_file(path):
-        return build_policy(name_or_path, context)  # which says what it might have been
-    content = read_policy_file(path)
-    if isinstance(content.spec, SetSpec):
-        return set_policy_of(content, path.name)
-    return LearnedPolicy(content.network_spec, content.weights, seed=context.seed, label=path.name)

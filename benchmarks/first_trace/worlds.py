@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import CapacityMode, SpeedModel
-from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.residual import initial_residual

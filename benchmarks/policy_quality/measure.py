@@ -18,7 +18,7 @@ from policy_net.simulation.job_metrics import TAIL_SHARE, JobResult, mean_jct_se
 from policy_net.simulation.measured_points import read_measured_points
 from policy_net.simulation.replay import replay
 from policy_net.simulation.speed import default_speeds
-from policy_net.throughput.measured import MeasuredFit
+from policy_net.throughput.parametric import MeasuredFit
 
 KEPT = (
     "jobs",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.policy import policy_factory, policy_names
-from policy_net.set_policy.default import DEFAULT_SET_FILE, build_set, build_set_fresh
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, build_set, build_set_fresh
 
 WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.simulation.replay")
 LEARNED_MODULE = "policy_net.dl2.policy"

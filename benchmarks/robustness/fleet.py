@@ -29,9 +29,9 @@ from global_learner.optimizer import AdamState
 from global_learner.settings import IngestSettings
 from global_learner.step_length import learning_rate
 from global_learner.update_log import AppliedUpdate
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.gradient import GradientResult
 
 AVERAGE_DECAY = 0.99

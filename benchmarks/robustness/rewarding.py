@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.robustness.worlds import ARRIVAL_SCALE, MIXES, environment, source
-from policy_net.dl2.policy import ActingMode, LearnedPolicy
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
 from policy_net.learning.actor_critic import GradientComputer
 from policy_net.learning.episodes import source_of_episode
-from policy_net.learning.exploration import JobAwareExploration
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.reward import slot_utility

@@ -13,7 +13,7 @@ from policy_net.domain import SpeedModel
 from policy_net.simulation.fitted_speeds import SpeedConstants
 from policy_net.simulation.speed import fitted_grid
 from policy_net.simulation.surface_fit import COUNTS, best_surface
-from policy_net.throughput.measured import SpeedPoint
+from policy_net.throughput.parametric import SpeedPoint
 
 Array = NDArray[np.float64]
 

@@ -6,8 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field, model_validator
 
-from policy_net.exchange.set_spec import SET
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.spec import SET, WeightSpec
 from policy_net.settings import Section
 
 SET_TRUST_RADIUS = 0.1

@@ -10,7 +10,7 @@ from global_learner.errors import BeliefRefusal, BeliefsRefused
 from policy_net.errors import ImpossibleStatistics
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.statistics_wire import statistics_of
+from policy_net.exchange.wire import statistics_of
 
 _SLOWEST, _FASTEST = math.log(1e-6), math.log(1e9)
 """Log samples/s: a sample in eleven days, and more than a GPU can read."""

@@ -11,8 +11,7 @@ import structlog
 from global_learner.beliefs.book import BeliefBook
 from global_learner.beliefs.settings import BeliefSettings
 from global_learner.telemetry import Telemetry
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic, statistics_digest
 from policy_net.throughput.fleet_priors import merge_fleet
 

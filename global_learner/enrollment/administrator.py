@@ -12,8 +12,7 @@ from global_learner.enrollment.authority import DAY_SECONDS, Authority
 from global_learner.enrollment.book import IdentityBook
 from global_learner.enrollment.known import Role
 from policy_net.errors import IdentityFileError
-from policy_net.exchange.identity_file import parse_identity, read_identity
-from policy_net.exchange.signing_request import new_key
+from policy_net.exchange.identity_file import new_key, parse_identity, read_identity
 
 _log = structlog.get_logger()
 

@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from policy_net.exchange.identity_file import BACKDATE_SECONDS, fingerprint
-from policy_net.exchange.signing_request import new_key
+from policy_net.exchange.identity_file import BACKDATE_SECONDS, fingerprint, new_key
 
 DAY_SECONDS = 86_400.0
 SERVER_SECONDS = 730 * DAY_SECONDS

@@ -19,8 +19,7 @@ from global_learner.enrollment.authority import (
     moment,
 )
 from global_learner.errors import BadConfig
-from policy_net.exchange.private_files import read_private, write_private
-from policy_net.exchange.signing_request import new_key
+from policy_net.exchange.identity_file import new_key, read_private, write_private
 
 AUTHORITY_SECONDS = 3650 * DAY_SECONDS
 """Ten years: replacing an authority means enrolling every cluster again."""

@@ -25,7 +25,7 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2_grpc
-from policy_net.exchange.private_files import make_private_folder
+from policy_net.exchange.identity_file import make_private_folder
 
 FOLDER = "identity"
 ADMINISTRATOR_FILE = "admin.pem"

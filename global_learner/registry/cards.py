@@ -9,7 +9,7 @@ from typing import Any
 
 from global_learner.registry.tables import VersionRow
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.spec import SetSpec
 
 FIRST_VERSION = 1
 _MAX_NOTE_CHARACTERS = 500

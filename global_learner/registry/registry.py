@@ -24,7 +24,7 @@ from global_learner.registry.policy_store import PolicyStore
 from global_learner.registry.retention import Retention, superfluous
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
 
 __all__ = ["FIRST_VERSION", "Registration", "Registry", "VersionCard"]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import SUSPENDED, Allocation, SpeedModel
-from policy_net.throughput.type_cache import TypeCache
+from policy_net.throughput.beliefs import TypeCache
 
 FAIRNESS_EXPONENT = 0.25
 """−a of the utility; measured best or near best among −1 … −0.1 where the cluster is neither empty nor jammed."""

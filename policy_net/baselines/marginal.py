@@ -13,10 +13,10 @@ import heapq
 from collections.abc import Sequence
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT, HullCache
-from policy_net.baselines.remaining import remaining_samples
+from policy_net.baselines.needs import remaining_samples
 from policy_net.baselines.room import Room
-from policy_net.baselines.truth import true_speeds_for
 from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, SpeedModel, Trigger
+from policy_net.policy import true_speeds_for
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.probing import choose_probes

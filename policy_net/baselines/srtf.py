@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from policy_net.baselines.hull import HullCache
-from policy_net.baselines.remaining import remaining_seconds
+from policy_net.baselines.needs import remaining_seconds
 from policy_net.baselines.requested import RequestedSizes, serve
 from policy_net.baselines.room import Room
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.baselines.remaining import remaining_seconds
+from policy_net.baselines.needs import remaining_seconds
 from policy_net.baselines.requested import RequestedSizes
 from policy_net.baselines.room import Room
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger

@@ -15,8 +15,7 @@ from policy_net.command_options import Debug
 from policy_net.commands.output import Output, OutputFormat
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
-from policy_net.exchange.set_spec import SET_INPUTS, SetSpec
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import SET_INPUTS, PolicySpec, SetSpec
 
 
 def inspect(

@@ -1,10 +1,14 @@
-"""One batch of jobs while the policy gives to it: what is given, what may still be given, and the features of both.
+"""A batch of jobs while the policy gives to it: what is given, what may still be given, and the features of both.
 
+Legend: J jobs a batch, L type columns, F = J·(L + 5) features, A actions.
 Caps and capacity only ever shrink while grants are made, so the mask is updated, never built again: after a grant, the
 caps of one job and the few distinct demands are looked at.
-Source: DL2 §7 (of an all-reduce job, parameter servers and bundles are masked and the input u stays zero).
-Deviation: jobs with minimum sizes, which the paper does not have. A grant brings a job to its minimum at once in the
-roles that it gives; grant by grant, most of them would end up with tasks that do nothing.
+Source: DL2 §4.1 (features x type, d slots run, e remaining epochs, r dominant share, w workers, u parameter servers),
+§7 (of an all-reduce job, parameter servers and bundles are masked and the input u stays zero).
+Deviation: d and e go through log1p and all columns are scaled to about [0, 1], since real jobs span five orders of
+magnitude in length; the paper feeds raw figures. And jobs with minimum sizes, which the paper does not have: a grant
+brings a job to its minimum at once in the roles that it gives; grant by grant, most of them would end up with tasks
+that do nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +19,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.dl2.action import GRANT_KINDS, Grant, void_index
-from policy_net.domain import Allocation, ClusterState, Job, JobKind, Resources
-from policy_net.encoding import TASK_SCALE, BatchEncoder
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, ClusterState, Job, JobKind, Resources
+from policy_net.exchange.spec import SCALARS_PER_JOB, PolicySpec
 from policy_net.placement.capacity import Capacity
 
+SLOTS_RUN_SCALE = float(1.0 / np.log1p(100.0))
+"""A hundred slots of running map to 1."""
+
+REMAINING_EPOCHS_SCALE = float(1.0 / np.log1p(30_000.0))
+"""The longest of DL2's jobs (28,800 epochs) maps to about 1."""
+
+TASK_SCALE = 1.0 / MAX_TASKS_PER_ROLE
+
 _ZERO = Resources(0, 0)
+
+
+class BatchEncoder:
+    """Turns up to J jobs into the network's input; what a grant changes are three columns, named here.
+
+    The scalars of column i start at `scalar_offset(i)` in the order d, e, r, w, u.
+    """
+
+    def __init__(self, spec: PolicySpec) -> None:
+        self.spec = spec
+        self.row_width = spec.type_columns + SCALARS_PER_JOB
+        self._column_of_type = {job_type: column for column, job_type in enumerate(spec.job_types)}
+
+    def scalar_offset(self, column: int) -> int:
+        """Where the five scalars of the job in this column begin."""
+        return column * self.row_width + self.spec.type_columns
+
+    def encode(self, jobs: Sequence[Job], state: ClusterState) -> NDArray[np.float32]:
+        """The input before anything is granted: r, w and u are zero; absent jobs are all zero.
+
+        Returns:
+            float32, shape (F,).
+        """
+        features_F = np.zeros(self.spec.feature_count, dtype=np.float32)
+        for column, job in enumerate(jobs):
+            start = column * self.row_width
+            features_F[start + self._column_of_type.get(job.job_type, 0)] = 1.0
+            scalars = self.scalar_offset(column)
+            features_F[scalars] = SLOTS_RUN_SCALE * np.log1p(job.run_seconds / state.slot_seconds)
+            features_F[scalars + 1] = REMAINING_EPOCHS_SCALE * np.log1p(job.remaining_epochs)
+        return features_F
 
 
 class Batch:

@@ -1,7 +1,8 @@
 """The learned policy: one inference after another until void or nothing fits, batch by batch in arrival order.
 
 Legend: M micro-actions of one decision, F features, A actions.
-Source: DL2 §4.1 (inference repeats with the state updated; more than J jobs: batches of J in arrival order).
+Source: DL2 §4.1 (inference repeats with the state updated; more than J jobs: batches of J in arrival order); §4.3
+(job-aware exploration: where an allocation looks lopsided, sometimes try what would repair it).
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.dl2.action import GRANT_KINDS
-from policy_net.dl2.batch import Batch
+from policy_net.dl2.action import GRANT_KINDS, Grant
+from policy_net.dl2.batch import Batch, BatchEncoder
 from policy_net.dl2.network import ActingNetwork
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
-from policy_net.encoding import BatchEncoder
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.placement.capacity import open_capacity
+
+LOPSIDED_RATIO = 10
+"""Source: DL2 §4.3."""
 
 
 class ActingMode(StrEnum):
@@ -74,6 +77,28 @@ class Explorer(Protocol):
     def propose(self, batch: Batch) -> int | None:
         """An admissible action, or None where there is nothing to repair."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobAwareExploration:
+    """An `Explorer` for `LearnedPolicy`; of several lopsided jobs the first by arrival is repaired."""
+
+    epsilon: float = 0.4
+
+    def propose(self, batch: Batch) -> int | None:
+        """The repairing action, if there is one and it is admissible."""
+        for column, (workers, ps) in enumerate(zip(batch.workers, batch.ps, strict=True)):
+            if workers <= 1 and ps <= 1:
+                continue
+            if workers > LOPSIDED_RATIO * ps:
+                index = GRANT_KINDS * column + Grant.PS
+            elif ps > LOPSIDED_RATIO * workers:
+                index = GRANT_KINDS * column + Grant.WORKER
+            else:
+                continue
+            if batch.mask_A[index]:
+                return int(index)
+        return None
 
 
 class LearnedPolicy:

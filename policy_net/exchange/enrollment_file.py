@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from policy_net.errors import IdentityFileError
-from policy_net.exchange.private_files import read_private, write_private
+from policy_net.exchange.identity_file import read_private, write_private
 from policy_net.plain_json import parse_json
 
 FORMAT = "fedl2-enrollment-1"

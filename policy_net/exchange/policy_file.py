@@ -21,8 +21,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from policy_net.errors import PolicyFileError
-from policy_net.exchange.set_spec import SET, SetSpec, Spec
-from policy_net.exchange.spec import PolicySpec, Weights, split_weights
+from policy_net.exchange.spec import SET, PolicySpec, SetSpec, Spec, Weights, split_weights
 from policy_net.exchange.statistics import SpeedStatistic, statistics_from_rows, statistics_to_rows
 from policy_net.paths import check_replaceable
 from policy_net.plain_json import parse_json

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.encoding import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, BatchEncoder
+from policy_net.dl2.batch import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, BatchEncoder
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
 from policy_net.gym.open_decision import OpenDecision

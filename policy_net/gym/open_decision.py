@@ -5,9 +5,8 @@ Source: DL2 §4.1 (more than J jobs: batches of J in arrival order; a batch ends
 
 from __future__ import annotations
 
-from policy_net.dl2.batch import Batch
+from policy_net.dl2.batch import Batch, BatchEncoder
 from policy_net.domain import Allocation, ClusterState, Decision
-from policy_net.encoding import BatchEncoder
 from policy_net.placement.capacity import open_capacity
 
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from policy_net.dl2.network import actor_logits, critic_values, tensors_of
 from policy_net.dl2.policy import DecisionSamples
 from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.learning.credit import utility_advantages
-from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment
+from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment, utility_advantages
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
 

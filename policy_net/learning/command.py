@@ -14,7 +14,7 @@ import policy_net.baselines  # noqa: F401  (registers the names that can be imit
 from policy_net.command_options import Debug, WorldOptions, warn_of_malformed_rows
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import check_writable, read_policy_file, write_policy_file
-from policy_net.exchange.set_spec import SET
+from policy_net.exchange.spec import SET
 from policy_net.learning.dl2_command import Dl2Training
 from policy_net.learning.episodes import Episode
 from policy_net.learning.imitation_command import Teacher, watched

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import SUSPENDED, Allocation
-from policy_net.exchange.set_spec import SET_INPUTS
+from policy_net.exchange.spec import SET_INPUTS
 from policy_net.learning.agreement import overlap
 from policy_net.learning.logged import LoggedDecision
-from policy_net.set_policy.features import job_inputs, uncertainty_of
-from policy_net.set_policy.grants import Grants, urgency
+from policy_net.set_policy.planner import Grants, urgency
+from policy_net.set_policy.residual import job_inputs, uncertainty_of
 from policy_net.set_policy.steps import Step, StepTable, StepTables
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.dl2.batch import Batch
+from policy_net.dl2.batch import Batch, BatchEncoder
 from policy_net.dl2.network import actor_logits, tensors_of
 from policy_net.domain import Allocation, ClusterState, Decision, PlacementEffect, Progress, SpeedModel
-from policy_net.encoding import BatchEncoder
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learning.logged import LoggedDecision
 from policy_net.learning.settings import ImitationSettings

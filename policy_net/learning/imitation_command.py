@@ -18,8 +18,7 @@ from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import Allocation, Decision, PlacementEffect, PolicyContext, SpeedModel, Trigger
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic, merged
 from policy_net.learning.agreement import MEASURES, Agreement
 from policy_net.learning.episodes import Episode, endless_episodes

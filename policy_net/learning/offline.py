@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policy_net.dl2.policy import ActingMode, LearnedPolicy
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learning.episodes import Episode
-from policy_net.learning.exploration import JobAwareExploration
 from policy_net.learning.gradient import NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.reward import paper_reward, slot_utility

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of
-from policy_net.exchange.set_spec import SET, SetSpec
+from policy_net.exchange.spec import SET, SetSpec
 from policy_net.learning.episodes import Episode, source_of_episode
 from policy_net.learning.evolution import EvolutionSettings, evolve
 from policy_net.learning.imitation_command import Teacher
@@ -29,7 +29,7 @@ from policy_net.learning.set_training import (
     log_losses,
 )
 from policy_net.learning.training_progress import training_progress
-from policy_net.set_policy.default import default_set_file
+from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
 
 FIRST_EVOLUTION_WORLD = 1000

@@ -16,8 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import Weights
+from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.learning.grant_order import Picks
 from policy_net.set_policy.residual import Residual
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policy_net.domain import PlacementEffect, SpeedModel
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import Weights
+from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic, merged
 from policy_net.learning.episodes import Episode
 from policy_net.learning.evolution import Trial

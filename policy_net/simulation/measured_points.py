@@ -12,7 +12,7 @@ from policy_net.domain import MAX_TASKS_PER_ROLE
 from policy_net.errors import BadInput
 from policy_net.simulation.csv_rows import read_rows
 from policy_net.simulation.speed import SPEED_TABLE_COLUMNS, speed_in
-from policy_net.throughput.measured import MeasuredFit, SpeedPoint
+from policy_net.throughput.parametric import MeasuredFit, SpeedPoint
 
 
 def read_measured_points(path: str | Path) -> MeasuredFit:

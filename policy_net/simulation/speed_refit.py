@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from policy_net.simulation.speed import TableSpeedModel, fitted_grid
 from policy_net.simulation.surface_fit import as_arrays, best_surface, can_fit_surface, fit_surface
-from policy_net.throughput.measured import MeasuredFit, SpeedPoint
+from policy_net.throughput.parametric import MeasuredFit, SpeedPoint
 
 Array = NDArray[np.float64]
 Fit = Callable[[Sequence[SpeedPoint]], Array]

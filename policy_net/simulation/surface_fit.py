@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from policy_net.domain import MAX_TASKS_PER_ROLE
 from policy_net.simulation.fitted_speeds import SpeedConstants
 from policy_net.simulation.speed import fitted_grid
-from policy_net.throughput.measured import SpeedPoint
+from policy_net.throughput.parametric import SpeedPoint
 
 Array = NDArray[np.float64]
 

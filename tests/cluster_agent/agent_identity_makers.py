@@ -12,8 +12,7 @@ from cryptography.x509.oid import NameOID
 
 from cluster_agent.enrollment import EnrolledIdentity
 from policy_net.exchange.enrollment_file import EnrollmentFile
-from policy_net.exchange.identity_file import BACKDATE_SECONDS
-from policy_net.exchange.signing_request import new_key
+from policy_net.exchange.identity_file import BACKDATE_SECONDS, new_key
 
 NOON = 1_790_000_000.0
 LIFE_SECONDS = 30 * 86_400.0

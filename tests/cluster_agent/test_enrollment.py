@@ -13,8 +13,7 @@ from cluster_agent.enrollment import EnrolledIdentity
 from cluster_agent.errors import BadConfig, LearnerRefused
 from policy_net.errors import IdentityFileError, SecretExposed
 from policy_net.exchange.enrollment_file import read_enrollment
-from policy_net.exchange.identity_file import parse_identity, read_identity
-from policy_net.exchange.signing_request import new_key
+from policy_net.exchange.identity_file import new_key, parse_identity, read_identity
 
 
 def test_the_key_is_kept_private_before_it_is_shown_and_asked_with_again_after_a_kill(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from cluster_agent.learner import PushOutcome
 from cluster_agent.learner_client import LearnerClient
 from cluster_agent.settings import LearnerSettings
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import weights_from_bytes, weights_to_bytes
+from policy_net.exchange.wire import GradientUpdate
 
 
 class Service(fleet_pb2_grpc.FleetServicer):

@@ -14,7 +14,7 @@ from cluster_agent.settings import AgentSettings
 from policy_net import cli_errors
 from policy_net.cli import app
 from policy_net.exchange.policy_file import read_policy_file
-from policy_net.set_policy.default import default_set_file
+from policy_net.set_policy.policy import default_set_file
 
 Captured = pytest.CaptureFixture[str]
 

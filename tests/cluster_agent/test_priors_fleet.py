@@ -12,7 +12,7 @@ from cluster_agent.decision_log import CURRENT
 from deploy.local.watch import LearnerWatch
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, write_policy_file
 from policy_net.exchange.statistics import statistics_digest
-from policy_net.set_policy.default import default_set_file
+from policy_net.set_policy.policy import default_set_file
 
 CLUSTERS = ("north", "south", "east")
 ENOUGH_OBSERVATIONS = 200

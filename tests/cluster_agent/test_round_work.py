@@ -6,7 +6,7 @@ from agent_fakes import SPEC, WEIGHTS, make_experience
 
 from cluster_agent.round_work import RoundWork
 from cluster_agent.settings import LearningSettings
-from policy_net.exchange.messages import RoundKind, RoundTask
+from policy_net.exchange.wire import RoundKind, RoundTask
 from policy_net.learning.actor_critic import GradientComputer
 
 SETTINGS = LearningSettings.model_validate({"actor_critic": {"minimum_effective_samples": 1.0}})

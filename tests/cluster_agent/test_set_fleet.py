@@ -16,7 +16,7 @@ from cluster_agent.decision_log import CURRENT
 from deploy.local.watch import LearnerWatch
 from global_learner.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, read_policy_file
-from policy_net.set_policy.default import DEFAULT_SET_FILE
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 
 CLUSTERS = ("north", "south", "east")
 SPEC = read_policy_file(DEFAULT_SET_FILE).spec

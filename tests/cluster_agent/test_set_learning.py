@@ -10,11 +10,11 @@ from test_loop import World
 from cluster_agent.acting import Candidate, Identity, Office
 from cluster_agent.memory import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
-from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.spec import SetSpec
 from policy_net.learning.settings import RewardKind
 from policy_net.set_policy import SetPolicy
+from policy_net.set_policy.draws import SetSamples
 from policy_net.set_policy.residual import initial_residual
-from policy_net.set_policy.samples import SetSamples
 from policy_net.throughput.parametric import OnlineFit
 
 SPEC = SetSpec()

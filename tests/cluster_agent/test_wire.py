@@ -12,7 +12,7 @@ from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.settings import LearnerSettings
 from cluster_agent.wire import RENEWAL_PAUSE_SECONDS, Wire
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.signing_request import new_key
+from policy_net.exchange.identity_file import new_key
 
 
 class Learner:

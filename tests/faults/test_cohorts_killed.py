@@ -14,7 +14,7 @@ from global_learner.aggregation.settings import AggregationSettings, OptimizerSe
 from global_learner.optimizer import AdamState
 from global_learner.receipts import audit, read_receipts
 from global_learner.update_log import AppliedUpdate, Kind
-from policy_net.exchange.messages import GradientUpdate
+from policy_net.exchange.wire import GradientUpdate
 
 KILLS = 3
 UPDATES_PER_LIFE = 80

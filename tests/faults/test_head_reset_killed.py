@@ -16,10 +16,9 @@ from global_learner.receipts import Receipt, read_receipts
 from global_learner.registry.registry import Registry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import Weights
-from policy_net.exchange.wire import push_request
+from policy_net.exchange.wire import GradientUpdate, push_request
 
 KILLS = 6
 UPDATES_PER_LIFE = 60

@@ -13,8 +13,7 @@ from global_learner.enrollment.opening import Identities, open_identities, read_
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.telemetry import Telemetry
-from policy_net.exchange.identity_file import IdentityFile, parse_identity
-from policy_net.exchange.signing_request import new_key, signing_request
+from policy_net.exchange.identity_file import IdentityFile, new_key, parse_identity, signing_request
 
 NOON = 1_790_000_000.0
 ENROLL_PORT = 7072

@@ -15,9 +15,9 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
 from global_learner.telemetry import Telemetry
 from global_learner.update_log import AppliedUpdate
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.wire import GradientUpdate
 
 SPEC = PolicySpec(jobs_per_batch=1, type_columns=1, hidden=(2,))
 

@@ -12,8 +12,7 @@ from global_learner.enrollment.book import IdentityBook
 from global_learner.enrollment.known import State
 from global_learner.errors import BadConfig, BadRequest, EnrollmentRefused, IdentityRefused, NoAuthority, UnknownCluster
 from policy_net.errors import SecretExposed
-from policy_net.exchange.identity_file import read_identity
-from policy_net.exchange.signing_request import new_key, signing_request
+from policy_net.exchange.identity_file import new_key, read_identity, signing_request
 
 HOUR = 3600.0
 DAY = 24 * HOUR

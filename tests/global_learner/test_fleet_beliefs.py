@@ -20,9 +20,9 @@ from global_learner.telemetry import Telemetry
 from policy_net.domain import JobKind
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
-from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.statistics import MOST_SHARED, SpeedStatistic, statistics_digest
-from policy_net.exchange.statistics_wire import statistics_of, type_messages
+from policy_net.exchange.wire import statistics_of, type_messages
 from policy_net.set_policy.residual import initial_residual
 
 SET_SPEC = SetSpec()

@@ -11,7 +11,7 @@ from learner_makers import SPEC, vector
 
 from global_learner.aggregation.flower import array_record, build_strategy, flat_weights, flower
 from global_learner.grid import FleetGrid, GridClosed
-from policy_net.exchange.messages import RoundAnswer, RoundKind
+from policy_net.exchange.wire import RoundAnswer, RoundKind
 
 flower()
 CLUSTERS = ("north", "south", "east")

@@ -25,8 +25,8 @@ from global_learner.snapshot_format import Snapshot, snapshot_parts
 from global_learner.state_dir import StateDir
 from global_learner.update_log import AppliedUpdate, Kind, encode, segment_header, segment_name
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import weights_from_bytes
+from policy_net.exchange.wire import GradientUpdate
 
 
 async def reset(caller, version: int) -> pb.ResetHeadReply:

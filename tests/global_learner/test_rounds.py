@@ -11,9 +11,16 @@ from learner_process import DEADLINE_SECONDS, LearnerProcess
 from global_learner.receipts import audit, read_receipts
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
-from policy_net.exchange.messages import RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import Weights, weights_from_bytes
-from policy_net.exchange.wire import reply_request, round_answer, round_task, task_of_round
+from policy_net.exchange.wire import (
+    RoundAnswer,
+    RoundKind,
+    RoundTask,
+    reply_request,
+    round_answer,
+    round_task,
+    task_of_round,
+)
 
 CLUSTERS = ("north", "south", "east")
 

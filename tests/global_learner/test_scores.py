@@ -26,7 +26,7 @@ from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec
 from policy_net.exchange.wire import push_request
-from policy_net.set_policy.default import DEFAULT_SET_FILE
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 
 GOOD = {"replay_set": NAME, "replay_set_digest": set_digest(), "over": {"drf": 0.9}, "replays": [], "decisions": [7]}
 ANSWERS = f"import json; print(json.dumps({GOOD!r}))"

@@ -22,10 +22,9 @@ from global_learner.state_dir import StateDir
 from global_learner.update_log import AppliedUpdate, encode, segment_header, segment_name
 from policy_net.domain import JobKind
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import PolicySpec, SetSpec
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.set_policy.default import DEFAULT_SET_FILE
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 
 SPEC = SetSpec()
 PRIORS = (SpeedStatistic("vgg-16", JobKind.PS, 2, 3, 1.5, 7),)

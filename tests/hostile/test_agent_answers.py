@@ -20,8 +20,8 @@ from cluster_agent.learner import Registration
 from cluster_agent.learner_client import LearnerClient
 from cluster_agent.settings import LearnerSettings, PolicySettings
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.messages import GradientUpdate, RoundAnswer
 from policy_net.exchange.policy_file import digest_of
+from policy_net.exchange.wire import GradientUpdate, RoundAnswer
 
 REGISTRATION = Registration(1, SPEC, 0, 2, True)
 UPDATE = GradientUpdate("alpha", 1, 1, 0, SPEC.digest, WEIGHTS, 5, 5.0)

@@ -33,7 +33,7 @@ from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from policy_net.cli_errors import exit_code
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.signing_request import new_key, signing_request
+from policy_net.exchange.identity_file import new_key, signing_request
 from policy_net.plain_text import plain_line
 
 pytestmark = pytest.mark.heavy

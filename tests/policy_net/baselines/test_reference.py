@@ -17,7 +17,7 @@ from policy_net.simulation.replay import replay
 from policy_net.simulation.sources import load_workload
 from policy_net.simulation.speed import TableSpeedModel, read_speed_table
 from policy_net.simulation.workload import Workload
-from policy_net.throughput.measured import MeasuredFit
+from policy_net.throughput.parametric import MeasuredFit
 
 SLOT_SECONDS = 1200.0
 NODES = (16, 24, 32, 96)

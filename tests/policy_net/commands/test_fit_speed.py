@@ -12,7 +12,7 @@ from policy_net.cli import app
 from policy_net.simulation.allreduce_speeds import FITTED_RINGS, RingConstants, allreduce_speeds
 from policy_net.simulation.speed import FittedSpeedModel, read_speed_table
 from policy_net.simulation.speed_refit import refit, relative_errors
-from policy_net.throughput.measured import SpeedPoint
+from policy_net.throughput.parametric import SpeedPoint
 
 HEADER = "model,num_ps,num_workers,samples_per_s"
 

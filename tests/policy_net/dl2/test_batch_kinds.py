@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from states import CPU_TASK, GPU_WORKER, TYPES, make_job, make_state
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.dl2.batch import Batch
-from policy_net.dl2.policy import ActingMode, LearnedPolicy
+from policy_net.dl2.batch import Batch, BatchEncoder
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision, JobKind, Resources, Trigger
-from policy_net.encoding import BatchEncoder
 from policy_net.exchange.spec import PolicySpec
-from policy_net.learning.exploration import JobAwareExploration
 from policy_net.learning.imitation import demonstrate
 from policy_net.learning.settings import ImitationSettings
 from policy_net.placement.capacity import open_capacity

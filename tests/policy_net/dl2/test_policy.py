@@ -5,15 +5,13 @@ from hypothesis import strategies as st
 from states import make_job, make_state, states
 
 from policy_net.dl2.action import GRANT_KINDS
-from policy_net.dl2.batch import Batch
+from policy_net.dl2.batch import Batch, BatchEncoder
 from policy_net.dl2.network import ActingNetwork, actor_logits, initial_weights, tensors_of
-from policy_net.dl2.policy import ActingMode, LearnedPolicy
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import ClusterState, Resources, Trigger
-from policy_net.encoding import BatchEncoder
 from policy_net.errors import SpecMismatch, UnknownPolicy
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec, split_weights
-from policy_net.learning.exploration import JobAwareExploration
 from policy_net.placement.capacity import open_capacity
 from policy_net.placement.spread import place_spread
 from policy_net.policy_kinds import load_policy

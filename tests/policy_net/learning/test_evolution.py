@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.spec import SetSpec
 from policy_net.learning.evolution import EvolutionSettings, Trial, evolve
 from policy_net.learning.set_training import Verdict, Worlds, changes_against_planner, learn_priors
 from policy_net.set_policy.residual import initial_residual

@@ -4,18 +4,16 @@ import numpy as np
 import pytest
 
 from policy_net.dl2.policy import DecisionSamples
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.learning.credit import decision_advantages
-from policy_net.learning.gradient import NotEnoughSamples
+from policy_net.exchange.spec import SetSpec
+from policy_net.learning.gradient import NotEnoughSamples, decision_advantages
 from policy_net.learning.replay import Experience, ExperienceReplay
-from policy_net.learning.residual_gradient import ResidualGradient
+from policy_net.learning.residual_gradient import Likelihood, ResidualGradient
 from policy_net.learning.reward import SlotUtility, utility_over
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
 from policy_net.policy_kinds import gradients_for, lesson_for
 from policy_net.set_policy import SetPolicy
-from policy_net.set_policy.likelihood import Likelihood
+from policy_net.set_policy.draws import SetSamples
 from policy_net.set_policy.residual import Residual, initial_residual
-from policy_net.set_policy.samples import SetSamples
 from policy_net.simulation.engine import Simulation
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.sources import load_workload

@@ -11,13 +11,13 @@ from teachers import watched
 from policy_net.domain import Allocation
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.spec import SetSpec
 from policy_net.learning.agreement import Agreement, overlap
 from policy_net.learning.grant_order import PickCollector, sights
 from policy_net.learning.held_out import Split
 from policy_net.learning.imitation_command import Imitated, Teacher
 from policy_net.learning.set_imitation import _Likelihood, fit_residual
-from policy_net.set_policy.default import default_set_file
+from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 

@@ -10,13 +10,11 @@ from policy_net.dl2.network import initial_weights
 from policy_net.domain import ClusterState, PolicyContext, Trigger
 from policy_net.errors import PolicyFileError, SpecMismatch
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, write_policy_file
-from policy_net.exchange.set_spec import SET_INPUTS, SetSpec
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import SET_INPUTS, PolicySpec, SetSpec
 from policy_net.policy_kinds import load_policy
 from policy_net.set_policy import SetPolicy
-from policy_net.set_policy.default import default_set_file, set_policy_of
-from policy_net.set_policy.features import job_inputs
-from policy_net.set_policy.residual import Residual, initial_residual
+from policy_net.set_policy.policy import default_set_file, set_policy_of
+from policy_net.set_policy.residual import Residual, initial_residual, job_inputs
 from policy_net.set_policy.steps import StepTables
 from policy_net.simulation.environment import Environment
 from policy_net.simulation.replay import replay

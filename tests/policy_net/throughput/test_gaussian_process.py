@@ -9,9 +9,8 @@ from states import make_job
 
 from policy_net.domain import JobKind, Progress
 from policy_net.errors import BadInput
-from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+from policy_net.throughput.gaussian_process import OPTIMISM, GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
-from policy_net.throughput.type_process import OPTIMISM
 
 CELLS = [(1, 1), (2, 1), (1, 4), (4, 4), (16, 2), (8, 12), (8, 1), (2, 8)]
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy_net.errors import BadInput
-from policy_net.throughput.measured import MeasuredFit, SpeedPoint
+from policy_net.throughput.parametric import MeasuredFit, SpeedPoint
 
 points = st.lists(
     st.builds(SpeedPoint, st.integers(1, 16), st.integers(1, 16), st.just(0.0) | st.floats(1e-3, 1e6)), max_size=40

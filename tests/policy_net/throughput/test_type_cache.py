@@ -4,7 +4,7 @@ import numpy as np
 from states import make_job
 
 from policy_net.domain import Allocation
-from policy_net.throughput.type_cache import TypeCache
+from policy_net.throughput.beliefs import TypeCache
 
 
 class Speeds:

@@ -4,9 +4,8 @@ from beliefs_reports import seen
 
 from policy_net.domain import JobKind
 from policy_net.throughput.form import FORMS, SIDE
-from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, TypeProcess
 from policy_net.throughput.parametric import OnlineFit
-from policy_net.throughput.type_process import TypeProcess
 
 CELLS = [(1, 1), (2, 1), (1, 4), (4, 4)]
 

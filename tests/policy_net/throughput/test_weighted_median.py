@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.throughput.weighted_median import row_medians, weighted_median, weighted_medians
+from policy_net.throughput.fleet_priors import row_medians, weighted_median, weighted_medians
 
 columns = st.lists(st.tuples(st.floats(-50, 50), st.integers(0, 5)), min_size=1, max_size=9)
 

@@ -3,7 +3,7 @@ import math
 from speed_tables import table
 from states import make_job
 
-from policy_net.baselines.remaining import remaining_samples, remaining_seconds
+from policy_net.baselines.needs import remaining_samples, remaining_seconds
 from policy_net.domain import Allocation
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from policy_net.dl2.policy import DecisionSamples
-from policy_net.learning.credit import permute_rewards, utility_advantages
+from policy_net.learning.gradient import permute_rewards, utility_advantages
 from policy_net.learning.replay import Experience
 from policy_net.learning.reward import SlotUtility
 
