@@ -14,12 +14,12 @@ from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.settings import PolicySettings
+from foundation.files import is_file
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.spec import SET, PolicySpec, SetSpec, Weights, WeightSpec, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.paths import is_file
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs

@@ -29,13 +29,13 @@ from cluster_agent.learner import (
 )
 from cluster_agent.settings import LearnerSettings
 from cluster_agent.wire import Wire
+from foundation.text import plain_line
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import spec_from_json
 from policy_net.exchange.spec import Spec, WeightSpec, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask, reply_request, task_of_round, type_messages
-from policy_net.plain_text import plain_line
 
 _MOST_TYPES, _LONGEST_TYPE = 4096, 253
 """What a learner takes of job types, and of characters in one's name."""

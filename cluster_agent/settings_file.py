@@ -6,8 +6,8 @@ from pathlib import Path
 
 from cluster_agent.errors import BadConfig
 from cluster_agent.settings import AgentSettings
+from foundation.files import is_file
 from policy_net.errors import BadInput
-from policy_net.paths import is_file
 from policy_net.settings import read_settings_file
 from policy_net.simulation.loaders.formats import FORMATS
 

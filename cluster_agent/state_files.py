@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TextIO
 
 from cluster_agent.errors import BadConfig, StateDamaged
+from foundation.text import parse_json
 from policy_net.exchange.state_codec import JsonObject
-from policy_net.plain_json import parse_json
 
 LOCK = "lock"
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import grpc
 import structlog
 
+from foundation.text import plain_line
 from global_learner.errors import (
     BadRequest,
     DiskFull,
@@ -33,7 +34,6 @@ from global_learner.errors import (
 )
 from global_learner.telemetry import Telemetry
 from policy_net.errors import SpecMismatch
-from policy_net.plain_text import plain_line
 
 _log = structlog.get_logger()
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import structlog
 
+from foundation.text import parse_json
 from global_learner.errors import FAULTY, Rejection, StateUnusable, UpdateRejected
 from global_learner.settings import QuarantineSettings
-from policy_net.plain_json import parse_json
 
 _log = structlog.get_logger()
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from global_learner.update_log import AppliedUpdate, Kind, read_log
-from policy_net.plain_json import parse_json
 
 REMOVED_NAME = "removed.json"
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from foundation.text import parse_json
 from global_learner.aggregation.base import Kept
 from global_learner.durable_files import Buffer
 from global_learner.errors import StateUnusable
 from global_learner.optimizer import AdamState
-from policy_net.plain_json import parse_json
 
 _MAGIC = b"FEDL2SNP"
 _PREFIX = struct.Struct("<8sIQ")  # magic, crc32 of all that follows, length of the JSON

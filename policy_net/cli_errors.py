@@ -20,8 +20,8 @@ from typing import Any, NoReturn, TypeVar
 import click
 import typer
 
+from foundation.text import plain_line
 from policy_net.errors import BadInput, PolicyNetError
-from policy_net.plain_text import plain_line
 
 DONE = 0
 FAILED = 1

@@ -1,4 +1,4 @@
-"""The interface of every scheduler, and the registry of their names.
+"""The interface of every scheduler, and the registry of their names and builders.
 
 Baselines, the learned policies and whatever comes later (job-selecting, event-driven) implement `SchedulerPolicy`; the
 simulator, the agent and the benchmarks know nothing else.
@@ -113,7 +113,7 @@ def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:
 
 
 def true_speeds_for(policy_name: str, context: PolicyContext) -> SpeedModel:
-    """The true speeds of the context.
+    """The simulator's speeds, which a policy gets in no other way, for yardsticks that no live cluster can run.
 
     Raises:
         BadInput: the context has none, as in a live cluster.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from foundation.files import is_file
 from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import read_policy_file
@@ -16,7 +17,6 @@ from policy_net.learning.gradient import Gradients
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
-from policy_net.paths import is_file
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.policy import set_policy_of
 

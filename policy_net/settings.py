@@ -1,4 +1,4 @@
-"""Reads a YAML configuration file into a checked, frozen model; every fault is one clear line.
+"""Configuration files in YAML, read into a checked, frozen model; every fault is one clear line.
 
 The agent and the learner have settings of their own, and this way of reading them in common: an unknown key is an
 error, since a misspelt setting that is silently ignored is a cluster that runs otherwise than its operator believes.
@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from foundation.text import plain_line
 from policy_net.errors import BadInput
-from policy_net.plain_text import plain_line
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from foundation.text import parse_json
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.durable_files import sync_folder
 from global_learner.errors import StateUnusable
-from policy_net.plain_json import parse_json
 
 AGGREGATION_NAME = "aggregation.json"
 """There from the first start on."""

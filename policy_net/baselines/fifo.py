@@ -1,4 +1,4 @@
-"""First come, first served: jobs wait for the size that they asked for, and keep it to their end.
+"""FIFO scheduling: jobs wait for the size that they asked for, and keep it to their end.
 
 The job at the head of the queue holds up all others until it fits. `fifo-backfill` lets a later job start when it fits
 and an earlier one does not. Non-preemptive, not elastic; needs neither durations nor speeds.

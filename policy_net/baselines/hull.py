@@ -1,4 +1,4 @@
-"""What more tasks are worth to a job type: its best splits, and their upper concave hull.
+"""The worth of more tasks to a job type: its best splits, and their upper concave hull.
 
 A split divides n tasks into parameter servers and workers; an all-reduce type has workers only. The hull skips splits
 that only pay off with more tasks still to come, so a greedy over its segments does not stop where the next single task

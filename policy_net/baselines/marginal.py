@@ -1,4 +1,4 @@
-"""Give tasks where they add most utility: a greedy over the concave hulls of all jobs.
+"""The marginal-gain planner: tasks go where they add most utility, by a greedy over the concave hulls of all jobs.
 
 Each job walks its type's hull (`hull.py`) from 0/0 upwards; the next step in the cluster is always the segment with
 the highest slope × remaining work^−0.25, so short jobs come first but large ones keep a share. With beliefs that it

@@ -1,4 +1,4 @@
-"""Shortest remaining time first, elastic.
+"""Shortest remaining time first (SRTF), elastic.
 
 Jobs get the size that they asked for in order of their believed remaining time at that size; what is left over then
 goes to the same jobs in the same order, each taking the fastest split for which there is room. Needs durations, and

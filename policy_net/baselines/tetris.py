@@ -1,4 +1,4 @@
-"""Packing and short jobs first: the job whose demand aligns best with what is free, less what it has left to do.
+"""Tetris: packing, and short jobs first; demand that aligns best with what is free, less the work that is left.
 
 Every job runs at the size that it asked for. A job's score is the dot product of its demand and of what is free, both
 as shares of the cluster, less ε times its remaining work: remaining time × its shares. ε is the mean alignment over the

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from foundation.files import check_replaceable
 from policy_net.command_options import Debug
 from policy_net.commands.output import Output, OutputFormat
 from policy_net.errors import BadInput
-from policy_net.paths import check_replaceable
 from policy_net.simulation.measured_points import read_points
 from policy_net.simulation.speed import write_speed_table
 from policy_net.simulation.speed_refit import FitQuality, refit

@@ -67,7 +67,7 @@ class DecisionSamples:
 
 
 class Explorer(Protocol):
-    """Proposes an action to try instead of the policy's; see `learning.exploration`."""
+    """Proposes an action to try instead of the policy's; see `JobAwareExploration`."""
 
     @property
     def epsilon(self) -> float:
@@ -81,7 +81,12 @@ class Explorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobAwareExploration:
-    """An `Explorer` for `LearnedPolicy`; of several lopsided jobs the first by arrival is repaired."""
+    """An `Explorer` for `LearnedPolicy`; of several lopsided jobs the first by arrival is repaired.
+
+    Lopsided are several workers and no parameter server, several parameter servers and no worker, and more than ten
+    times as many of one as of the other. Source: DL2 §4.3; the repairing action is taken with probability ε (0.4 in the
+    preprint).
+    """
 
     epsilon: float = 0.4
 

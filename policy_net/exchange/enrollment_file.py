@@ -1,4 +1,4 @@
-"""What a cluster is invited with: a one-time token, and the authority by which it knows the learner.
+"""The invitation of a cluster: a one-time token, and the authority by which it knows the learner.
 
 `policyctl cluster enroll` writes it, the agent's operator carries it to the cluster, the agent trades it once for a
 certificate. Whoever holds it before that is the cluster, so it is written for its owner's eyes only.
@@ -11,9 +11,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from foundation.text import parse_json
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.identity_file import read_private, write_private
-from policy_net.plain_json import parse_json
 
 FORMAT = "fedl2-enrollment-1"
 

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from foundation.files import PRIVATE, check_replaceable, write_whole
 from policy_net.errors import IdentityFileError, SecretExposed
-from policy_net.paths import check_replaceable
 
 BACKDATE_SECONDS = 300.0
 """Certificates begin to hold this long before they are made, for clocks that are a little behind."""
@@ -163,23 +163,7 @@ def write_private(path: Path, data: bytes) -> None:
         OSError: the disk refuses.
     """
     check_replaceable(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_whole(path, data, mode=PRIVATE)
 
 
 def make_private_folder(path: Path) -> None:

@@ -14,12 +14,12 @@ from types import MappingProxyType
 
 import numpy as np
 
+from foundation.text import plain_line
 from policy_net.domain import JobKind
 from policy_net.errors import ImpossibleStatistics, SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import Weights, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.plain_text import plain_line
 
 _FLOAT_BYTES = 4
 _LONGEST_ERROR = 500

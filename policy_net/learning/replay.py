@@ -1,4 +1,4 @@
-"""What a cluster lived through, kept for learning: decision times in order, the oldest forgotten first.
+"""Experience of a cluster, kept for learning: decision times in order, the oldest forgotten first.
 
 Source: DL2 §4.3 (a replay of 8192 samples).
 Deviation: whole decision times are kept, since advantages are per decision time; the bound still counts samples.

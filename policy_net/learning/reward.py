@@ -1,4 +1,4 @@
-"""How well an interval went: what the learner climbs.
+"""Rewards of an interval: how well it went, which is what the learner climbs.
 
 Source: DL2 §4.1 (`paper_reward`: Σ epochs trained / total epochs).
 Deviation: `slot_utility_reward`, the default. Σ epochs/total adds up to the number of jobs under every policy, so

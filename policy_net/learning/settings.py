@@ -1,4 +1,4 @@
-"""How a policy learns: every knob of imitation and of the actor-critic, with its unit and why that default."""
+"""Settings of learning: every knob of imitation and of the actor-critic, with its unit and why that default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a cluster while a decision is being made.
+"""Capacity of a cluster while a decision is being made: what is left of it, and whether tasks fit.
 
 Policies ask `fits` for every job and action, about a million times in a replay, so a yes must be cheap. In `nodes`
 mode the answer is exact for the placement that will really be used: yes exactly if `spread` from scratch places every

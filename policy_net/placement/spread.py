@@ -1,4 +1,4 @@
-"""Place tasks on the least loaded nodes, GPU workers first.
+"""Spreading: tasks on the least loaded nodes, GPU workers first.
 
 The order matters: tasks are placed class by class, those that need most GPUs first, then most CPU. Placing in grant
 order, or CPU tasks first, strands GPUs beside full CPUs and costs a fifth to a third of the jobs' completion time when

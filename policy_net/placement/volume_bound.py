@@ -1,4 +1,4 @@
-"""Prove that a set of tasks can be placed by `spread`, from sums alone.
+"""Bound on volumes: a proof, from sums alone, that a set of tasks can be placed by `spread`.
 
 `spread` fails on a task of class j only when every node is blocked for it: too little CPU or too few GPUs left. Only
 classes placed before j, and j itself, have used anything by then, so blocking all nodes takes at least a certain sum

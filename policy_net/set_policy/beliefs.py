@@ -1,4 +1,4 @@
-"""What the `set` policy learns of a cluster while it runs: how fast jobs train, and how long jobs of unknown work take.
+"""Beliefs of the `set` policy about its cluster: how fast jobs train, and how long jobs of unknown work take.
 
 One object, so that what keeps, compares or hands over beliefs about speed does so with both.
 """

@@ -32,7 +32,10 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class SetSamples:
-    """The picks of one decision, as they were made.
+    """The picks of one decision, as they were made: what a learner needs, and small enough to keep a thousand of.
+
+    A pick changes the step of one job only, so the steps before the first pick and the one change of every pick say it
+    all; `log_gains` spreads them out again.
 
     Attributes:
         inputs_JF: what the residual saw of every job.

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from foundation.files import is_file, is_folder
 from policy_net.errors import BadInput
-from policy_net.paths import is_file, is_folder
 from policy_net.simulation.arrivals import ARRIVAL_PATTERNS
 from policy_net.simulation.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.simulation.csv_rows import shown

@@ -1,6 +1,4 @@
-"""Beliefs about speed, as schedulers see them: what may be asked and told, whatever model stands behind; and a cache of
-what follows from them.
-"""
+"""Beliefs about speed, as schedulers see them: what may be asked and told, and a cache of what follows from them."""
 
 from __future__ import annotations
 

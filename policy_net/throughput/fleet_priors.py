@@ -1,4 +1,4 @@
-"""What a fleet believes of speeds: the statistics of many clusters, merged so that none of them can spoil the outcome.
+"""Beliefs of a fleet about speeds: the statistics of many clusters, merged so that none of them can spoil the outcome.
 
 Per job type, every cell (PSs, workers) has a level, and every cluster a scale: the same model runs at another speed on
 other GPUs, in the same proportions. Both are weighted medians of what is left of the reports without the other, over
@@ -247,6 +247,7 @@ def _by_type(statistics: Sequence[SpeedStatistic]) -> dict[str, list[SpeedStatis
 def weighted_medians(values: Array, weights: Array) -> Array:
     """The medians of the columns of values, shape (n, m), that count as often as their weight.
 
+    A median is where half of the weight lies on either side; half-way between two values where it is a tie.
     Those of weight 0 may be NaN; a column without any weight has the median NaN.
     """
     counted = np.where(weights > 0, values, np.inf)

@@ -1,4 +1,4 @@
-"""How much longer a job of undeclared work will take, learned from how long such jobs took on this cluster.
+"""Lifetimes of jobs of undeclared work: how much longer one will take, learned from how long such jobs took here.
 
 "As much again as it has trained" is right for the heaviest tails only. Where many jobs end at about the same length it
 is the opposite of the truth: it sets aside those that are nearly done. So lengths are counted in bins of their

@@ -19,6 +19,7 @@ from damage import DAMAGE, copies, files_of
 from learner_makers import SPEC, policy, update
 from learner_makers import settings as learner_settings
 
+from foundation.text import plain_line
 from global_learner.beliefs.book import BeliefBook
 from global_learner.beliefs.hearing import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
@@ -34,7 +35,6 @@ from global_learner.telemetry import Telemetry
 from policy_net.cli_errors import exit_code
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.identity_file import new_key, signing_request
-from policy_net.plain_text import plain_line
 
 pytestmark = pytest.mark.heavy
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from foundation.files import is_file
 from policy_net.errors import BadInput
-from policy_net.paths import is_file
 from policy_net.simulation.csv_rows import shown
 from policy_net.simulation.loaders.helios import read_helios
 from policy_net.simulation.loaders.k8s import read_k8s
