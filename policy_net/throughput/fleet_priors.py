@@ -27,7 +27,7 @@ from policy_net.throughput.process_prior import predicted_by_type
 from policy_net.throughput.type_belief import NOISE
 
 Array = NDArray[np.float64]
-Cell = tuple[int, int]
+Split = tuple[int, int]
 
 MOST_COUNT = 64
 """A prior's cell counts as at most so many observations: 3% of error, which is what clusters differ by anyway."""
@@ -122,7 +122,7 @@ class _Table:
 
     def __init__(self, reports: Mapping[str, Sequence[SpeedStatistic]]) -> None:
         self._clusters = list(reports)
-        self._cells: list[Cell] = sorted({(entry.ps, entry.workers) for rows in reports.values() for entry in rows})
+        self._cells: list[Split] = sorted({(entry.ps, entry.workers) for rows in reports.values() for entry in rows})
         column = {cell: index for index, cell in enumerate(self._cells)}
         shape = (len(self._clusters), len(self._cells))
         self._speeds_CI, self._counts_CI = np.full(shape, np.nan), np.zeros(shape)
