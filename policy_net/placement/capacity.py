@@ -16,9 +16,8 @@ from typing import Protocol
 
 from policy_net.domain import CapacityMode, ClusterState, Resources
 from policy_net.errors import InvalidAllocation
-from policy_net.placement.layout import NodeLayout, layout_of, placing_order
+from policy_net.placement.layout import NodeLayout, VolumeBound, layout_of, placing_order
 from policy_net.placement.spread import fill
-from policy_net.placement.volume_bound import VolumeBound
 
 
 class Capacity(Protocol):

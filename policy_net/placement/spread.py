@@ -16,8 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from policy_net.domain import Allocation, ClusterState, Resources, Share
-from policy_net.placement.layout import IntArray, NodeLayout, layout_of, placing_order
-from policy_net.placement.volume_bound import VolumeBound
+from policy_net.placement.layout import IntArray, NodeLayout, VolumeBound, layout_of, placing_order
 
 
 def fill(layout: NodeLayout, classes: Sequence[tuple[Resources, int]]) -> list[IntArray]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy_net.errors import BadInput
-from policy_net.throughput.lifetimes import BINS, FIRST_EDGE_SECONDS, PRIOR_JOBS, Lifetimes
+from policy_net.set_policy.beliefs import BINS, FIRST_EDGE_SECONDS, PRIOR_JOBS, Lifetimes
 
 HOUR = 3600.0
 HALF_YEAR = 180 * 24 * HOUR
