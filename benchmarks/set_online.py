@@ -33,7 +33,7 @@ from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings, RewardKind
-from policy_net.policy_kinds import lesson_for
+from policy_net.policy_kinds import update_schedule_for
 from policy_net.set_policy.policy import SetPolicy, default_set_file
 from policy_net.simulation.engine import Simulation
 from policy_net.simulation.environment import Environment
@@ -67,7 +67,7 @@ class Cluster:
         self._policy = SetPolicy(SPEC, head, priors, greedy=False, exploration=0.05, seed=self._first_seed)
         self._reward = BelievedReward(RewardKind.SLOT_UTILITY, OnlineFit(), settings.utility_exponent)
         self._gradients = ResidualGradient(SPEC, settings)
-        self._lesson = lesson_for(SPEC, ActorCriticSettings(), settings)
+        self._lesson = update_schedule_for(SPEC, ActorCriticSettings(), settings)
         self._replay = ExperienceReplay()
         self._lives = self._live()
 

@@ -26,7 +26,7 @@ from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples, permute_rewards
 from policy_net.learning.replay import Experience, ExperienceReplay
-from policy_net.policy_kinds import gradients_for, lesson_for
+from policy_net.policy_kinds import gradients_for, update_schedule_for
 
 _log = structlog.get_logger()
 
@@ -140,7 +140,7 @@ class Trainer:
         acting = self._acting_spec()
         if acting is None:
             return self._settings.update_every_decisions
-        lesson = lesson_for(acting, self._settings.actor_critic, self._settings.residual)
+        lesson = update_schedule_for(acting, self._settings.actor_critic, self._settings.residual)
         return max(lesson.every, self._settings.update_every_decisions)
 
     def _remember(self, experience: Experience) -> None:
@@ -154,7 +154,7 @@ class Trainer:
 
     def segments(self, spec: WeightSpec) -> list[list[Experience]]:
         """A draw from what this cluster lived through, for one update of such policies; callable from any thread."""
-        lesson = lesson_for(spec, self._settings.actor_critic, self._settings.residual)
+        lesson = update_schedule_for(spec, self._settings.actor_critic, self._settings.residual)
         with self._replay_lock:
             return lesson.draw(self._replay)
 

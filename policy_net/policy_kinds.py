@@ -1,4 +1,4 @@
-"""Kinds of trained policies, `dl2` and `set`, and what each has: its policy in a file, its gradient, its lessons.
+"""Kinds of trained policies, `dl2` and `set`, and what each has: its policy in a file, its gradient, its updates.
 
 The one place that knows them all.
 """
@@ -61,8 +61,8 @@ def gradients_for(
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """What an update of a kind of policy is made of.
+class UpdateSchedule:
+    """Updates of a kind of policy: how often they come, and what experience each is made of.
 
     Attributes:
         segments: how many runs of decision times.
@@ -83,12 +83,14 @@ class Lesson:
         return replay.segments(self.segments, self.decisions)
 
 
-def lesson_for(spec: WeightSpec, actor_critic: ActorCriticSettings, residual: ResidualSettings) -> Lesson:
+def update_schedule_for(
+    spec: WeightSpec, actor_critic: ActorCriticSettings, residual: ResidualSettings
+) -> UpdateSchedule:
     """What updates of policies of this spec are made of.
 
     A network has to learn from the same experience many times. A residual has so few parameters, and a decision says
-    so little about them, that from a second look on it learns the noise by heart: docs/experiments.md has the figures.
+    so little about them, that from a second look on it fits the noise: docs/experiments.md has the figures.
     """
     if isinstance(spec, SetSpec):
-        return Lesson(residual.segments, residual.segment_decisions, residual.segment_decisions, newest=True)
-    return Lesson(actor_critic.segments, actor_critic.segment_decisions, 1, newest=False)
+        return UpdateSchedule(residual.segments, residual.segment_decisions, residual.segment_decisions, newest=True)
+    return UpdateSchedule(actor_critic.segments, actor_critic.segment_decisions, 1, newest=False)

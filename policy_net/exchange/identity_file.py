@@ -58,7 +58,7 @@ class IdentityFile:
         return self.key + self.certificate + self.authority
 
     def write(self, path: Path) -> None:
-        """Write the file, for its owner's eyes only.
+        """Write the file, readable for its owner only.
 
         Raises:
             OSError: the disk refuses.

@@ -33,7 +33,7 @@ _LARGEST_ADVANTAGE = 4.0
 """In units of their usual size; one freak interval must not undo an hour of learning."""
 
 _LONGEST_INTERVAL_WEIGHT = 3.0
-"""A very long interval counts at most three times as much as an average one, so that one quiet night is no lesson."""
+"""A very long interval counts at most three times as much as an average one: a quiet night is not worth a day."""
 
 
 class NotEnoughSamples(PolicyNetError):
@@ -63,7 +63,7 @@ class Gradients(Protocol):
 
 
 class AdvantageScale:
-    """The running size of one cluster's advantages: what makes clusters of different size and load speak alike."""
+    """The running size of one cluster's advantages: so that clusters of different size and load weigh alike."""
 
     def __init__(self) -> None:
         self._mean_square = 0.0

@@ -72,7 +72,7 @@ class SetBeliefs(GaussianProcessBeliefs):
             for job in state.jobs
             if not job.work_known and (speed := self._reference_speed(job)) > 0.0
         }
-        self.lifetimes.attend(present)
+        self.lifetimes.on_jobs_present(present)
         if not present:
             return state
         return replace(state, jobs=tuple(self._expected(job, present.get(job.job_id)) for job in state.jobs))
@@ -82,7 +82,7 @@ class SetBeliefs(GaussianProcessBeliefs):
         super().observe(progress)
         for entry in progress:
             if entry.finished:
-                self.lifetimes.end(entry.job_id, entry.samples)
+                self.lifetimes.on_job_ended(entry.job_id, entry.samples)
 
     def snapshot(self) -> dict[str, object]:
         """See `Beliefs`."""
@@ -126,7 +126,7 @@ class Lifetimes:
         self._present: dict[str, tuple[float, float]] = {}
         self._ranks: Array | None = None
 
-    def attend(self, present: Mapping[str, tuple[float, float]]) -> None:
+    def on_jobs_present(self, present: Mapping[str, tuple[float, float]]) -> None:
         """Learn which jobs there are now; who is missing without having ended was withdrawn.
 
         Args:
@@ -137,8 +137,8 @@ class Lifetimes:
         self._present = dict(present)
         self._ranks = None
 
-    def end(self, job_id: str, samples: float) -> None:
-        """A job has ended, this many samples after it was last attended to; others than those are passed over."""
+    def on_job_ended(self, job_id: str, samples: float) -> None:
+        """A job has ended, this many samples after it was last present; others than those are passed over."""
         entry = self._present.pop(job_id, None)
         if entry is None:
             return

@@ -86,7 +86,7 @@ class SetPolicy:
         started from the same priors, otherwise with what it has seen, on the priors of this one less its part in them.
 
         Args:
-            shared: whether a type's speeds were told to whoever made the priors.
+            shared: whether a type's speeds were shared with whoever made the priors.
         """
         if self.beliefs is None or other.beliefs is None:
             return

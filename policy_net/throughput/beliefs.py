@@ -1,4 +1,4 @@
-"""Beliefs about speed, as schedulers see them: what may be asked and told, and a cache of what follows from them."""
+"""Beliefs about speed, as schedulers see them: the interface of every model, and a cache of what follows from one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Beliefs(SpeedModel, Protocol):
         ...
 
     def statistics(self) -> tuple[SpeedStatistic, ...]:
-        """What was observed, as it may be told to others."""
+        """What was observed, as it may be shared with others."""
         ...
 
     def snapshot(self) -> dict[str, object]:

@@ -39,7 +39,7 @@ noise leaves 0.7."""
 ODD_SHAPE = 0.4
 """Median deviation, in log speed, beyond which the first version's proportions are not the fleet's."""
 MOST_REPORTERS = 128
-"""Of a type; of more, one in so many is heard, by name. Enough to fill any cell, and a merge takes a second or two."""
+"""Of a type; of more, one in so many counts, by name. Enough to fill any cell, and a merge takes a second or two."""
 MOST_PEERS = 32
 """A cluster is compared with at most about twice so many others."""
 CELL_DEVIATION = 0.1

@@ -202,14 +202,14 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         return sum(process.prior_size for process in list(self._types.values()))
 
     def leave_out_own(self, shared: Callable[[str], bool] = lambda _: True) -> None:
-        """Take what was observed here so far out of the priors: this cluster has told it, and it is counted here.
+        """Take what was observed here so far out of the priors: this cluster has reported it, and it is counted here.
 
         A cell of a prior loses as many observations as this cluster can have had in it, and goes where none is left.
         Its mean stays: a merged mean cannot be taken apart. So no observation is given more weight than it has, though
         of a cell that others saw too, one's own share is within the others' mean.
 
         Args:
-            shared: whether a type is told to others at all.
+            shared: whether a type is shared with others at all.
         """
         for job_type, process in self._types.items():
             process.left_out = (

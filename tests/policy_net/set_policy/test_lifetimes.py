@@ -16,9 +16,9 @@ def after(seconds: list[float]) -> Lifetimes:
     """Lifetimes that saw jobs of these lengths, one after another, each from its start."""
     lifetimes = Lifetimes()
     for number, length in enumerate(seconds):
-        lifetimes.attend({f"job-{number}": (0.0, 2.0)})
-        lifetimes.end(f"job-{number}", 2.0 * length)
-    lifetimes.attend({})
+        lifetimes.on_jobs_present({f"job-{number}": (0.0, 2.0)})
+        lifetimes.on_job_ended(f"job-{number}", 2.0 * length)
+    lifetimes.on_jobs_present({})
     return lifetimes
 
 
@@ -71,9 +71,9 @@ def test_jobs_that_go_on_and_jobs_that_were_withdrawn_count_as_having_lasted() -
     only_short = after([60.0] * 20)
     going_on, withdrawn = after([60.0] * 20), after([60.0] * 20)
     crowd = {f"long-{number}": (2.0 * 10 * HOUR, 2.0) for number in range(20)}
-    going_on.attend(crowd)
-    withdrawn.attend(crowd)
-    withdrawn.attend({})
+    going_on.on_jobs_present(crowd)
+    withdrawn.on_jobs_present(crowd)
+    withdrawn.on_jobs_present({})
     assert going_on.rank_seconds(60.0) == withdrawn.rank_seconds(60.0) > only_short.rank_seconds(60.0)
 
 
@@ -81,11 +81,11 @@ def test_whatever_is_learned_changes_the_digest() -> None:
     lifetimes, seen = Lifetimes(), set()
     for change in (
         lambda: None,
-        lambda: lifetimes.attend({"a": (0.0, 1.0)}),
-        lambda: lifetimes.attend({"a": (1.0, 1.0)}),
-        lambda: lifetimes.end("a", HOUR),
-        lambda: lifetimes.attend({"b": (HOUR, 1.0)}),
-        lambda: lifetimes.attend({}),
+        lambda: lifetimes.on_jobs_present({"a": (0.0, 1.0)}),
+        lambda: lifetimes.on_jobs_present({"a": (1.0, 1.0)}),
+        lambda: lifetimes.on_job_ended("a", HOUR),
+        lambda: lifetimes.on_jobs_present({"b": (HOUR, 1.0)}),
+        lambda: lifetimes.on_jobs_present({}),
     ):
         change()
         seen.add(lifetimes.digest())
@@ -95,7 +95,7 @@ def test_whatever_is_learned_changes_the_digest() -> None:
 def test_a_job_that_nobody_attended_to_says_nothing() -> None:
     lifetimes = after([HOUR])
     before = lifetimes.snapshot()
-    lifetimes.end("stranger", 1e9)
+    lifetimes.on_job_ended("stranger", 1e9)
     assert lifetimes.snapshot() == before
 
 
@@ -107,7 +107,7 @@ def test_ranks_are_above_zero_and_finite_whatever_was_seen(
     ended: list[float], present: list[float], attained: float
 ) -> None:
     lifetimes = after(ended)
-    lifetimes.attend({str(number): (seconds, 1.0) for number, seconds in enumerate(present)})
+    lifetimes.on_jobs_present({str(number): (seconds, 1.0) for number, seconds in enumerate(present)})
     rank = lifetimes.rank_seconds(attained)
     assert 0.0 < rank < float("inf")
 
@@ -115,14 +115,14 @@ def test_ranks_are_above_zero_and_finite_whatever_was_seen(
 @given(lengths, lengths, st.floats(0.0, HALF_YEAR))
 def test_a_snapshot_goes_on_bit_for_bit(before: list[float], later: list[float], attained: float) -> None:
     lifetimes = after(before)
-    lifetimes.attend({"here": (7.0, 3.0)})
+    lifetimes.on_jobs_present({"here": (7.0, 3.0)})
     restored = Lifetimes.restored(json.loads(json.dumps(lifetimes.snapshot())))
     assert restored.digest() == lifetimes.digest()
     for either in (lifetimes, restored):
         for number, seconds in enumerate(later):
-            either.attend({"here": (8.0, 3.0), str(number): (0.0, 1.0)})
-            either.end(str(number), seconds)
-        either.end("here", 1.0)
+            either.on_jobs_present({"here": (8.0, 3.0), str(number): (0.0, 1.0)})
+            either.on_job_ended(str(number), seconds)
+        either.on_job_ended("here", 1.0)
     assert restored.snapshot() == lifetimes.snapshot()
     assert restored.rank_seconds(attained) == lifetimes.rank_seconds(attained)
 
