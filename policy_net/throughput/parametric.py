@@ -111,7 +111,7 @@ class SpeedPoint:
 
 
 class MeasuredFit:
-    """A `SpeedModel` that was fitted once and does not learn."""
+    """A `SpeedModel` that was fitted once, on relative errors over all points of a type, and does not learn."""
 
     def __init__(self, points: Mapping[str, Sequence[SpeedPoint]], origin: str) -> None:
         """Fit every type of `points`, all of which have servers, or none; `origin` names their source in messages.
@@ -131,7 +131,7 @@ class MeasuredFit:
                     f"{origin}: model {job_type!r} has {len(usable)} points with a speed above 0;"
                     f" the fit needs {form.terms} or more"
                 )
-            coefficients = _fit(form, usable)
+            coefficients = _fit_points(form, usable)
             self._coefficients[job_type] = tuple(coefficients.tolist())
             grid = self._grids[job_type] = form_grid(form, coefficients)
             grid.setflags(write=False)
@@ -157,7 +157,7 @@ class MeasuredFit:
         return self._coefficients[job_type]
 
 
-def _fit(form: SpeedForm, points: Sequence[SpeedPoint]) -> NDArray[np.float64]:
+def _fit_points(form: SpeedForm, points: Sequence[SpeedPoint]) -> NDArray[np.float64]:
     """Coefficients in seconds per sample, shape (terms,): the relative error of every point counts alike."""
     ps, workers, speeds = np.array([(point.ps, point.workers, point.samples_per_second) for point in points]).T
     # Scaled to the type's mean speed, so that the solver sees numbers around 1.
