@@ -22,12 +22,12 @@ from cluster_agent.journal import Journal
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext
 from policy_net.exchange.log_lines import read_lines
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.policy import build_policy
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
 
 POLICIES = ("drf", "optimus", "marginal", "set")
 WORKLOADS = (("dl2:jobs=60,seed=3", 24), ("dl2:jobs=200,arrivals=google,seed=3", 80))

@@ -29,6 +29,11 @@ from policy_net.domain import CapacityMode
 from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import Weights
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learning.episodes import Episode
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.gradients import lesson_for
@@ -37,17 +42,12 @@ from policy_net.learning.residual_gradient import ResidualGradient
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings, RewardKind
 from policy_net.set_policy.default import default_set_file
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
 from policy_net.throughput.parametric import OnlineFit
 
 NODES = (16, 16, 24, 24)
 JUDGED_NODES = (16, 24)
 FIRST_JUDGED_SEED = 9_600_000
-"""Beyond all seeds that train or validate anything; see `policy_net.learning.set_training`."""
+"""Beyond all seeds that train or validate anything; see `policy_net.laboratory.training.set_training`."""
 NOISE = 0.273
 SPEC = SetSpec()
 

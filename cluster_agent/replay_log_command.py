@@ -16,8 +16,8 @@ from cluster_agent.decision_log import log_files
 from cluster_agent.errors import BadConfig
 from cluster_agent.log_replay import Replayer, ReplayResult, default_finder
 from policy_net import cli_errors
-from policy_net.commands.output import Output, OutputFormat
-from policy_net.report.words import counted
+from policy_net.laboratory.commands.output import Output, OutputFormat
+from policy_net.laboratory.report.words import counted
 
 _SAY_EVERY_DECISIONS = 100
 

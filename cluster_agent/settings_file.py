@@ -7,9 +7,9 @@ from pathlib import Path
 from cluster_agent.errors import BadConfig
 from cluster_agent.settings import AgentSettings
 from policy_net.errors import BadInput
+from policy_net.laboratory.workloads.loaders.formats import FORMATS
 from policy_net.paths import is_file
 from policy_net.settings import read_settings_file
-from policy_net.simulation.loaders.formats import FORMATS
 
 
 def read_settings(path: Path) -> AgentSettings:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import typer
 
 from policy_net.cli_errors import leave, run
-from policy_net.commands.fit_speed import fit_speed
-from policy_net.commands.inspect import inspect
-from policy_net.commands.replay import replay_command
-from policy_net.learning.command import train
+from policy_net.laboratory.commands.fit_speed import fit_speed
+from policy_net.laboratory.commands.inspect import inspect
+from policy_net.laboratory.commands.replay import replay_command
+from policy_net.laboratory.commands.train import train
 
 app = typer.Typer(
     no_args_is_help=True,

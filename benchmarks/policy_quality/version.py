@@ -17,7 +17,7 @@ import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.policy import policy_factory, policy_names
 from policy_net.set_policy.default import DEFAULT_SET_FILE, build_set, build_set_fresh
 
-WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.simulation.replay")
+WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.laboratory.simulation.replay")
 LEARNED_MODULE = "policy_net.learned"
 OURS = ("policy_net", "benchmarks")
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from benchmarks.robustness.worlds import environment
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import PolicyFile
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.policy import SchedulerPolicy, build_policy
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
 
 _SAMPLING_SEED = 1
 

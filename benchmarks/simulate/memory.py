@@ -12,9 +12,9 @@ import tracemalloc
 
 from benchmarks.simulate.worlds import generated
 from policy_net.baselines.drf import DrfPolicy
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.speed import default_speeds
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
 
 FEWER, MORE = 200, 2000
 

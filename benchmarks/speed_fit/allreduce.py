@@ -1,4 +1,4 @@
-"""The all-reduce models: ElasticFlow's A100 measurements against `policy_net.simulation.allreduce_speeds`."""
+"""All-reduce models: ElasticFlow's A100 measurements against the constants in the simulator's fitted speeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.speed_fit.quality import Array, FitError, crossed, fit_times, relative, row
 from policy_net.domain import MAX_TASKS_PER_ROLE
-from policy_net.simulation.allreduce_speeds import FITTED_RINGS, RingConstants, ring_features
+from policy_net.laboratory.simulation.allreduce_speeds import FITTED_RINGS, RingConstants, ring_features
 from policy_net.simulation.csv_rows import read_rows
 
 FILE = "elasticflow_scaling.csv"

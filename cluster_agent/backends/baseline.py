@@ -15,8 +15,8 @@ import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.backends.episodes import Episodes
 from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError
+from policy_net.laboratory.simulation.replay import replay
 from policy_net.policy import build_policy
-from policy_net.simulation.replay import replay
 
 _log = structlog.get_logger()
 

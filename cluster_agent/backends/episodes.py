@@ -11,13 +11,13 @@ import structlog
 from cluster_agent.backends.settings import EpisodeSettings, SimulatedBackendSettings
 from cluster_agent.errors import BadConfig
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
-from policy_net.simulation.environment import DecideOn, Environment
-from policy_net.simulation.estimates import parse_durations, with_estimates
-from policy_net.simulation.loaders.intake import MALFORMED
-from policy_net.simulation.locality import default_placement_effect
-from policy_net.simulation.sources import WorkloadOptions, load_workload
-from policy_net.simulation.speed import default_speeds, read_speed_table
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.speeds.placement_effect import default_placement_effect
+from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
+from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
+from policy_net.laboratory.workloads.loaders.intake import MALFORMED
+from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
+from policy_net.laboratory.workloads.workload import Workload
 
 _log = structlog.get_logger()
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from policy_net.domain import CapacityMode
+from policy_net.laboratory.simulation.environment import PlacementStrategy
+from policy_net.laboratory.simulation.job_kinds import JobKindChoice
 from policy_net.settings import Seconds, Section
-from policy_net.simulation.environment import PlacementStrategy
-from policy_net.simulation.job_kinds import JobKindChoice
 
 
 class EpisodeSettings(Section):

@@ -17,7 +17,7 @@ from cluster_agent.errors import StateDamaged
 from cluster_agent.pace import Pacer
 from cluster_agent.state_files import read_json, write_json
 from policy_net.domain import SUSPENDED, ClusterState, Decision, Progress, Trigger
-from policy_net.simulation.engine import Simulation
+from policy_net.laboratory.simulation.engine import Simulation
 
 SNAPSHOT = "cluster.json"
 

@@ -12,7 +12,7 @@ from deploy.local.demo import DemoOptions, run_demo
 from deploy.local.errors import DemoFailed
 from deploy.local.first_version import IMITATION_STEPS
 from policy_net import cli_errors
-from policy_net.command_options import Debug
+from policy_net.laboratory.commands.world_options import Debug
 
 app = typer.Typer(add_completion=False)
 

@@ -27,7 +27,7 @@ from deploy.local.processes import Processes
 from deploy.local.report import Report, print_report, write_report
 from deploy.local.update_records import staleness_by_cluster
 from policy_net.errors import BadInput
-from policy_net.report import prepare_folder
+from policy_net.laboratory.report import prepare_folder
 
 MOST_EPISODES = 10_000
 """Rounds through its workload that a cluster is given at most; generated ones take some seconds to draw."""

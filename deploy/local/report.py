@@ -25,8 +25,8 @@ from deploy.local.fleet import FleetResult
 from deploy.local.page import page_content
 from deploy.local.plan import ClusterPlan
 from global_learner.report.files import write_page
-from policy_net.report.chart_style import Draw
-from policy_net.report.words import counted
+from policy_net.laboratory.report.chart_style import Draw
+from policy_net.laboratory.report.words import counted
 
 
 @dataclass(frozen=True, slots=True)

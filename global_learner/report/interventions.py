@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.report.words import shown
+from policy_net.laboratory.report.words import shown
 
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {

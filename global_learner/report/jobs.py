@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.report.words import shown
+from policy_net.laboratory.report.words import shown
 
 
 def told_jobs(views: Sequence[fleet_pb2.ClusterView]) -> list[dict[str, Any]]:

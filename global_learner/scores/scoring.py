@@ -13,13 +13,13 @@ from typing import Any
 import policy_net.baselines  # noqa: F401  (registers the baselines' names)
 from global_learner.scores.replay_set import BASELINES, NAME, REPLAYS, STATES_A_REPLAY, set_digest, worlds
 from policy_net.domain import ClusterState, Decision, PolicyContext, Trigger
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learned import load_policy
 from policy_net.policy import build_policy
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
 
 
 def score(policy_file: Path, cache: Path) -> dict[str, Any]:

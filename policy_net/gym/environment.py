@@ -22,9 +22,9 @@ from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
 from policy_net.gym.open_decision import OpenDecision
 from policy_net.gym.rewards import GymReward, new_reward
 from policy_net.gym.world import world_options
-from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.metrics import summarise
+from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.metrics import summarise
 
 DEFAULT_WORKLOAD = "dl2:jobs=30,arrivals=google,sizes=varied"
 DECISIONS_PER_JOB = 200

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from policy_net.command_options import WorldOptions
 from policy_net.domain import CapacityMode
 from policy_net.errors import BadInput
-from policy_net.simulation.environment import DecideOn, PlacementStrategy
-from policy_net.simulation.job_kinds import JobKindChoice
+from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.simulation.environment import DecideOn, PlacementStrategy
+from policy_net.laboratory.simulation.job_kinds import JobKindChoice
 
 CHOICES: Mapping[str, Callable[[Any], object]] = MappingProxyType(
     {
@@ -43,4 +43,6 @@ def world_options(given: Mapping[str, Any]) -> WorldOptions:
     try:
         return WorldOptions(**values)
     except TypeError as error:
-        raise BadInput(f"{error}; the options are the fields of policy_net.command_options.WorldOptions") from error
+        raise BadInput(
+            f"{error}; the options are the fields of policy_net.laboratory.commands.world_options.WorldOptions"
+        ) from error

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.workloads.workload import Workload
 
 Episode = tuple[Workload, Environment]
 

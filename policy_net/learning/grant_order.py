@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from policy_net.domain import SUSPENDED, Allocation
 from policy_net.exchange.set_spec import SET_INPUTS
-from policy_net.learning.agreement import overlap
-from policy_net.learning.logged import LoggedDecision
+from policy_net.laboratory.training.agreement import overlap
+from policy_net.laboratory.training.logged import LoggedDecision
 from policy_net.set_policy.features import job_inputs, uncertainty_of
 from policy_net.set_policy.grants import Grants, urgency
 from policy_net.set_policy.steps import Step, StepTable, StepTables

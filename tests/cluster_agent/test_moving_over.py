@@ -83,7 +83,7 @@ def test_a_dl2_policy_learns_from_a_log_too_and_goes_on_by_reinforcement(log: Pa
 def test_an_imitation_goes_on_by_evolution_and_keeps_what_it_began_with_unless_that_pays(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("policy_net.learning.set_command.VALIDATION_WORLDS", 2)
+    monkeypatch.setattr("policy_net.laboratory.commands.train_set.VALIDATION_WORLDS", 2)
     imitated, evolved = tmp_path / "imitated.safetensors", tmp_path / "evolved.safetensors"
     words = ("--policy", "set", "--imitate", str(log))
     assert train(*words, "--out", str(imitated)) == 0

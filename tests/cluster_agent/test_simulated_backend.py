@@ -13,8 +13,8 @@ from cluster_agent.errors import BadConfig, StateDamaged
 from cluster_agent.pace import FreePacer
 from policy_net.domain import Allocation, ClusterState, Decision
 from policy_net.errors import BadInput
-from policy_net.simulation.sources import WorkloadOptions, load_workload
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
+from policy_net.laboratory.workloads.workload import Workload
 
 FREE = FreePacer(lambda seconds: False)
 

@@ -28,12 +28,12 @@ from policy_net.domain import (
     Trigger,
 )
 from policy_net.exchange.spec import PolicySpec
+from policy_net.laboratory.speeds.speed import TableSpeedModel
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.network import initial_weights
 from policy_net.placement.capacity import open_capacity
 from policy_net.placement.spread import place_spread
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.simulation.speed import TableSpeedModel
 
 
 def mixed_job(number: int, job_type: str) -> Job:

@@ -30,8 +30,8 @@ import policy_net.cli
 from deploy.reference.commands import all_commands
 from global_learner.errors import EXIT_CODES
 from policy_net import cli_errors
-from policy_net.command_options import WorldOptions
 from policy_net.exchange.policy_file import write_policy_file
+from policy_net.laboratory.commands.world_options import WorldOptions
 
 Line = Callable[["Place"], list[str]]
 

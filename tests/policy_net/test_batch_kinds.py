@@ -13,9 +13,9 @@ from policy_net.batch import Batch
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision, JobKind, Resources, Trigger
 from policy_net.encoding import BatchEncoder
 from policy_net.exchange.spec import PolicySpec
+from policy_net.laboratory.training.imitation import demonstrate
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.exploration import JobAwareExploration
-from policy_net.learning.imitation import demonstrate
 from policy_net.learning.settings import ImitationSettings
 from policy_net.placement.capacity import open_capacity
 

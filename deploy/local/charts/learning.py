@@ -9,7 +9,7 @@ from itertools import cycle
 from matplotlib.axes import Axes
 
 from deploy.local.charts.style import CLUSTER_COLOURS, POLICY_COLOURS
-from policy_net.report.chart_style import INK
+from policy_net.laboratory.report.chart_style import INK
 
 UNSEEN = 0.005
 """A change below half a percent would be called 0%."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from policy_net.report.chart_style import Draw, look
+from policy_net.laboratory.report.chart_style import Draw, look
 
 DOTS_PER_INCH = 150
 

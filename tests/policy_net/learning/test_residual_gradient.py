@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 
 from policy_net.exchange.set_spec import SetSpec
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learned import DecisionSamples
 from policy_net.learning.credit import decision_advantages
 from policy_net.learning.gradient import NotEnoughSamples
@@ -16,10 +20,6 @@ from policy_net.set_policy import SetPolicy
 from policy_net.set_policy.likelihood import Likelihood
 from policy_net.set_policy.residual import Residual, initial_residual
 from policy_net.set_policy.samples import SetSamples
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
 
 SPEC = SetSpec()
 SETTINGS = ResidualSettings(minimum_effective_samples=8)

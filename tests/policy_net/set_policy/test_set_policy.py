@@ -11,6 +11,10 @@ from policy_net.errors import PolicyFileError, SpecMismatch
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, write_policy_file
 from policy_net.exchange.set_spec import SET_INPUTS, SetSpec
 from policy_net.exchange.spec import PolicySpec
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learned import load_policy
 from policy_net.network import initial_weights
 from policy_net.set_policy import SetPolicy
@@ -18,10 +22,6 @@ from policy_net.set_policy.default import default_set_file, set_policy_of
 from policy_net.set_policy.features import job_inputs
 from policy_net.set_policy.residual import Residual, initial_residual
 from policy_net.set_policy.steps import StepTables
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
 
 SPEC = SetSpec(hidden=(8,))
 

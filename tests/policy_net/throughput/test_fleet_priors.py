@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
-from policy_net.simulation.speed import default_speeds
+from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.throughput.fleet_priors import MOST_COUNT, MOST_REPORTERS, FleetPriors, merge_fleet
 from policy_net.throughput.process_prior import prior_of_type
 from policy_net.throughput.type_belief import NOISE
