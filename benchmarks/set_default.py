@@ -29,6 +29,7 @@ from policy_net.laboratory.commands.train_set import FIRST_EVOLUTION_WORLD
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.evolution import EvolutionSettings, Trial, evolve
+from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.training.set_training import (
     FIRST_VALIDATION_WORLD,
     PRIOR_WORLDS,
@@ -41,7 +42,6 @@ from policy_net.laboratory.training.set_training import (
 from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload
-from policy_net.learning.episodes import Episode
 from policy_net.set_policy.default import DEFAULT_SET_FILE
 from policy_net.set_policy.residual import initial_residual
 

@@ -33,8 +33,8 @@ from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.learning.episodes import Episode
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.gradients import lesson_for
 from policy_net.learning.replay import Experience, ExperienceReplay

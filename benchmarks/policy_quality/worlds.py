@@ -13,16 +13,15 @@ from typing import Any
 from benchmarks.policy_quality.cells import Cell, Disturbance, Durations, RealCell, SyntheticCell
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.simulation.job_kinds import JobKindChoice
-from policy_net.laboratory.simulation.job_metrics import alone_seconds
+from policy_net.laboratory.simulation.metrics import alone_seconds
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.cluster_size import GpuRequest, clipped_gpu_load, nodes_for
 from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
-from policy_net.laboratory.workloads.loaders.csv_trace import read_csv
+from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.recorded import workload_of
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.source_options import JobKindChoice, WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload
 

@@ -9,11 +9,11 @@ from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.offline import source_of_episode
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learned import ActingMode, LearnedPolicy
 from policy_net.learning.actor_critic import GradientComputer
-from policy_net.learning.episodes import source_of_episode
 from policy_net.learning.exploration import JobAwareExploration
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import SpeedModel
-from policy_net.laboratory.simulation.surface_fit import COUNTS, best_surface
 from policy_net.laboratory.speeds.fitted_speeds import SpeedConstants
+from policy_net.laboratory.speeds.measured_speeds import COUNTS, best_surface
 from policy_net.laboratory.speeds.speed import fitted_grid
 from policy_net.throughput.measured import SpeedPoint
 

@@ -1,19 +1,22 @@
 """Rows of a csv file that a user brings, with errors that name the file, the line and the value.
 
-One line is one row: a quote that is never closed spoils its own line and not the rest of the file.
+One line is one row: a quote that is never closed spoils its own line and not the rest of the file. Files may be
+gzip'ed, and are opened once, so that a pipe does as well.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn, cast
 
 from policy_net.errors import BadInput, MalformedRow
-from policy_net.laboratory.simulation.plain_or_gzip import open_bytes
 
 LONGEST_SECONDS = 1e11
 """About 3,000 years, Unix times in seconds far within it: anything beyond is a slip of units or of the pen."""
@@ -25,6 +28,7 @@ MOST_GPUS = 1_000_000
 """More than any cluster has."""
 
 _SHOWN_CHARACTERS = 60
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +213,23 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 raise BadInput(
                     f"{path}, line {number}: {value!r} is not UTF-8 text; save the file as UTF-8 csv"
                 ) from error
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading; what its first two bytes say counts, not its name.
+
+    Raises:
+        BadInput: it cannot be opened or read, or its compression is damaged; also while it is read inside the block.
+    """
+    try:
+        with ExitStack() as stack:
+            plain = stack.enter_context(path.open("rb"))
+            if plain.peek(2)[:2] == _GZIP_MAGIC:
+                yield cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=plain)))
+            else:
+                yield plain
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(f"{path}: the gzip file is cut short or damaged ({error}); copy or compress it anew") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot read the file: {error.strerror}; give the path of a readable file") from error

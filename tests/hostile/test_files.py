@@ -20,7 +20,7 @@ from policy_net.exchange.identity_file import read_identity
 from policy_net.exchange.policy_file import read_policy_file, write_policy_file
 from policy_net.exchange.private_files import write_private
 from policy_net.exchange.signing_request import new_key
-from policy_net.laboratory.simulation.measured_points import read_points
+from policy_net.laboratory.speeds.measured_speeds import read_points
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table, write_speed_table
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.set_policy.default import DEFAULT_SET_FILE

@@ -17,8 +17,7 @@ from rich.table import Table
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.output import Output, OutputFormat
 from policy_net.laboratory.commands.world_options import Debug
-from policy_net.laboratory.simulation.measured_points import read_points
-from policy_net.laboratory.speeds.measured_speeds import FitQuality, refit
+from policy_net.laboratory.speeds.measured_speeds import FitQuality, read_points, refit
 from policy_net.laboratory.speeds.speed import write_speed_table
 from policy_net.paths import check_replaceable
 

@@ -1,9 +1,13 @@
-"""`policy-net replay`: run workloads under policies in simulation, and compare what the jobs waited for."""
+"""Command `policy-net replay`: runs workloads under policies in simulation, and compares what the jobs waited for.
+
+With `--report` it also says which policies a report compares, and writes the report's files.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,13 +20,13 @@ from rich.table import Table
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
+from policy_net.errors import BadInput
 from policy_net.laboratory.commands.output import Output, OutputFormat
-from policy_net.laboratory.commands.replay_report import chosen_policies, write
 from policy_net.laboratory.commands.world_options import Debug, WorldOptions, warn_of_malformed_rows
-from policy_net.laboratory.report import prepare_folder
+from policy_net.laboratory.report import REPORT_POLICIES, Comparison, prepare_folder, write_report
 from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.simulation.measured_points import read_measured_points
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
+from policy_net.laboratory.speeds.measured_speeds import read_measured_points
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learned import load_policy
 from policy_net.option_groups import with_option_groups
@@ -84,7 +88,7 @@ def replay_command(
 ) -> None:
     """Replay workloads under policies, each pair from a fresh policy."""
     del debug  # The error boundary looks for the flag itself.
-    policies = chosen_policies(policy, report)
+    policies = _chosen_policies(policy, report)
     truth, effect = world.speeds(), world.placement_effect()
     measured = None if fit_points is None else read_measured_points(fit_points)
     context = PolicyContext(seed=world.seed, true_speeds=truth, measured_speeds=measured)
@@ -111,7 +115,7 @@ def replay_command(
             of_world = results[index * len(policies) : (index + 1) * len(policies)]
             console.print(_table(item.name, [result.to_json() for result in of_world]))
     if report is not None:
-        write(worlds, results, report, world)
+        _write_report(worlds, results, report, world)
 
 
 def _run(
@@ -188,3 +192,42 @@ def _cell(key: str, row: dict[str, Any]) -> str:
     if key == "gpu_utilization":
         return f"{value:.0%}"
     return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _chosen_policies(policies: Sequence[str] | None, report: Path | None) -> list[str]:
+    """Those named; for a report, unless any are, those that it compares.
+
+    Raises:
+        BadInput: none is named, and no report is asked for.
+    """
+    if policies:
+        return list(policies)
+    if report is None:
+        raise BadInput(
+            f"no --policy: give NAME or FILE, such as {DEFAULT_POLICY} (repeatable), or --report FOLDER, which compares"
+            f" {', '.join(REPORT_POLICIES)}"
+        )
+    return list(REPORT_POLICIES)
+
+
+def _write_report(
+    worlds: Sequence[World], results: Sequence[ReplayResult], folder: Path, options: WorldOptions
+) -> None:
+    """Write the page and the picture, and say on stderr where they are.
+
+    Args:
+        results: for every world as many, in the order of the worlds.
+    """
+    each = len(results) // len(worlds)
+    comparisons = [
+        Comparison(
+            workload,
+            environment,
+            tuple(results[index * each : (index + 1) * each]),
+            nodes_given=bool(options.nodes or options.gpu_types),
+            locality=options.locality,
+        )
+        for index, (workload, environment) in enumerate(worlds)
+    ]
+    for path in write_report(comparisons, folder):
+        print(f"written: {path}", file=sys.stderr)

@@ -17,9 +17,8 @@ from policy_net.exchange.set_spec import SET
 from policy_net.laboratory.commands.train_dl2 import Dl2Training
 from policy_net.laboratory.commands.train_set import SetTraining
 from policy_net.laboratory.commands.world_options import Debug, WorldOptions, warn_of_malformed_rows
-from policy_net.laboratory.training.offline import OfflineSettings
+from policy_net.laboratory.training.offline import Episode, OfflineSettings
 from policy_net.laboratory.training.teacher import Teacher, watched
-from policy_net.learning.episodes import Episode
 from policy_net.learning.settings import RewardKind
 from policy_net.option_groups import with_option_groups
 from policy_net.policy import policy_names

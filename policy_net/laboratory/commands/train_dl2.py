@@ -20,9 +20,8 @@ from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.commands.training_progress import training_progress
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
-from policy_net.laboratory.training.offline import OfflineSettings, train_offline
+from policy_net.laboratory.training.offline import Episode, OfflineSettings, endless_episodes, train_offline
 from policy_net.laboratory.training.teacher import Teacher
-from policy_net.learning.episodes import Episode, endless_episodes
 from policy_net.learning.settings import ActorCriticSettings, ImitationSettings, RewardKind
 from policy_net.network import initial_weights
 from policy_net.policy import build_policy
@@ -70,7 +69,8 @@ class Dl2Training:
             if isinstance(self.teacher, Teacher):
                 on_step = self._imitating(self.teacher.name, progress)
                 imitated = self.teacher.imitate_dl2(weights, spec, self.imitation_steps, self.seed, on_step)
-                imitated.say(console)
+                for line in imitated.agreement_lines:
+                    console.print(line)
                 weights = imitated.weights
                 card |= imitated.facts
             elif self.teacher is not None:

@@ -17,6 +17,7 @@ from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.set_spec import SET, SetSpec
 from policy_net.laboratory.commands.training_progress import training_progress
 from policy_net.laboratory.training.evolution import EvolutionSettings, evolve
+from policy_net.laboratory.training.offline import Episode, source_of_episode
 from policy_net.laboratory.training.set_training import (
     FIRST_VALIDATION_WORLD,
     PRIOR_WORLDS,
@@ -28,7 +29,6 @@ from policy_net.laboratory.training.set_training import (
     log_losses,
 )
 from policy_net.laboratory.training.teacher import Teacher
-from policy_net.learning.episodes import Episode, source_of_episode
 from policy_net.set_policy.default import default_set_file
 from policy_net.set_policy.residual import initial_residual
 
@@ -78,7 +78,8 @@ class SetTraining:
             imitated = self.teacher.imitate_set(
                 start, spec, lambda value: progress.update(task, figure=f"log-likelihood {value:.3f}")
             )
-            imitated.say(console)
+            for line in imitated.agreement_lines:
+                console.print(line)
             card |= {"parent": digest_of(start.to_bytes())} | imitated.facts
             return PolicyFile(spec, imitated.weights, card, imitated.priors)
         if self.start is not None:

@@ -19,13 +19,12 @@ import typer
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.simulation.gpu_types import check_gpu_type
-from policy_net.laboratory.simulation.job_kinds import JobKindChoice
 from policy_net.laboratory.simulation.node_changes import resizing
-from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect
+from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect, check_gpu_type
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
 from policy_net.laboratory.workloads.loaders.intake import MALFORMED
+from policy_net.laboratory.workloads.source_options import JobKindChoice
 from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
 from policy_net.laboratory.workloads.workload import Workload
 

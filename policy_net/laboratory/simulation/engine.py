@@ -26,13 +26,17 @@ from policy_net.domain import (
 )
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.admission import check_decision, check_jobs_can_run
-from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.environment import (
+    Environment,
+    decision_on_arrival,
+    decision_on_nodes,
+    next_decision,
+)
 from policy_net.laboratory.simulation.job_table import JobBook
 from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
 from policy_net.laboratory.simulation.node_changes import NodeTimeline
 from policy_net.laboratory.simulation.placing import TaskPlacing
 from policy_net.laboratory.simulation.simulated_job import SimulatedJob
-from policy_net.laboratory.simulation.timing import decision_on_arrival, decision_on_nodes, next_decision
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.placement.layout import layout_of
 

@@ -13,8 +13,15 @@ from policy_net.domain import SUSPENDED, PlacementEffect, Progress, SpeedModel
 from policy_net.errors import NoProgress
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.simulation.job_metrics import JobResult, TrainingWatch, job_results, summarise_jobs
-from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters, summarise
+from policy_net.laboratory.simulation.metrics import (
+    JobOutcome,
+    JobResult,
+    RunCounters,
+    TrainingWatch,
+    job_results,
+    summarise,
+    summarise_jobs,
+)
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy
 

@@ -20,9 +20,8 @@ from policy_net.domain import CapacityMode, SpeedModel
 from policy_net.errors import BadInput, InvalidAllocation
 from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor, noise_factors
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
-from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, decision_on_arrival
 from policy_net.laboratory.simulation.simulated_job import OVERRUN_SHARE, ROUNDING
-from policy_net.laboratory.simulation.timing import decision_on_arrival
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 
 Floats = NDArray[np.float64]

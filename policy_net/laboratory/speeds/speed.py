@@ -17,8 +17,8 @@ from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile
 from policy_net.laboratory.csv_rows import Row, read_rows
-from policy_net.laboratory.simulation.allreduce_speeds import FITTED_RINGS, allreduce_speeds
-from policy_net.laboratory.simulation.async_speeds import FITTED_QUEUES, async_grid
+from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS, allreduce_speeds
+from policy_net.laboratory.speeds.async_speeds import FITTED_QUEUES, async_grid
 from policy_net.laboratory.speeds.fitted_speeds import FITTED_SPEEDS, SpeedConstants
 
 SPEED_TABLE_COLUMNS = ("model", "num_ps", "num_workers", "samples_per_s")

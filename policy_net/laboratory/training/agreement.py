@@ -1,4 +1,8 @@
-"""How far two schedulers give jobs the same: the share of tasks that they have in common."""
+"""Agreement of two schedulers: the share of tasks that they have in common, and the decisions on which it is judged.
+
+Whole runs of a log's decisions are held out, spread over the log: neighbouring decisions are nearly alike, so one that
+stands between two that were learned from would show nothing; and the end of a log alone may be its quietest part.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,10 @@ MEASURES: Mapping[str, str] = MappingProxyType(
     }
 )
 """What `Agreement.to_json` says, and what it means."""
+
+RUNS = 40
+EVERY = 5
+"""Every fifth of forty runs is held out."""
 
 
 def overlap(ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> float:
@@ -72,3 +80,23 @@ class Agreement:
             "same_allocation": round(self.same / jobs, 4),
             "running_alike": round(self.alike / jobs, 4),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a log of so many decisions is divided.
+
+    Attributes:
+        most: of the decisions to learn from, at most about so many are taken, evenly spread.
+    """
+
+    decisions: int
+    most: int
+
+    def is_held_out(self, position: int) -> bool:
+        """Whether the decision at this position judges."""
+        return position // max(self.decisions // RUNS, 1) % EVERY == EVERY // 2
+
+    def is_learned(self, position: int) -> bool:
+        """Whether the decision at this position is learned from."""
+        return not self.is_held_out(position) and position % max(-(-self.decisions // self.most), 1) == 0

@@ -1,12 +1,14 @@
-"""Actor-critic in one process: a simulated cluster, one learner, no network between them.
+"""Actor-critic in one process: a simulated cluster, one learner, no network between them; and its endless episodes.
 
 The same policy, reward, replay and gradient as in the fleet; what the agent and the learner add is that many clusters
-do it at once. Used by `policy-net train`.
+do it at once. Episodes are the same sources again and again, each time drawn with another seed. Used by
+`policy-net train`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +16,37 @@ import numpy as np
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learned import ActingMode, LearnedPolicy
-from policy_net.learning.episodes import Episode
 from policy_net.learning.exploration import JobAwareExploration
 from policy_net.learning.gradient import NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
 from policy_net.reward import paper_reward, slot_utility
 from policy_net.throughput.parametric import OnlineFit
+
+Episode = tuple[Workload, Environment]
+
+_SEED_IN_SOURCE = re.compile(r"(?<=[:,])seed=(\d+)")
+
+
+def source_of_episode(source: str, round_number: int) -> str:
+    """The source with its own seed moved on by `round_number`; sources without one are returned as they are."""
+    return _SEED_IN_SOURCE.sub(lambda found: f"seed={int(found[1]) + round_number}", source)
+
+
+def endless_episodes(sources: Sequence[str], load: Callable[[str, int], Episode]) -> Iterator[Episode]:
+    """Cycle through the sources for ever.
+
+    Args:
+        load: makes an episode of a source and a round number, which moves whatever seed is not part of the source.
+    """
+    round_number = 0
+    while True:
+        for source in sources:
+            yield load(source_of_episode(source, round_number), round_number)
+        round_number += 1
 
 
 @dataclass(frozen=True, slots=True)

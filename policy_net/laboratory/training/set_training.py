@@ -19,7 +19,7 @@ from policy_net.exchange.spec import Weights
 from policy_net.exchange.statistics import SpeedStatistic, merged
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.training.evolution import Trial
-from policy_net.learning.episodes import Episode
+from policy_net.laboratory.training.offline import Episode
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.residual import initial_residual
 

@@ -1,4 +1,4 @@
-"""`policy-net train --imitate decisions.jsonl`: fit a policy to logged decisions, and say how far it then agrees.
+"""Teacher of a policy: logged decisions that it is fitted to, and how far it then agrees with them.
 
 The agreement is measured on decisions that were not learned from, with two jobs or more: with one there is nothing to
 share out.
@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from policy_net.domain import Allocation, Decision, PlacementEffect, PolicyContext, SpeedModel, Trigger
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
@@ -21,15 +19,13 @@ from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic, merged
 from policy_net.laboratory.report.words import counted
-from policy_net.laboratory.training.agreement import MEASURES, Agreement
+from policy_net.laboratory.training.agreement import MEASURES, Agreement, Split
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_logged
 from policy_net.laboratory.training.logged import DecisionFile, LoggedDecision
-from policy_net.laboratory.training.set_imitation import fit_residual
+from policy_net.laboratory.training.offline import Episode, endless_episodes
+from policy_net.laboratory.training.set_imitation import PickCollector, Sight, fit_residual, nearest_on_steps, sights
 from policy_net.laboratory.training.set_training import MOST_COUNT
 from policy_net.learned import LearnedPolicy
-from policy_net.learning.episodes import Episode, endless_episodes
-from policy_net.learning.grant_order import PickCollector, Sight, nearest_on_steps, sights
-from policy_net.learning.held_out import Split
 from policy_net.learning.settings import ImitationSettings
 from policy_net.policy import build_policy
 from policy_net.set_policy.planner import plan
@@ -56,24 +52,26 @@ class Imitated:
     facts: dict[str, Any]
     priors: tuple[SpeedStatistic, ...] = ()
 
-    def say(self, console: Console) -> None:
-        """Tell the user how far the policy agrees with the log."""
+    @property
+    def agreement_lines(self) -> list[str]:
+        """How far the policy agrees with the log, and in what less than before, for the user."""
         before, after = self.facts["agreement_before"], self.facts["agreement_after"]
         reachable = self.facts.get("reachable")
         limit = (
             "" if reachable is None else f"; within reach of this kind of policy are {reachable['task_overlap']:.1%}"
         )
-        console.print(
+        lines = [
             f"{self.facts['imitated']}: tasks in common with it, on"
             f" {counted(self.facts['held_out_decisions'], 'decision')} not learned from:"
             f" {before['task_overlap']:.1%} before, {after['task_overlap']:.1%} after{limit}"
-        )
-        for measure, meaning in MEASURES.items():
-            if round(after[measure], 3) < round(before[measure], 3):
-                console.print(
-                    f"It agrees less than before in {measure} ({meaning}):"
-                    f" {before[measure]:.1%} before, {after[measure]:.1%} after"
-                )
+        ]
+        lines += [
+            f"It agrees less than before in {measure} ({meaning}):"
+            f" {before[measure]:.1%} before, {after[measure]:.1%} after"
+            for measure, meaning in MEASURES.items()
+            if round(after[measure], 3) < round(before[measure], 3)
+        ]
+        return lines
 
 
 class Teacher:

@@ -1,9 +1,9 @@
-"""Real traces: who asked for how many GPUs, when, and for how long; and what we assume beyond that.
+"""Recorded jobs as a workload: who asked for how many GPUs, when, and for how long; and what we assume beyond that.
 
 A trace knows no models, speeds or parameter servers. The assumptions below are printed with every result.
 
 - A GPU model of the chosen kind is assigned to every job from the seed and the job's id, so that a job is of the same
-  model in every window; a `model` column that names a known model is believed.
+  kind and model in every window and under every cluster size; a `model` column that names a known model is believed.
 - Requests above 16 GPUs count as 16, and become that many workers. An all-reduce job asks for nothing else. A PS job
   asks for as many PSs (at most 16) as make that many workers fastest, out of those that the CPU which a node has
   beside every GPU leaves room for. Thus a request never takes more than its share of CPU, and GPUs are the measure of
@@ -13,6 +13,7 @@ A trace knows no models, speeds or parameter servers. The assumptions below are 
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,14 +22,12 @@ from statistics import median
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.catalogue import ModelProfile
-from policy_net.laboratory.simulation.assigned_models import assigned_profile, stated_profile
-from policy_net.laboratory.simulation.window import take_window
+from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile, find_model, model_names
 from policy_net.laboratory.workloads.cluster_size import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
-from policy_net.laboratory.workloads.loaders.csv_trace import read_csv
+from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.source_options import JobKindChoice, WorkloadOptions
+from policy_net.laboratory.workloads.workload import JobSpec, Workload, take_window
 
 _KIND_WORDS = {
     JobKind.PS: "synchronous over parameter servers",
@@ -195,3 +194,31 @@ def _notes_on_requests(
 def _range(options: WorkloadOptions, count: int) -> str:
     first = options.window * (options.limit_jobs or 0)
     return f"{first + 1}–{first + count}"
+
+
+def stated_profile(job: RecordedJob, choice: JobKindChoice, seed: int) -> ModelProfile | None:
+    """The model that the record names, if one of the kinds knows it; the job's drawn kind comes first."""
+    if not job.model:
+        return None
+    drawn = _drawn_kind(job.job_id, choice, seed)
+    for kind in (drawn, *(kind for kind in choice.kinds if kind is not drawn)):
+        profile = find_model(job.model, kind)
+        if profile is not None:
+            return profile
+    return None
+
+
+def assigned_profile(job: RecordedJob, choice: JobKindChoice, seed: int) -> ModelProfile:
+    """A model of the job's drawn kind; only models whose workers need a GPU."""
+    names = model_names(_drawn_kind(job.job_id, choice, seed), on_gpus=True)
+    return CATALOGUE[names[int.from_bytes(_digest(job.job_id, seed)[:8], "big") % len(names)]]
+
+
+def _drawn_kind(job_id: str, choice: JobKindChoice, seed: int) -> JobKind:
+    """By other bytes than the model, so that kind and model are independent."""
+    kinds = choice.kinds
+    return kinds[int.from_bytes(_digest(job_id, seed)[8:16], "big") % len(kinds)]
+
+
+def _digest(job_id: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}:{job_id}".encode()).digest()

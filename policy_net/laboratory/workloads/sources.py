@@ -16,14 +16,12 @@ from typing import Any
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.laboratory.csv_rows import shown
-from policy_net.laboratory.simulation.arrivals import ARRIVAL_PATTERNS
-from policy_net.laboratory.simulation.window import take_window
-from policy_net.laboratory.workloads.generator import SIZES, GeneratorSettings, generate
+from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, GeneratorSettings, generate
 from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_recording
 from policy_net.laboratory.workloads.recorded import read_trace, workload_of
 from policy_net.laboratory.workloads.reference import read_reference
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Workload, take_window
 from policy_net.paths import is_file, is_folder
 
 __all__ = ["WorkloadOptions", "load_workload", "parse_generator"]

@@ -1,12 +1,16 @@
-"""What arrives at a simulated cluster: jobs with their true amount of work, in order of submission."""
+"""Workload of a replay: jobs with their true amount of work, in order of submission."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +110,18 @@ class Workload:
                     " which stands above it: sort the jobs by submit time"
                 )
             previous = job
+
+
+def take_window(jobs: Sequence[Item], length: int | None, window: int, origin: str) -> Sequence[Item]:
+    """The `window`-th run (from 0) of `length` jobs; the last run may be shorter; all jobs if `length` is None.
+
+    Raises:
+        BadInput: there are not so many windows; `origin` says of what.
+    """
+    if length is None:
+        return jobs
+    chosen = jobs[window * length : (window + 1) * length]
+    if not chosen:
+        count = -(-len(jobs) // length)
+        raise BadInput(f"{origin}: window {window} of {length} jobs is beyond its {len(jobs)} jobs; use 0–{count - 1}")
+    return chosen

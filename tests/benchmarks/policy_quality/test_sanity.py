@@ -8,13 +8,12 @@ import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from benchmarks.policy_quality.policies import default_policies
 from policy_net.domain import CapacityMode, PolicyContext
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.job_kinds import JobKindChoice
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.loaders.csv_trace import read_csv
+from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.recorded import workload_of
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.source_options import JobKindChoice, WorkloadOptions
 from policy_net.policy import build_policy
 
 CLUSTERS = 22

@@ -11,8 +11,8 @@ import pytest
 import policy_net.baselines  # noqa: F401  (registers the names)
 from policy_net.domain import CapacityMode, PolicyContext
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.measured_points import read_measured_points
 from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.measured_speeds import read_measured_points
 from policy_net.laboratory.speeds.speed import TableSpeedModel, read_speed_table
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload

@@ -10,9 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from policy_net.laboratory.csv_rows import Row, read_rows
-from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut
+from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut, Selection
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
-from policy_net.laboratory.workloads.loaders.selection import Selection
 from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, stated_moment, unstated
 
 COLUMNS = ("job_id", "gpu_num", "submit_time", "duration")

@@ -1,4 +1,7 @@
-"""Gathers the jobs of one file: malformed rows are refused or counted, and what is left out is counted by reason."""
+"""Intake of one file's jobs: malformed rows are refused or counted, and what is left out is counted by reason.
+
+A selection takes one virtual cluster of several.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from policy_net.errors import BadInput, MalformedRow
+from policy_net.laboratory.csv_rows import shown
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
 
 NO_GPU = "no GPU asked for"
@@ -24,6 +28,9 @@ SHORTEST_SECONDS = 1e-6
 
 MOST_REASONS = 20
 """Reasons printed one by one; a file with more of them is of another format."""
+
+_MOST_LISTED = 40
+"""Virtual clusters named to a user who asked for one that is not there."""
 
 
 class LeftOut(Exception):
@@ -122,3 +129,35 @@ class Intake:
         if rest:
             lines.append(f"{MALFORMED} {rest} for other reasons")
         return lines
+
+
+class Selection:
+    """The rows with one value of a field, or all of them."""
+
+    def __init__(self, field: str, wanted: str | None) -> None:
+        self._field = field
+        self._wanted = wanted
+        self._others: set[str] = set()
+        self._found = 0
+
+    def wants(self, value: str) -> bool:
+        """Whether a row with this value belongs to the part."""
+        if self._wanted is None or value == self._wanted:
+            self._found += 1
+            return True
+        if len(self._others) < _MOST_LISTED:
+            self._others.add(value)
+        return False
+
+    def notes(self, path: Path) -> tuple[str, ...]:
+        """What was selected.
+
+        Raises:
+            BadInput: no row has the value.
+        """
+        if self._wanted is None:
+            return ()
+        if not self._found:
+            known = ", ".join(sorted(shown(value) for value in self._others))
+            raise BadInput(f"{path}: no row with {self._field} {self._wanted!r}; it has {known or 'no such field'}")
+        return (f"only {self._field} {self._wanted}",)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from policy_net.errors import BadInput, MalformedRow
-from policy_net.laboratory.csv_rows import shown
-from policy_net.laboratory.simulation.plain_or_gzip import open_bytes
+from policy_net.laboratory.csv_rows import open_bytes, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Any
 
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import MOST_GPUS, shown
-from policy_net.laboratory.workloads.loaders.held import Piece, as_one_request
 from policy_net.laboratory.workloads.loaders.intake import (
     INCOMPLETE,
     NEVER_STARTED,
@@ -22,7 +21,7 @@ from policy_net.laboratory.workloads.loaders.intake import (
     LeftOut,
 )
 from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
-from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.loaders.record import Piece, RecordedJob, Recording, as_one_request
 from policy_net.laboratory.workloads.loaders.times import moment, span, stated_moment
 
 EXPECTED = "give what `kubectl get pods -A -o json` prints"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import MOST_GPUS, Row, read_rows
-from policy_net.laboratory.workloads.loaders.held import Piece, as_one_request
 from policy_net.laboratory.workloads.loaders.intake import (
     INCOMPLETE,
     NEVER_STARTED,
@@ -21,7 +20,7 @@ from policy_net.laboratory.workloads.loaders.intake import (
     Intake,
     LeftOut,
 )
-from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.loaders.record import Piece, RecordedJob, Recording, as_one_request
 from policy_net.laboratory.workloads.loaders.times import moment, span
 
 TASK_COLUMNS = (

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.workloads.loaders.held import Piece, as_one_request
-from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, NO_GPU, UNFINISHED, Intake, LeftOut
+from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, NO_GPU, UNFINISHED, Intake, LeftOut, Selection
 from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
-from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
-from policy_net.laboratory.workloads.loaders.selection import Selection
+from policy_net.laboratory.workloads.loaders.record import Piece, RecordedJob, Recording, as_one_request
 from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, moment, span, stated_moment
 
 EXPECTED = "give the trace's cluster_job_log"

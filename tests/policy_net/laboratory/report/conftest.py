@@ -8,8 +8,7 @@ from worlds import make_spec
 
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.job_metrics import JobResult
-from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
+from policy_net.laboratory.simulation.metrics import JobOutcome, JobResult, RunCounters
 from policy_net.laboratory.simulation.replay import ReplayResult
 from policy_net.laboratory.workloads.workload import Workload
 

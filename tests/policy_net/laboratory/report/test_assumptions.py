@@ -4,7 +4,7 @@ import pytest
 from worlds import make_spec
 
 from policy_net.domain import Allocation, CapacityMode, JobKind
-from policy_net.laboratory.report.assumptions import assumptions, summary
+from policy_net.laboratory.report.caveats import assumptions, summary
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.simulation.environment import DecideOn, NodeChange, PlacementStrategy
 from policy_net.laboratory.workloads.workload import JobSpec, Workload

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from worlds import GivePairs, PairSpeeds, make_spec, make_workload, workloads
 
-from policy_net.laboratory.report.gpu_use import gpu_use
+from policy_net.laboratory.report.comparison import gpu_use
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 

@@ -9,10 +9,9 @@ from PIL import Image
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.domain import Allocation
-from policy_net.laboratory.report.cautions import cautions
+from policy_net.laboratory.report.caveats import cautions
 from policy_net.laboratory.report.charts import charts_of
-from policy_net.laboratory.report.page import page_html
-from policy_net.laboratory.report.pictures import PNG_DOTS_PER_INCH, overview_inches, overview_png
+from policy_net.laboratory.report.page import PNG_DOTS_PER_INCH, overview_inches, overview_png, page_html
 from policy_net.laboratory.report.policies import describe, label
 from policy_net.policy import policy_names
 

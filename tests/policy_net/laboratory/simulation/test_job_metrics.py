@@ -5,7 +5,7 @@ from worlds import HOUR, PairSpeeds, make_spec, make_workload, one_pair_each, wo
 
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.job_metrics import (
+from policy_net.laboratory.simulation.metrics import (
     JobResult,
     alone_seconds,
     longest_jobs,

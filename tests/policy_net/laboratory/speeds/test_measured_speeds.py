@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.simulation.measured_points import read_measured_points
+from policy_net.laboratory.speeds.measured_speeds import read_measured_points
 
 HEADER = "model,num_ps,num_workers,samples_per_s"
 MEASURED = [(1, 1), (4, 1), (1, 4), (4, 4), (16, 2), (8, 12)]

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 from policy_net.domain import JobKind
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, model_names
-from policy_net.laboratory.simulation.gpu_types import GPU_SPEEDS, GPU_TYPES, compute_speed
 from policy_net.laboratory.speeds.placement_effect import (
     FITTED_SPREADS,
+    GPU_SPEEDS,
+    GPU_TYPES,
     FittedPlacementEffect,
     SpreadConstants,
+    compute_speed,
     default_placement_effect,
     spread_constants,
     spread_slowdown,

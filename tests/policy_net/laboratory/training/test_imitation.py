@@ -8,11 +8,10 @@ from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
-from policy_net.laboratory.training.offline import OfflineSettings, train_offline
+from policy_net.laboratory.training.offline import OfflineSettings, endless_episodes, source_of_episode, train_offline
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learned import LearnedPolicy
-from policy_net.learning.episodes import endless_episodes, source_of_episode
 from policy_net.learning.settings import ActorCriticSettings, ImitationSettings
 from policy_net.network import initial_weights
 from policy_net.policy import build_policy

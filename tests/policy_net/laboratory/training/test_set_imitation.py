@@ -1,22 +1,18 @@
 import json
-from io import StringIO
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 from teachers import watched
 
 from policy_net.domain import Allocation
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.set_spec import SetSpec
-from policy_net.laboratory.training.agreement import Agreement, overlap
-from policy_net.laboratory.training.set_imitation import _Likelihood, fit_residual
+from policy_net.laboratory.training.agreement import Agreement, Split, overlap
+from policy_net.laboratory.training.set_imitation import PickCollector, _Likelihood, fit_residual, sights
 from policy_net.laboratory.training.teacher import Imitated, Teacher
-from policy_net.learning.grant_order import PickCollector, sights
-from policy_net.learning.held_out import Split
 from policy_net.set_policy.default import default_set_file
 from policy_net.set_policy.residual import initial_residual
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
@@ -116,9 +112,7 @@ def test_whatever_an_imitation_lost_is_said() -> None:
     facts = {"imitated": "log", "held_out_decisions": 1, "agreement_before": before}
     said = {}
     for name, after in (("better", before), ("worse", {**before, "task_overlap": 0.7, "running_alike": 0.8})):
-        stream = StringIO()
-        Imitated(SHIPPED.weights, {**facts, "agreement_after": after}).say(Console(file=stream, width=200))
-        said[name] = stream.getvalue().splitlines()
+        said[name] = Imitated(SHIPPED.weights, {**facts, "agreement_after": after}).agreement_lines
     assert said["better"] == ["log: tasks in common with it, on 1 decision not learned from: 50.0% before, 50.0% after"]
     (_, lost) = said["worse"]
     assert "running_alike (jobs that run under both, or wait under both): 90.0% before, 80.0% after" in lost

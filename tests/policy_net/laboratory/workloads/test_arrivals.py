@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.laboratory.simulation.arrivals import ARRIVAL_PATTERNS, arrivals_per_slot
+from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, arrivals_per_slot
 
 patterns = st.sampled_from(sorted(ARRIVAL_PATTERNS))
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES
-from policy_net.laboratory.simulation.arrivals import ARRIVAL_PATTERNS
-from policy_net.laboratory.workloads.generator import SIZES, GeneratorSettings, generate
+from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, GeneratorSettings, generate
 from policy_net.laboratory.workloads.sources import parse_generator
 
 mixes = st.dictionaries(st.sampled_from(MODEL_NAMES), st.sampled_from([0.5, 1.0, 2.0]), min_size=1).map(

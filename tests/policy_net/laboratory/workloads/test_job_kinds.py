@@ -12,11 +12,10 @@ import policy_net.baselines  # noqa: F401  (registers fifo)
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, CapacityMode, JobKind, PolicyContext, Resources
 from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES, find_model, model_names
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.job_kinds import JobKindChoice
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.recorded import read_trace
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.source_options import JobKindChoice, WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import build_policy

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.workloads.loaders.csv_trace import COLUMNS, read_csv
-from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_recording
+from policy_net.laboratory.workloads.loaders.formats import COLUMNS, FORMATS, read_csv, read_recording
 from policy_net.laboratory.workloads.recorded import workload_of
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 

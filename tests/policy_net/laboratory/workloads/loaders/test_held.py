@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.laboratory.workloads.loaders.held import Held, Piece, as_one_request
+from policy_net.laboratory.workloads.loaders.record import Held, Piece, as_one_request
 
 
 def test_pieces_side_by_side_add_up_and_pieces_in_turn_do_not() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.workloads.loaders.csv_trace import read_csv
-from policy_net.laboratory.workloads.loaders.formats import read_recording
+from policy_net.laboratory.workloads.loaders.formats import read_csv, read_recording
 from policy_net.laboratory.workloads.loaders.record import Recording
 
 SAMPLES = Path(__file__).parent / "samples"
