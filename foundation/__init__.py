@@ -1,0 +1,1 @@
+"""Shared mechanics below all packages: files, locks, waiting, text, signals, log lines, and how programs end."""

@@ -1,0 +1,176 @@
+"""The boundary between a command line and everything below it: one clear line on stderr, and an exit code.
+
+All of fedl2's programs run their typer application through `run`, so that every one of them fails alike: 0 done,
+1 failed, 2 wrong usage or bad input, 3 server not reachable. A traceback is printed with `--debug` only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import errno
+import gc
+import math
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import click
+import typer
+
+from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, ExpectedError
+from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
+
+Error = TypeVar("Error", bound=BaseException)
+
+
+def run(
+    application: typer.Typer,
+    program: str,
+    arguments: Sequence[str] | None = None,
+    codes: Mapping[type[Error], int] | None = None,
+) -> int:
+    """Run a command line to its exit code; prints an error as one line on stderr and never raises it.
+
+    Args:
+        application: the program.
+        program: its name, which begins every error line.
+        arguments: what was typed after the name; `sys.argv[1:]` if None.
+        codes: exit codes of errors that do not say their own (`ExpectedError` does); anything else is 1.
+    """
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    _open_missing_streams()
+    try:
+        result = _guarded(typer.main.get_command(application)).main(typed, prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        return _ended(program, error, codes, "--debug" in typed)
+    if result == INTERRUPTED:  # typer's own answer to Ctrl-C
+        _say(program, "interrupted")
+    return result if isinstance(result, int) else DONE
+
+
+def leave(code: int) -> NoReturn:
+    """End the program.
+
+    The interpreter would look through everything for garbage first, which takes a quarter of a second after torch was
+    loaded; all memory goes with the process anyway.
+    """
+    gc.freeze()
+    sys.exit(code)
+
+
+def _ended(program: str, error: BaseException, codes: Mapping[type[Error], int] | None, debug: bool) -> int:
+    """Say why a command ended, if that wants saying; the exit code."""
+    if isinstance(error, click.exceptions.Exit):
+        return _flushed(program, error.exit_code)
+    if isinstance(error, (click.exceptions.Abort, KeyboardInterrupt)):
+        _say(program, "interrupted")
+        return INTERRUPTED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # the help has been shown
+        where = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
+        _say(program, f"nothing was asked for; name a command{where}")
+        return BAD_INPUT
+    if isinstance(error, click.ClickException):
+        usage = f" (see `{error.ctx.command_path} --help`)" if isinstance(error, click.UsageError) and error.ctx else ""
+        _say(program, error.format_message() + usage)
+        return BAD_INPUT
+    if isinstance(error, (BrokenPipeError, SystemExit)):
+        # The reader, such as `head`, has seen enough; there is nobody left to tell. click and rich exit by themselves.
+        _drop_output()
+        return DONE if _is_broken_pipe(error) or _is_broken_pipe(error.__context__) else FAILED
+    if debug:
+        traceback.print_exception(error)
+    _say(program, _line_of(error, codes))
+    _drop_output()
+    return exit_code(error, codes)
+
+
+def _line_of(error: BaseException, codes: Mapping[type[Error], int] | None) -> str:
+    if _expected(error, codes):
+        return str(error)
+    if isinstance(error, UnicodeEncodeError):
+        return "something that was typed is no UTF-8 text; type it anew"
+    if isinstance(error, OSError) and error.strerror:
+        what = "standard output or a file" if error.filename is None else plain_line(str(error.filename), 200)
+        return f"{what}: cannot be read or written ({error.strerror}); free space, mend the disk, or name another one"
+    return f"{type(error).__name__}: {error} (try --debug)"
+
+
+def _is_broken_pipe(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
+
+
+def _flushed(program: str, code: int) -> int:
+    """A command that ended early, after --help say: its output must be written all the same."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _drop_output()
+        if not _is_broken_pipe(error):
+            _say(program, _line_of(error, None))
+            return FAILED
+    return code
+
+
+def _open_missing_streams() -> None:
+    """Whoever closes a program's output wants none, rather than an error where it is first looked at."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123  (open to the end)
+
+
+def _drop_output() -> None:
+    """What could not be written must not be tried again, with a traceback, when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  (open to the end)
+
+
+def _guarded(command: click.Command) -> click.Command:
+    """The command, no option of which takes NaN or infinity for a number, or nothing for a path."""
+    for child in command.commands.values() if isinstance(command, click.Group) else ():
+        _guarded(child)
+    for parameter in command.params:
+        if isinstance(parameter.type, (click.types.FloatParamType, click.Path)):
+            parameter.type = _checked(parameter.type)
+    return command
+
+
+def _checked(kind: click.ParamType) -> click.ParamType:
+    checked = copy.copy(kind)
+
+    def convert(value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            kind.fail("an empty value; leave the option out, or name something.", param, ctx)
+        converted = kind.convert(value, param, ctx)
+        # NaN is neither below the least nor above the largest, and passes every range.
+        if isinstance(converted, float) and not math.isfinite(converted):
+            kind.fail(f"{value} is not a finite number.", param, ctx)
+        return converted
+
+    checked.convert = convert  # type: ignore[method-assign]  # of this one copy
+    return checked
+
+
+def exit_code(error: BaseException, codes: Mapping[type[Error], int] | None = None) -> int:
+    """The exit code that stands for an error."""
+    for kind, code in (codes or {}).items():
+        if isinstance(error, kind):
+            return code
+    if isinstance(error, ExpectedError):
+        return error.exit_code
+    misnamed = isinstance(error, OSError) and error.filename is not None and error.errno in MISNAMED
+    return BAD_INPUT if misnamed or isinstance(error, UnicodeEncodeError) else FAILED
+
+
+def _expected(error: BaseException, codes: Mapping[type[Error], int] | None) -> bool:
+    return isinstance(error, (ExpectedError, *(codes or {})))
+
+
+def _say(program: str, message: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody can be told that nobody can be told
+        print(f"{program}: {plain_line(message, LONGEST_ERROR_CHARACTERS)}", file=sys.stderr, flush=True)

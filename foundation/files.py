@@ -1,0 +1,152 @@
+"""Files that are whole or absent, whenever their writer dies, and names of files as people type them.
+
+A file is written under another name, its partial, and takes its own name last. *Durable* means that it is also there
+after the machine's death: the bytes and the folder's entry are on disk when the call returns.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+Buffer = bytes | memoryview
+
+PARTIAL: Final = ".partial"
+"""What the name of a file that is not finished ends with."""
+PRIVATE: Final = 0o600
+"""The mode of files that hold a secret."""
+_BUFFERS_A_WRITE = 512
+"""Systems take 1024 at once."""
+
+
+def write_whole(
+    path: Path, data: str | Buffer | Sequence[Buffer], *, durable: bool = True, mode: int = 0o666, alone: bool = False
+) -> None:
+    """Put a file in place, as a whole or not at all.
+
+    Args:
+        path: its name; its folder is there.
+        data: the content, a text as UTF-8; several buffers stand one behind the other.
+        durable: whether it outlasts the machine's death. Without it a file guards against the writer's death only.
+        mode: who may do what, less the process's umask; from the first byte on.
+        alone: no other process writes into this folder. The partial's name is fixed then, so that what a crash left of
+            it is written over; otherwise it holds the process's number.
+
+    Raises:
+        OSError: it could not be written; nothing is left of it, and what stood there before still stands.
+    """
+    partial = path.with_name(path.name + PARTIAL if alone else f".{path.name}.{os.getpid()}{PARTIAL}")
+    try:
+        partial.unlink(missing_ok=True)  # it may have another mode
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            write_at(descriptor, 0, _buffers(data))
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def _buffers(data: str | Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
+    if isinstance(data, str):
+        return (data.encode(),)
+    return (data,) if isinstance(data, bytes | memoryview) else data
+
+
+def write_at(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> int:
+    """Write buffers one behind the other, however many calls that takes.
+
+    Args:
+        descriptor: an open file; its position does not count and does not change.
+        offset: where the first byte goes.
+        buffers: of bytes, one-dimensional.
+
+    Returns:
+        The offset behind the last byte.
+
+    Raises:
+        OSError: the disk refused; any part may have been written.
+    """
+    left = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    while left:
+        written = os.pwritev(descriptor, left[:_BUFFERS_A_WRITE], offset)
+        offset += written
+        whole = 0
+        while whole < len(left) and written >= len(left[whole]):
+            written -= len(left[whole])
+            whole += 1
+        left = left[whole:]
+        if written:
+            left[0] = left[0][written:]
+    return offset
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_durable_folder(folder: Path) -> None:
+    """Make a folder, and those above it, durable.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    if not folder.is_dir():
+        make_durable_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def is_file(path: Path) -> bool:
+    """Whether something stands under this name, and it is no folder."""
+    try:
+        return path.exists() and not path.is_dir()
+    except (OSError, ValueError):  # a name too long, say, or with a null character
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder stands under this name."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # as above
+        return False
+
+
+def check_replaceable(path: Path) -> None:
+    """See that a file may take this name: it is free, or an ordinary file's.
+
+    A file that takes its name last would replace a device such as /dev/null for everybody on the machine.
+
+    Raises:
+        OSError: the name is a folder's, a device's or a pipe's, or cannot be one.
+    """
+    try:
+        nameless = b"\0" in path.name.encode()
+        taken = not nameless and path.exists()
+    except ValueError:
+        nameless = True
+    if nameless:
+        raise OSError(errno.EINVAL, "no file can have this name", str(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if taken and not path.is_file():
+        raise OSError(errno.EINVAL, "it is a device or a pipe, and no file", str(path))

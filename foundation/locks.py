@@ -1,0 +1,111 @@
+"""Locks that the system drops by itself when their holder dies, however it dies.
+
+The lock file holds the holder's process number, for messages and for whoever wants to signal it. Whether anybody holds
+the lock is asked of the system, so that a number left behind by the dead means nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from foundation.files import PRIVATE, write_at
+
+_TRIES = 5
+_BETWEEN_TRIES_SECONDS = 0.05
+"""Whoever only asks for the holder (`lock_holder`) has the lock for an instant; that is no holder."""
+
+
+class LockHeld(Exception):
+    """A living process holds the lock.
+
+    Attributes:
+        holder: its process number; None where the file does not say.
+    """
+
+    def __init__(self, path: Path, holder: int | None) -> None:
+        super().__init__(f"{path} is held by process {holder or 'unknown'}")
+        self.holder = holder
+
+
+class FileLock:
+    """A lock of one process on one file, which is made where there is none; held until `release`.
+
+    Children do not inherit it, or one that lingers would hold its parent's lock.
+
+    Args:
+        path: the lock file; its folder is there.
+        mode: of a file that is made.
+        sleep: waits so many seconds.
+
+    Raises:
+        LockHeld: another living process, or another lock of this one, has it.
+        OSError: the file cannot be made or opened.
+    """
+
+    def __init__(self, path: Path, mode: int = PRIVATE, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+        try:
+            _take(self._file, path, sleep)
+            os.ftruncate(self._file, 0)
+            with contextlib.suppress(OSError):  # a full disk: the lock holds, and nobody learns by whom
+                write_at(self._file, 0, (f"{os.getpid()}\n".encode(),))
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give it back; once is enough."""
+        if self._file >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = -1
+
+
+def lock_holder(path: Path) -> int | None:
+    """The process number of a lock's living holder; None if there is none, or no such file.
+
+    Raises:
+        OSError: it cannot be asked for.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _number_in(file)
+    else:
+        return None
+    finally:
+        os.close(file)
+
+
+def _take(file: int, path: Path, sleep: Callable[[float], None]) -> None:
+    for left in reversed(range(_TRIES)):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if not left:
+                raise LockHeld(path, _number_in(file)) from error
+            sleep(_BETWEEN_TRIES_SECONDS)
+        else:
+            return
+
+
+def _number_in(file: int) -> int | None:
+    text = os.pread(file, 32, 0).decode("ascii", "replace").strip()
+    return int(text) if text.isdigit() else None

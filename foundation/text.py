@@ -1,0 +1,36 @@
+"""Text that came from elsewhere, made safe: to show on a line, or to read as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+LONGEST_CHARACTERS: Final = 400
+"""A refusal's line. Longer ones hold somebody's input, of which the beginning is enough to find it."""
+LONGEST_ERROR_CHARACTERS: Final = 1000
+"""The line that a program ends with; paths may be long."""
+
+
+def plain_line(text: str, longest: int = LONGEST_CHARACTERS) -> str:
+    """Put text on one line of at most `longest` characters.
+
+    What cannot be printed, and so nothing that a terminal obeys, stands as its escape.
+    """
+    # What is cut off needs no looking at: a line may come from a message of megabytes.
+    head = " ".join(text[: 4 * longest].split())
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in head)
+    return shown if len(shown) <= longest and len(text) <= 4 * longest else shown[: longest - 1] + "…"
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Read JSON; whatever is wrong with it is a ValueError.
+
+    Python's own reader ends in a RecursionError over some thousand brackets, which no reader of a file thinks of.
+
+    Raises:
+        ValueError: the text is no JSON, or nested beyond all use.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error

@@ -1,0 +1,85 @@
+import typer
+
+from foundation import command_line, errors
+from foundation.errors import ExpectedError
+
+
+class _Unreachable(Exception):
+    pass
+
+
+class BadInput(ExpectedError):
+    exit_code = errors.BAD_INPUT
+
+
+def _program(error: BaseException | None = None) -> typer.Typer:
+    app = typer.Typer()
+
+    @app.command()
+    def work(number: int = 0, debug: bool = False) -> None:
+        if error is not None:
+            raise error
+
+    return app
+
+
+def _run(error: BaseException | None, *words: str) -> int:
+    return command_line.run(_program(error), "prog", words, {_Unreachable: errors.UNREACHABLE})
+
+
+def test_success_is_silent_and_zero(capsys) -> None:
+    assert _run(None) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_each_kind_of_error_has_its_exit_code_and_one_line(capsys) -> None:
+    for error, code in (
+        (BadInput("a.csv, line 3: what\n  to do"), 2),
+        (_Unreachable("nobody there"), 3),
+        (ExpectedError("it failed"), 1),
+    ):
+        assert _run(error) == code
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err == f"prog: {' '.join(str(error).split())}\n"
+
+
+def test_an_unexpected_error_names_its_kind_and_fails(capsys) -> None:
+    assert _run(ZeroDivisionError("oh")) == 1
+    assert capsys.readouterr().err == "prog: ZeroDivisionError: oh (try --debug)\n"
+
+
+def test_a_traceback_is_printed_only_with_debug(capsys) -> None:
+    assert _run(BadInput("no"), "--debug") == 2
+    assert "Traceback" in capsys.readouterr().err
+    assert _run(BadInput("no")) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_wrong_usage_is_bad_input_in_one_line(capsys) -> None:
+    for words in (["--nonsense"], ["--number", "many"], ["superfluous"]):
+        assert _run(None, *words) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_interrupt_ends_with_130_and_a_word(capsys) -> None:
+    assert _run(KeyboardInterrupt()) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_subclass_ends_with_its_parents_code_unless_it_says_its_own(capsys) -> None:
+    class Worse(BadInput):
+        pass
+
+    class Absent(BadInput):
+        exit_code = errors.UNREACHABLE
+
+    assert (_run(Worse("no")), _run(Absent("no"))) == (2, 3)
+
+
+def test_a_program_without_a_command_says_what_is_missing(capsys) -> None:
+    app = typer.Typer(no_args_is_help=True)
+    app.command("one")(lambda: None)
+    app.command("two")(lambda: None)
+    assert command_line.run(app, "prog", []) == 2
+    assert capsys.readouterr().err == "prog: nothing was asked for; name a command (see `prog --help`)\n"

@@ -1,0 +1,102 @@
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foundation import files
+from foundation.files import PRIVATE, check_replaceable, is_file, is_folder, make_durable_folder, write_at, write_whole
+
+BUFFERS = st.lists(st.binary(max_size=64), max_size=1100)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path, durable: bool, alone: bool) -> None:
+    path = tmp_path / "weights"
+    for data, read in ((b"one", b"one"), ("zwölf", "zwölf".encode()), ((b"a", memoryview(b"bc")), b"abc")):
+        write_whole(path, data, durable=durable, alone=alone)
+        assert path.read_bytes() == read
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("fails", ["pwritev", "fsync"])
+def test_a_write_that_fails_leaves_what_stood_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool, fails: str
+) -> None:
+    path = tmp_path / "weights"
+    write_whole(path, b"before", alone=alone)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, fails, full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, b"after", alone=alone)
+    assert path.read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+
+
+def test_what_a_crash_left_of_a_partial_is_written_over(tmp_path: Path) -> None:
+    for partial in ("weights.partial", f".weights.{os.getpid()}.partial"):
+        (tmp_path / partial).write_bytes(b"longer than what comes")
+        (tmp_path / partial).chmod(0o644)
+    for alone in (True, False):
+        write_whole(tmp_path / "weights", b"new", mode=PRIVATE, alone=alone)
+    assert (tmp_path / "weights").read_bytes() == b"new"
+    assert stat.S_IMODE((tmp_path / "weights").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+
+
+@given(BUFFERS, st.integers(0, 100), st.integers(1, 5000))
+def test_buffers_are_written_whole_however_little_the_system_takes_at_once(
+    tmp_path_factory: pytest.TempPathFactory, buffers: list[bytes], offset: int, at_once: int
+) -> None:
+    path = tmp_path_factory.mktemp("at") / "file"
+    real = os.pwritev
+
+    def little(descriptor: int, some: list[memoryview], at: int) -> int:
+        return os.pwrite(descriptor, b"".join(some)[:at_once], at)
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    files.os.pwritev = little
+    try:
+        end = write_at(descriptor, offset, buffers)
+    finally:
+        files.os.pwritev = real
+        os.close(descriptor)
+    whole = b"".join(buffers)
+    assert end == offset + len(whole)
+    assert path.read_bytes() == (b"\0" * offset + whole if whole else b"")
+
+
+def test_folders_are_made_with_those_above_them(tmp_path: Path) -> None:
+    make_durable_folder(tmp_path / "a" / "b")
+    make_durable_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_names_as_people_type_them(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert is_file(tmp_path / "file")
+    assert not is_folder(tmp_path / "file")
+    assert is_folder(tmp_path)
+    assert not is_file(tmp_path)
+    for impossible in ("x" * 5000, "nul\0"):
+        assert not is_file(tmp_path / impossible)
+        assert not is_folder(tmp_path / impossible)
+
+
+def test_only_an_ordinary_files_name_may_be_taken(tmp_path: Path) -> None:
+    check_replaceable(tmp_path / "free")
+    (tmp_path / "file").touch()
+    check_replaceable(tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/null"), tmp_path / "nul\0"):
+        with pytest.raises(OSError) as raised:  # noqa: PT011  (the sentence may be the system's)
+            check_replaceable(path)
+        assert raised.value.errno in (errno.EISDIR, errno.EINVAL)

@@ -1,0 +1,33 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foundation.text import parse_json, plain_line
+
+
+@given(st.text(), st.integers(min_value=1, max_value=50))
+def test_a_plain_line_is_one_printable_line_of_bounded_length(text: str, longest: int) -> None:
+    line = plain_line(text, longest)
+    assert len(line) <= longest
+    assert line.isprintable()
+
+
+def test_what_a_terminal_would_obey_stands_as_its_escape() -> None:
+    assert plain_line("a\x1b[2Jb\n\tc") == "a\\x1b[2Jb c"
+
+
+def test_a_cut_text_says_so() -> None:
+    assert plain_line("x" * 5, 4) == "xxx…"
+    assert plain_line("x" * 4, 4) == "xxxx"
+    assert plain_line(" " * 100 + "x", 4) == "…"  # nobody looks so far
+
+
+def test_json_is_read_and_its_faults_are_value_errors() -> None:
+    assert parse_json('{"a": [1]}') == {"a": [1]}
+    assert parse_json(b"2.5") == 2.5
+    for broken in ("{", b"\xff", "[" * 100_000):
+        with pytest.raises(ValueError):  # noqa: PT011  (the sentence is Python's)
+            parse_json(broken)
+    assert issubclass(json.JSONDecodeError, ValueError)
