@@ -16,7 +16,8 @@ from cluster_agent.replay_log_command import replay_log
 from cluster_agent.settings_file import read_settings
 from cluster_agent.stop_signals import StoppedEarly, StopSignals
 from cluster_agent.telemetry import configure_logging
-from policy_net import cli_errors
+from foundation import command_line
+from foundation.errors import BAD_INPUT, FAILED, UNREACHABLE
 
 app = typer.Typer(
     help="Schedules one cluster's training jobs with the fleet's policy, and helps to improve it.",
@@ -25,18 +26,18 @@ app = typer.Typer(
 )
 
 _EXIT_CODES = {
-    BadConfig: cli_errors.BAD_INPUT,
-    StateDamaged: cli_errors.BAD_INPUT,
-    PolicyNotKept: cli_errors.BAD_INPUT,
-    NoPolicy: cli_errors.UNREACHABLE,
-    AgentError: cli_errors.FAILED,
+    BadConfig: BAD_INPUT,
+    StateDamaged: BAD_INPUT,
+    PolicyNotKept: BAD_INPUT,
+    NoPolicy: UNREACHABLE,
+    AgentError: FAILED,
 }
 
 
 @app.command()
 def run(
     config: Annotated[Path, typer.Option(help="The agent's configuration (YAML).", show_default=False)],
-    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by cli_errors)
+    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by the error boundary)
 ) -> None:
     """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
     signals = StopSignals()
@@ -56,14 +57,14 @@ app.command("replay-log")(replay_log)
 
 def main() -> None:
     """The console script."""
-    code = cli_errors.run(app, "cluster-agent", codes=_EXIT_CODES)
+    code = command_line.run(app, "cluster-agent", codes=_EXIT_CODES)
     sys.stdout.flush()
     sys.stderr.flush()
     if threading.active_count() > 1:
         # The agent has ended in good order, but a thread may still be amid a gradient, a replay or a policy that hangs.
         # An interpreter that is torn down under native code of such a thread aborts the process: leave without that.
         os._exit(code)
-    cli_errors.leave(code)
+    command_line.leave(code)
 
 
 if __name__ == "__main__":

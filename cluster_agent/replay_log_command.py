@@ -15,9 +15,9 @@ from rich.table import Table
 from cluster_agent.decision_log import log_files
 from cluster_agent.errors import BadConfig
 from cluster_agent.log_replay import Replayer, ReplayResult, default_finder
-from policy_net import cli_errors
-from policy_net.laboratory.commands.output import Output, OutputFormat
-from policy_net.laboratory.report.words import counted
+from foundation.command_line import Output, OutputFormat
+from foundation.errors import FAILED
+from foundation.figures import counted
 
 _SAY_EVERY_DECISIONS = 100
 
@@ -31,7 +31,7 @@ def replay_log(
         typer.Option("--policies", metavar="DIR", help="Where else policy files may be found (repeatable)."),
     ] = None,
     output: Output = OutputFormat.TABLE,
-    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by cli_errors)
+    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by the error boundary)
 ) -> None:
     """Make every logged decision again, bit for bit, and show the first that comes out differently.
 
@@ -55,7 +55,7 @@ def replay_log(
         _print_table(files, result)
     sys.stdout.flush()
     if result.different:
-        raise typer.Exit(cli_errors.FAILED)
+        raise typer.Exit(FAILED)
 
 
 def _facts(files: list[Path], result: ReplayResult) -> dict[str, Any]:

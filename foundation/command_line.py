@@ -15,7 +15,8 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from enum import StrEnum
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import click
 import typer
@@ -24,6 +25,18 @@ from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, Ex
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 Error = TypeVar("Error", bound=BaseException)
+
+
+class OutputFormat(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
+"""A command takes it and does nothing with it: `run` looks for the flag itself."""
 
 
 def run(

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from foundation.command_line import leave, run
 from global_learner.errors import EXIT_CODES
 from global_learner.server import serve
 from global_learner.settings import read_settings
 from global_learner.telemetry import set_up_logging
-from policy_net.cli_errors import leave, run
 
 app = typer.Typer(
     no_args_is_help=True,

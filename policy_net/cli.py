@@ -11,16 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from policy_net.cli_errors import leave, run
+from foundation.command_line import Debug, Output, OutputFormat, leave, run
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.set_spec import SET_INPUTS, SetSpec
 from policy_net.exchange.spec import PolicySpec
 from policy_net.laboratory.commands.fit_speed import fit_speed
-from policy_net.laboratory.commands.output import Output, OutputFormat
 from policy_net.laboratory.commands.replay import replay_command
 from policy_net.laboratory.commands.train import train
-from policy_net.laboratory.commands.world_options import Debug
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -11,8 +11,9 @@ from deploy.local.configs import DemoPolicy
 from deploy.local.demo import DemoOptions, run_demo
 from deploy.local.errors import DemoFailed
 from deploy.local.first_version import IMITATION_STEPS
-from policy_net import cli_errors
-from policy_net.laboratory.commands.world_options import Debug
+from foundation import command_line
+from foundation.command_line import Debug
+from foundation.errors import FAILED
 
 app = typer.Typer(add_completion=False)
 
@@ -53,7 +54,7 @@ def demo(
 
 def main() -> None:
     """Entry point of `python -m deploy.local`."""
-    cli_errors.leave(cli_errors.run(app, "demo", codes={DemoFailed: cli_errors.FAILED}))
+    command_line.leave(command_line.run(app, "demo", codes={DemoFailed: FAILED}))
 
 
 if __name__ == "__main__":

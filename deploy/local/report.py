@@ -24,9 +24,9 @@ from deploy.local.comparison import Comparison
 from deploy.local.fleet import FleetResult
 from deploy.local.page import page_content
 from deploy.local.plan import ClusterPlan
+from foundation.figures import counted
 from global_learner.report.files import write_page
 from policy_net.laboratory.report.chart_style import Draw
-from policy_net.laboratory.report.words import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from foundation.command_line import leave, run
+from foundation.option_groups import with_option_groups
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.deed_commands import assign_version, head_app, show_audit, unassign_version
@@ -11,8 +13,6 @@ from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.report_command import write_report
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import fleet_facts, fleet_table
-from policy_net.cli_errors import leave, run
-from policy_net.option_groups import with_option_groups
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
 app.add_typer(version_app, name="version")

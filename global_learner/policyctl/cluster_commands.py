@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
 from global_learner.policyctl.cluster_views import (
     clusters_table,
@@ -20,7 +21,6 @@ from global_learner.policyctl.cluster_views import (
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts
 from policy_net.exchange.enrollment_file import EnrollmentFile
-from policy_net.option_groups import with_option_groups
 
 cluster_app = typer.Typer(no_args_is_help=True, help="Who belongs to the fleet, and who is in quarantine.")
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
 from global_learner.policyctl.deed_views import (
     assignment_facts,
@@ -20,7 +21,6 @@ from global_learner.policyctl.deed_views import (
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.since import moment_of
 from global_learner.policyctl.version_names import VersionArgument, version_number
-from policy_net.option_groups import with_option_groups
 
 head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
 

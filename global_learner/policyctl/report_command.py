@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from foundation.option_groups import with_option_groups
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts
 from global_learner.report.content import report_content
 from global_learner.report.files import write_page
-from policy_net.option_groups import with_option_groups
 
 
 @with_option_groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from foundation.option_groups import with_option_groups
 from global_learner.policyctl.diff_views import diff_table
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.version_diff import difference
@@ -16,7 +17,6 @@ from global_learner.policyctl.version_views import (
     versions_table,
 )
 from global_learner.policyctl.views import Facts
-from policy_net.option_groups import with_option_groups
 
 version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.")
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from foundation.figures import shown
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.laboratory.report.words import shown
 
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {

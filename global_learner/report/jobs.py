@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from foundation.figures import shown
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.laboratory.report.words import shown
 
 
 def told_jobs(views: Sequence[fleet_pb2.ClusterView]) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from foundation.figures import UNITS, counted, percent
 from policy_net.laboratory.report.policies import label
-from policy_net.laboratory.report.words import UNITS, counted, percent
 
 __all__ = ["change", "counted", "job_hours", "listed", "percent", "policy_label", "silence"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from processes import PATIENCE_SECONDS, Fleet, wait_until
 
+from foundation.command_line import run
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl import cli as policyctl
-from policy_net.cli_errors import run
 
 pytestmark = pytest.mark.heavy
 

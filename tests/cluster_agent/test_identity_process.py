@@ -11,9 +11,9 @@ from processes import ENDLESS, Fleet, wait_until
 from reserved_port import ReservedPort
 
 from cluster_agent.enrollment import EnrolledIdentity
+from foundation.command_line import run
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl import cli as policyctl
-from policy_net.cli_errors import run
 from policy_net.exchange.enrollment_file import read_enrollment
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc

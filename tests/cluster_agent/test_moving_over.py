@@ -11,7 +11,7 @@ from agent_fakes import policy_bytes
 from cluster_agent.agent import run_agent
 from cluster_agent.decision_log import CURRENT, read_log
 from cluster_agent.settings import AgentSettings
-from policy_net import cli_errors
+from foundation import command_line
 from policy_net.cli import app
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.set_policy.default import default_set_file
@@ -35,7 +35,7 @@ def settings(folder: Path, name: str, policy: str) -> AgentSettings:
 
 
 def train(*words: str) -> int:
-    return cli_errors.run(app, "policy-net", ["train", *words])
+    return command_line.run(app, "policy-net", ["train", *words])
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from cluster_agent.acting import CandidateFactory
 from cluster_agent.cli import _EXIT_CODES, app
 from cluster_agent.decision_log import CURRENT
 from cluster_agent.settings import PolicySettings
-from policy_net import cli_errors
+from foundation import command_line
 
 Captured = pytest.CaptureFixture[str]
 
@@ -24,7 +24,7 @@ def log(tmp_path: Path, capsys: Captured) -> Path:
 
 
 def run(*words: str) -> int:
-    return cli_errors.run(app, "cluster-agent", ["replay-log", *words], codes=_EXIT_CODES)
+    return command_line.run(app, "cluster-agent", ["replay-log", *words], codes=_EXIT_CODES)
 
 
 def test_a_sound_log_exits_0_as_json_and_as_a_table(log: Path, capsys: Captured) -> None:

@@ -5,7 +5,7 @@ import pytest
 from cluster_agent.cli import _EXIT_CODES, app
 from cluster_agent.errors import BadConfig
 from cluster_agent.settings_file import read_settings
-from policy_net import cli_errors
+from foundation import command_line
 
 GOOD = """
 cluster: alpha
@@ -25,7 +25,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    code = cli_errors.run(app, "cluster-agent", arguments, _EXIT_CODES)
+    code = command_line.run(app, "cluster-agent", arguments, _EXIT_CODES)
     return code, capsys.readouterr().err
 
 

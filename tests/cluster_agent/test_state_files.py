@@ -6,7 +6,7 @@ import pytest
 from cluster_agent.cli import _EXIT_CODES, app
 from cluster_agent.errors import BadConfig
 from cluster_agent.state_files import hold_folder
-from policy_net import cli_errors
+from foundation import command_line
 
 CONFIG = """
 cluster: alpha
@@ -33,11 +33,11 @@ def test_a_second_agent_is_refused_in_one_line_and_changes_nothing(tmp_path: Pat
     config.write_text(CONFIG)
     held = hold_folder(tmp_path / "state")
     command = ["run", "--config", str(config)]
-    assert cli_errors.run(app, "cluster-agent", command, _EXIT_CODES) == 2
+    assert command_line.run(app, "cluster-agent", command, _EXIT_CODES) == 2
     error = capsys.readouterr().err
     assert "state_dir" in error
     assert len(error.splitlines()) == 1
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["lock"]
     held.close()
-    assert cli_errors.run(app, "cluster-agent", command, _EXIT_CODES) == 0
+    assert command_line.run(app, "cluster-agent", command, _EXIT_CODES) == 0
     hold_folder(tmp_path / "state").close()

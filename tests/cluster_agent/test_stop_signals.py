@@ -12,7 +12,8 @@ import yaml
 from cluster_agent import agent, cli
 from cluster_agent.errors import BadConfig
 from cluster_agent.stop_signals import SIGNALS, StopSignals
-from policy_net import cli_errors
+from foundation import command_line
+from foundation.errors import BAD_INPUT
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,7 @@ def test_an_agent_that_is_still_reading_its_episodes_stops_at_once(
     backend = {"workloads": [{"source": "dl2:jobs=3"}], "environment": {"nodes": 4}}
     content = {"cluster": "north", "state_dir": "state", "backend": backend, "policy": {"initial": "drf"}}
     config.write_text(yaml.safe_dump(content))
-    assert cli_errors.run(cli.app, "cluster-agent", ["run", "--config", str(config)]) == 0
+    assert command_line.run(cli.app, "cluster-agent", ["run", "--config", str(config)]) == 0
     assert read == []
     assert capsys.readouterr().err == "cluster-agent: stopped before it had started; nothing was scheduled\n"
 
@@ -66,7 +67,7 @@ def test_a_signal_after_a_refusal_does_not_take_its_line_away(
 
     monkeypatch.setattr(sys.stderr, "write", signalled_write)
     arguments = ["run", "--config", str(tmp_path / "nothing.yaml")]
-    codes = {BadConfig: cli_errors.BAD_INPUT}
-    assert cli_errors.run(cli.app, "cluster-agent", arguments, codes) == cli_errors.BAD_INPUT
+    codes = {BadConfig: BAD_INPUT}
+    assert command_line.run(cli.app, "cluster-agent", arguments, codes) == BAD_INPUT
     assert "nothing.yaml" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, signal.SIG_IGN}

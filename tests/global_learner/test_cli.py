@@ -11,10 +11,10 @@ import yaml
 from learner_makers import SPEC, policy
 from learner_process import LearnerProcess
 
+from foundation.command_line import run
 from global_learner import cli
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl import cli as policyctl
-from policy_net.cli_errors import run
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import write_policy_file

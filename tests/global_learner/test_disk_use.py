@@ -8,13 +8,13 @@ import yaml
 from learner_in_process import CALL_SECONDS, serving
 from learner_makers import policy, update, vector
 
+from foundation.command_line import run
 from global_learner.cli import app
 from global_learner.disk_use import OTHER, PARTS, disk_use
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl.views import fleet_facts, fleet_table
 from global_learner.receipts import audit, read_receipts, read_removed
 from global_learner.update_log import RECORD_BYTES
-from policy_net.cli_errors import run
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.exchange.spec import PolicySpec

@@ -8,10 +8,10 @@ import pytest
 from learner_makers import update
 from learner_process import LearnerProcess
 
+from foundation.command_line import run
 from global_learner.errors import EXIT_CODES, BadConfig
 from global_learner.policyctl import cli as policyctl
 from global_learner.policyctl.since import moment_of
-from policy_net.cli_errors import run
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.wire import push_request

@@ -9,9 +9,9 @@ import grpc
 import pytest
 from learner_process import LearnerProcess
 
+from foundation.command_line import run
 from global_learner.errors import EXIT_CODES
 from global_learner.policyctl import cli as policyctl
-from policy_net.cli_errors import run
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 

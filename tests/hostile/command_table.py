@@ -28,8 +28,8 @@ import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
 from deploy.reference.commands import all_commands
+from foundation.errors import FAILED
 from global_learner.errors import EXIT_CODES
-from policy_net import cli_errors
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.laboratory.commands.world_options import WorldOptions
 
@@ -122,7 +122,7 @@ CODES = {
     "global-learner": (global_learner.cli.app, EXIT_CODES),
     "cluster-agent": (cluster_agent.cli.app, cluster_agent.cli._EXIT_CODES),
     "policyctl": (global_learner.policyctl.cli.app, EXIT_CODES),
-    "python -m deploy.local": (deploy.local.__main__.app, {deploy.local.errors.DemoFailed: cli_errors.FAILED}),
+    "python -m deploy.local": (deploy.local.__main__.app, {deploy.local.errors.DemoFailed: FAILED}),
     elastic_rows.PROGRAM: elastic_rows.CODES,
 }
 STARTED = {"python -m deploy.local: the demo was started", f"{elastic_rows.PROGRAM}: {elastic_rows.STARTED}"}

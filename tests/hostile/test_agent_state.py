@@ -16,7 +16,7 @@ from cluster_agent.cli import _EXIT_CODES
 from cluster_agent.first_policy import KeptVersion
 from cluster_agent.learner import FetchedPolicy
 from cluster_agent.settings import AgentSettings
-from policy_net.cli_errors import exit_code
+from foundation.command_line import exit_code
 from policy_net.exchange.policy_file import digest_of
 from policy_net.plain_text import plain_line
 

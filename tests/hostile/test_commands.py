@@ -17,7 +17,7 @@ from hostile_learner import HostileLearner
 
 import deploy.local.demo
 from deploy.local.errors import DemoFailed
-from policy_net.cli_errors import run
+from foundation.command_line import run
 
 pytestmark = pytest.mark.heavy
 

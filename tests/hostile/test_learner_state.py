@@ -19,6 +19,7 @@ from damage import DAMAGE, copies, files_of
 from learner_makers import SPEC, policy, update
 from learner_makers import settings as learner_settings
 
+from foundation.command_line import exit_code
 from global_learner.beliefs.book import BeliefBook
 from global_learner.beliefs.hearing import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
@@ -31,7 +32,6 @@ from global_learner.server import _recovered_learner
 from global_learner.settings import LearnerSettings
 from global_learner.state_dir import StateDir
 from global_learner.telemetry import Telemetry
-from policy_net.cli_errors import exit_code
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.signing_request import new_key, signing_request
 from policy_net.plain_text import plain_line

@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from foundation.command_line import Debug, Output, OutputFormat
 from policy_net.errors import BadInput
-from policy_net.laboratory.commands.output import Output, OutputFormat
-from policy_net.laboratory.commands.world_options import Debug
 from policy_net.laboratory.speeds.measured_speeds import FitQuality, read_points, refit
 from policy_net.laboratory.speeds.speed import write_speed_table
 from policy_net.paths import check_replaceable

@@ -19,17 +19,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
+from foundation.command_line import Debug, Output, OutputFormat
+from foundation.option_groups import with_option_groups
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.commands.output import Output, OutputFormat
-from policy_net.laboratory.commands.world_options import Debug, WorldOptions, warn_of_malformed_rows
+from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.laboratory.report import REPORT_POLICIES, Comparison, prepare_folder, write_report
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.speeds.measured_speeds import read_measured_points
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learned import load_policy
-from policy_net.option_groups import with_option_groups
 from policy_net.policy import DEFAULT_POLICY, policy_names
 
 _FILE_WIDTH = 120

@@ -11,16 +11,17 @@ import typer
 from rich.console import Console
 
 import policy_net.baselines  # noqa: F401  (registers the names that can be imitated)
+from foundation.command_line import Debug
+from foundation.option_groups import with_option_groups
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import check_writable, read_policy_file, write_policy_file
 from policy_net.exchange.set_spec import SET
 from policy_net.laboratory.commands.train_dl2 import Dl2Training
 from policy_net.laboratory.commands.train_set import SetTraining
-from policy_net.laboratory.commands.world_options import Debug, WorldOptions, warn_of_malformed_rows
+from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.laboratory.training.offline import Episode, OfflineSettings
 from policy_net.laboratory.training.teacher import Teacher, watched
 from policy_net.learning.settings import RewardKind
-from policy_net.option_groups import with_option_groups
 from policy_net.policy import policy_names
 
 

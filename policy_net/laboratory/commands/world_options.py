@@ -36,7 +36,6 @@ LONGEST_HOURS = 100_000.0
 _seconds = functools.partial(typer.Option, min=0.0, max=LONGEST_PAUSE_SECONDS)
 _hours = functools.partial(typer.Option, min=0.0, max=LONGEST_HOURS)
 
-Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 Nodes = Annotated[
     int | None,
     typer.Option("--nodes", min=1, max=LARGEST_CLUSTER, help="Machines; what the workload suggests unless given."),

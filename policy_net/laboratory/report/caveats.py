@@ -9,10 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from foundation.figures import counted, duration, percent, shown
 from policy_net.domain import CapacityMode, JobKind
 from policy_net.laboratory.report.comparison import TODAY, Comparison, gpu_use
 from policy_net.laboratory.report.policies import label
-from policy_net.laboratory.report.words import counted, duration, percent, shown
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.replay import ReplayResult
 from policy_net.laboratory.workloads.workload import Workload

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from foundation.figures import counted, duration, hours, percent, shown, unit_for
 from policy_net.laboratory.report.comparison import TODAY, Comparison, PairedJobs, best_of, gpu_use
 from policy_net.laboratory.report.policies import label
-from policy_net.laboratory.report.words import counted, duration, hours, percent, shown, unit_for
 from policy_net.laboratory.simulation.replay import ReplayResult
 from policy_net.policy import DEFAULT_POLICY
 

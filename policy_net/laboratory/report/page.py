@@ -18,6 +18,7 @@ from jinja2 import StrictUndefined
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from foundation.figures import counted, shown
 from policy_net.laboratory.report.caveats import assumptions, cautions, limits, summary
 from policy_net.laboratory.report.chart_style import FAINT, INK, look
 from policy_net.laboratory.report.charts import PROPOSED_COLOUR, Chart, charts_of
@@ -25,7 +26,6 @@ from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import findings, headline, subline
 from policy_net.laboratory.report.policies import describe, label
 from policy_net.laboratory.report.tables import policy_table, size_table
-from policy_net.laboratory.report.words import counted, shown
 
 CHART_INCHES = (6.0, 3.9)
 """Of one chart; in a page on a telephone it is scaled down to two thirds of that, where its text can still be read."""

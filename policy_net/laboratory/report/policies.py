@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from policy_net.laboratory.report.words import shown
+from foundation.figures import shown
 from policy_net.policy import DEFAULT_POLICY
 
 LONGEST_LABEL = 28

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foundation.figures import duration, hours, percent, shown, unit_for
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import change, idle_gpu_seconds
 from policy_net.laboratory.report.policies import label
-from policy_net.laboratory.report.words import duration, hours, percent, shown, unit_for
 
 
 @dataclass(frozen=True, slots=True)

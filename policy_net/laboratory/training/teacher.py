@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foundation.figures import counted
 from policy_net.domain import Allocation, Decision, PlacementEffect, PolicyContext, SpeedModel, Trigger
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic, merged
-from policy_net.laboratory.report.words import counted
 from policy_net.laboratory.training.agreement import MEASURES, Agreement, Split
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_logged
 from policy_net.laboratory.training.logged import DecisionFile, LoggedDecision

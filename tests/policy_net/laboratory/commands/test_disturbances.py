@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from policy_net import cli_errors
+from foundation import command_line
 from policy_net.cli import app
 
 SMALL = ["--workload", "dl2:jobs=6,sizes=fixed,seed=5,mix=wlm+resnext-110", "--policy", "drf"]
 
 
 def replay(*words: str) -> int:
-    return cli_errors.run(app, "policy-net", ["replay", *SMALL, *words])
+    return command_line.run(app, "policy-net", ["replay", *SMALL, *words])
 
 
 def average_jct(capsys, *words: str) -> float:

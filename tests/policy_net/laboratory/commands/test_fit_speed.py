@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy_net import cli_errors
+from foundation import command_line
 from policy_net.cli import app
 from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS, RingConstants, allreduce_speeds
 from policy_net.laboratory.speeds.measured_speeds import refit, relative_errors
@@ -18,7 +18,7 @@ HEADER = "model,num_ps,num_workers,samples_per_s"
 
 
 def _policy_net(*words: str) -> int:
-    return cli_errors.run(app, "policy-net", words)
+    return command_line.run(app, "policy-net", words)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from policy_net import cli_errors
+from foundation import command_line
 from policy_net.cli import app
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec
@@ -20,7 +20,7 @@ def policy_file(tmp_path: Path) -> Path:
 
 
 def _inspect(*words: str) -> int:
-    return cli_errors.run(app, "policy-net", ["inspect", *words])
+    return command_line.run(app, "policy-net", ["inspect", *words])
 
 
 def test_json_says_what_the_file_is(policy_file: Path, capsys) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policy_net import cli_errors
+from foundation import command_line
 from policy_net.cli import app
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec
@@ -20,7 +20,7 @@ CSV = "job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,2\nc,90,300
 
 
 def _policy_net(*words: str) -> int:
-    return cli_errors.run(app, "policy-net", words)
+    return command_line.run(app, "policy-net", words)
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ import pytest
 from PIL import Image
 
 import policy_net.laboratory.commands.replay as command
-from policy_net import cli_errors
+from foundation import command_line
+from foundation.figures import unit_for
 from policy_net.cli import app
-from policy_net.laboratory.report.words import unit_for
 
 CSV = "job_id,submit_time_s,duration_s,num_gpus\na,0,7200,2\nb,60,900,2\n<script>,90,300,1\nd,100,4000,1\n"
 
 
 def _policy_net(*words: str) -> int:
-    return cli_errors.run(app, "policy-net", words)
+    return command_line.run(app, "policy-net", words)
 
 
 @pytest.fixture

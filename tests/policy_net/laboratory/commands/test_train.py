@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from policy_net import cli_errors
+from foundation import command_line
 from policy_net.cli import app
 from policy_net.exchange.policy_file import read_policy_file
 
 
 def _train(*words: str) -> int:
     few = ("--workload", "dl2:jobs=3,seed=1", "--jobs-per-batch", "3", "--steps", "2")
-    return cli_errors.run(app, "policy-net", ["train", *few, *words])
+    return command_line.run(app, "policy-net", ["train", *few, *words])
 
 
 def test_what_is_written_can_be_read_and_says_how_it_came_to_be(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_set_policy_is_trained_without_jobs_per_batch_and_says_whether_its_res
     monkeypatch.setattr("policy_net.laboratory.commands.train_set.VALIDATION_WORLDS", 2)
     out = tmp_path / "mine.safetensors"
     words = ("--policy", "set", "--workload", "dl2:jobs=4,seed=1", "--steps", "1", "--out", str(out))
-    assert cli_errors.run(app, "policy-net", ["train", *words]) == 0
+    assert command_line.run(app, "policy-net", ["train", *words]) == 0
     content = read_policy_file(out)
     assert content.priors
     assert content.card["generations"] == 1
