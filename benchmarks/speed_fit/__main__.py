@@ -63,7 +63,7 @@ def _servers(grid: Path, refit: Path | None) -> list[FitQuality]:
     constants = FITTED_SPEEDS
     if refit:
         constants = {name: fit_model(values) for name, values in measured.items()}
-        shipped = Path(__file__).parents[2] / "policy_net" / "simulation" / "fitted_speeds.py"
+        shipped = Path(__file__).parents[2] / "policy_net" / "laboratory" / "speeds" / "fitted_speeds.py"
         write_module(constants, refit, shipped)
     return judge_all(constants, table)
 

@@ -150,7 +150,7 @@ def test_places_and_gpu_types_matter_where_they_are_asked_for(tmp_path: Path, ca
     assert jct("--locality", "--gpus-per-node", "4", "--cpus-per-node", "16") == pytest.approx(600)
 
 
-SAMPLES = Path(__file__).parents[1] / "simulation" / "loaders" / "samples"
+SAMPLES = Path(__file__).parents[1] / "workloads" / "loaders" / "samples"
 
 
 @pytest.mark.parametrize(
