@@ -1,4 +1,4 @@
-"""What an agent is paid when a decision has run its course.
+"""Rewards of an agent, paid when a decision has run its course.
 
 `jct`: minus the time that jobs spent in the system, in job-slots. Over an episode that drains the workload, the rewards
 add up to minus the sum of completion times (in slots), whatever happened in between: the figure that people care about.

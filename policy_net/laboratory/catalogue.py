@@ -1,4 +1,4 @@
-"""The models that simulated jobs train: how large an epoch is, how many there are, and what a task needs.
+"""Catalogue of the models that simulated jobs train: how large an epoch is, how many there are, and what a task needs.
 
 Three kinds. A type's name fixes its kind, since a scheduler learns speeds by type:
 

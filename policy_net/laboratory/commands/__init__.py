@@ -1,1 +1,1 @@
-"""The sub-commands of `policy-net`, one file each; `train` lives with what it trains, in `learning.command`."""
+"""Commands of `policy-net`, one file each; `inspect`, which needs no simulation, is in `policy_net.cli`."""

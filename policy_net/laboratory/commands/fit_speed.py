@@ -1,4 +1,4 @@
-"""`policy-net fit-speed`: turn measured speeds into a full speed table for `--speeds`, and say how well it fits."""
+"""Command `policy-net fit-speed`: a full speed table for `--speeds` from measured speeds, and how well it fits."""
 
 from __future__ import annotations
 

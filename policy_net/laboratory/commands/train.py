@@ -1,4 +1,4 @@
-"""`policy-net train`: a warm start by imitation, then actor-critic in simulation, into a policy file."""
+"""Command `policy-net train`: a warm start by imitation, then actor-critic in simulation, into a policy file."""
 
 from __future__ import annotations
 

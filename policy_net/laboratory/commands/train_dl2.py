@@ -1,4 +1,4 @@
-"""`policy-net train --policy dl2`: a warm start by imitation, then actor-critic, with progress on the terminal."""
+"""Training behind `policy-net train --policy dl2`: a warm start by imitation, then actor-critic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`policy-net train --policy set`: priors, residual and verdict, with progress on the terminal."""
+"""Training behind `policy-net train --policy set`: priors, residual and verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a training command is: bars on a terminal, now and then a line elsewhere."""
+"""Progress of a training command: bars on a terminal, now and then a line elsewhere."""
 
 from __future__ import annotations
 

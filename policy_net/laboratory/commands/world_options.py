@@ -1,4 +1,4 @@
-"""The options that `replay` and `train` share: which world a workload runs in.
+"""Options that `replay` and `train` share: which world a workload runs in.
 
 Each alias is one option with its unit; `WorldOptions` gathers the values and turns them into the simulator's types. A
 command takes them all by one parameter of this type, under `with_option_groups`.

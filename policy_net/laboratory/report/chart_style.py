@@ -1,4 +1,4 @@
-"""One look for all pictures: few lines, text readable at half size, and the same bytes from the same figures."""
+"""Style of all charts: few lines, text readable at half size, and the same bytes from the same figures."""
 
 from __future__ import annotations
 

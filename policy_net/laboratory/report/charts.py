@@ -1,4 +1,4 @@
-"""The report's pictures; every title states what the figures say, good or bad."""
+"""Charts of a report; every title states what the figures say, good or bad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the figures say, in sentences: the headline and what a reader would ask next, good or bad."""
+"""Findings of a report, in sentences: the headline and what a reader would ask next, good or bad."""
 
 from __future__ import annotations
 

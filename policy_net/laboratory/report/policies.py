@@ -1,4 +1,4 @@
-"""What the policies are called in a report, and what each does and knows, in plain words."""
+"""Policies as a report names them, and what each does and knows, in plain words."""
 
 from __future__ import annotations
 

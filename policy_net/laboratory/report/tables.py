@@ -1,4 +1,4 @@
-"""The report's tables, as text: figures by policy, and by the size of the jobs."""
+"""Tables of a report, as text: figures by policy, and by the size of the jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulated cluster refuses: jobs that can never run on it, and decisions that it cannot carry out."""
+"""Admission to the simulated cluster: it refuses jobs that can never run, and decisions that it cannot carry out."""
 
 from __future__ import annotations
 

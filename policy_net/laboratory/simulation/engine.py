@@ -32,7 +32,7 @@ from policy_net.laboratory.simulation.environment import (
     decision_on_nodes,
     next_decision,
 )
-from policy_net.laboratory.simulation.job_table import JobBook
+from policy_net.laboratory.simulation.job_table import JobTable
 from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
 from policy_net.laboratory.simulation.node_changes import NodeTimeline
 from policy_net.laboratory.simulation.placing import TaskPlacing
@@ -64,7 +64,7 @@ class Simulation:
         self.counters = RunCounters()
         grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
         check_jobs_can_run(workload, environment, grids)
-        self._jobs = JobBook(workload, environment, grids)
+        self._jobs = JobTable(workload, environment, grids)
         self._placing = TaskPlacing(environment, placement_effect)
         self._nodes = NodeTimeline(environment)
         self._observed: ClusterState | None = None

@@ -1,4 +1,4 @@
-"""Which jobs of a workload are still to come, are in the cluster, or have ended.
+"""Table of a simulation's jobs: those that are still to come, are in the cluster, or have ended.
 
 Only those in the cluster are more than a row of the workload and two times: memory does not grow with those that ended.
 """
@@ -17,7 +17,7 @@ from policy_net.laboratory.simulation.simulated_job import SimulatedJob
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 
 
-class JobBook:
+class JobTable:
     """The jobs of one simulation.
 
     Args:

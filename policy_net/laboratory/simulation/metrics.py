@@ -155,7 +155,7 @@ class JobSummary:
 
 
 class TrainingWatch:
-    """Sees every decision's progress and keeps what the figures need: two numbers a job, however many decisions.
+    """Training of every job, as progress reports show it; keeps two numbers a job, however many decisions.
 
     Attributes:
         training_gpu_seconds: GPUs times the seconds in which their job made progress. What is held and idles is not in
@@ -169,7 +169,7 @@ class TrainingWatch:
         self._trained_until = {spec.job_id: spec.submit_time_seconds for spec in workload.jobs}
         self._longest_gap = dict.fromkeys(self._trained_until, 0.0)
 
-    def see(self, time_seconds: float, progress: Sequence[Progress]) -> None:
+    def on_progress(self, time_seconds: float, progress: Sequence[Progress]) -> None:
         """Take in what happened after the decision at `time_seconds`."""
         for entry in progress:
             if entry.epochs <= 0:

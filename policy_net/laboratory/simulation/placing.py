@@ -1,4 +1,4 @@
-"""Where the simulated cluster puts the tasks of a decision, and what that does to the jobs' speeds."""
+"""Placing of a decision's tasks on the simulated nodes, and what that does to the jobs' speeds."""
 
 from __future__ import annotations
 

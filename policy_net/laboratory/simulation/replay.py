@@ -1,4 +1,4 @@
-"""Run one policy over one workload to the end, and say how it did."""
+"""Replay of one workload under one policy to the end, and how the policy did."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def replay(
         may_change = simulation.arrivals_pending
         progress = simulation.apply(decision)
         policy.observe(progress)
-        watch.see(state.time_seconds, progress)
+        watch.on_progress(state.time_seconds, progress)
         ended = sum(entry.finished for entry in progress)
         completed += ended
         may_change = may_change or any(entry.epochs > 0 or entry.paused_seconds > 0 for entry in progress)

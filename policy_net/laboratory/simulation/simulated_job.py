@@ -1,4 +1,4 @@
-"""One job in the simulator: its truth, how far it has come, and what schedulers get to see of it."""
+"""Job in the simulator: its truth, how far it has come, and what schedulers get to see of it."""
 
 from __future__ import annotations
 

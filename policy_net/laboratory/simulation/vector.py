@@ -1,4 +1,4 @@
-"""Many clusters in one call: slot decisions and pooled capacity as arrays, for training.
+"""Vectorised simulation: many clusters in one call, slot decisions and pooled capacity as arrays, for training.
 
 The dynamics are those of `engine.Simulation`, operation for operation (a test holds the two against each other); what
 is missing is placement on nodes, event decisions, pauses, nodes that come and go, and jobs of unknown work. Job j of

@@ -1,4 +1,4 @@
-"""How fast all-reduce jobs train on 1–16 GPUs: a small physical form, and the constants that we fitted to measurements.
+"""Speeds of all-reduce jobs on 1–16 GPUs: a small physical form, and the constants that we fitted to measurements.
 
 A step of a global batch B on n GPUs lasts `fixed + per_sample·B/n + ring·(n−1)/n + per_peer·(n−1)` seconds: what does
 not depend on the GPUs (launching, reading data), computing a GPU's part of the batch, sending the gradient around a

@@ -1,4 +1,4 @@
-"""How fast asynchronous PS jobs train: measured contention at the servers, without waiting for each other.
+"""Speeds of asynchronous PS jobs: measured contention at the servers, without waiting for each other.
 
 Nobody published measurements of these models training asynchronously, so this is a model, made of what the
 synchronous measurements show. There, a step with p servers and w workers lasts about

@@ -1,4 +1,4 @@
-"""The constants of the simulator's truth; `speed.FittedSpeedModel` says what they mean.
+"""Constants of the simulator's truth; `speed.FittedSpeedModel` says what they mean.
 
 We fitted them to the speeds that DL2's authors measured and published with their code (MXNet, synchronous training,
 1–16 parameter servers × 1–16 workers, eight models). The fit, and how well it matches: `benchmarks.speed_fit`.

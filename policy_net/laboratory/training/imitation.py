@@ -1,4 +1,4 @@
-"""The warm start: learn to allocate like an existing scheduler before any reward is seen.
+"""Imitation, the warm start: a policy learns to allocate like an existing scheduler before any reward is seen.
 
 Legend: M micro-states, F features, A actions.
 Source: DL2 §4.2 (supervised, cross-entropy, against the decisions of the cluster's scheduler).

@@ -1,4 +1,4 @@
-"""What an operator writes of any scheduler, one JSON object a decision: the nodes, the jobs, and what each was given.
+"""Plain log, which an operator writes of any scheduler: an object a decision, of nodes, jobs, and what each got.
 
 Every field but a job's id and type, the time, and the nodes of the first line may be left out; the guide has the table.
 """

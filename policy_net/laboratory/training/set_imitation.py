@@ -42,7 +42,7 @@ LARGEST_LOG_SHARPNESS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class LogView:
     """What the policy would have seen at a logged decision, with the beliefs that it would have had by then."""
 
     decision: LoggedDecision
@@ -50,8 +50,8 @@ class Sight:
     inputs_JF: Array
 
 
-def sights(decisions: Iterable[LoggedDecision], beliefs: GaussianProcessBeliefs) -> Iterator[Sight]:
-    """Live through a log with these beliefs; every decision is seen, also one without jobs."""
+def log_views(decisions: Iterable[LoggedDecision], beliefs: GaussianProcessBeliefs) -> Iterator[LogView]:
+    """Follow a log with these beliefs; every decision counts, also one without jobs."""
     tables = StepTables(beliefs)
     for decision in decisions:
         beliefs.observe(decision.observed)
@@ -60,7 +60,7 @@ def sights(decisions: Iterable[LoggedDecision], beliefs: GaussianProcessBeliefs)
         of_jobs = [tables.of(job) for job in jobs]
         uncertainties = [uncertainty_of(beliefs, job, table) for job, table in zip(jobs, of_jobs, strict=True)]
         inputs_JF = job_inputs(decision.state, of_jobs, uncertainties) if jobs else np.empty((0, SET_INPUTS))
-        yield Sight(decision, of_jobs, inputs_JF)
+        yield LogView(decision, of_jobs, inputs_JF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ class PickCollector:
         self._picks = 0
         self._candidates: list[tuple[int, int, float, float, bool]] = []
 
-    def add(self, sight: Sight) -> None:
+    def add(self, view: LogView) -> None:
         """The picks of one decision."""
-        jobs = sight.decision.state.jobs
-        wanted = [sight.decision.of(job.job_id) for job in jobs]
+        jobs = view.decision.state.jobs
+        wanted = [view.decision.of(job.job_id) for job in jobs]
         urgencies = [urgency(job) for job in jobs]
-        grants = Grants(sight.decision.state, sight.tables)
+        grants = Grants(view.decision.state, view.tables)
         steps = {index: step for index in range(len(jobs)) if (step := grants.first(index)) is not None}
         while steps:
             right = {
@@ -122,7 +122,7 @@ class PickCollector:
             following = grants.take(best, steps.pop(best))
             if following is not None:
                 steps[best] = following
-        self._inputs.append(sight.inputs_JF)
+        self._inputs.append(view.inputs_JF)
         self._rows += len(jobs)
 
     def picks(self) -> Picks:

@@ -1,4 +1,4 @@
-"""Train a `set` policy in simulation: first what speeds are, then how to tilt the planner, then whether that pays.
+"""Training of a `set` policy in simulation: what speeds are, then how to tilt the planner, then whether that pays.
 
 Three sets of worlds, by number, which must not overlap: those whose observed speeds become the priors, those that the
 residual is evolved on, and those that decide whether it is kept. A residual that does not win there is not published:

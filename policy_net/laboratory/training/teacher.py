@@ -23,7 +23,13 @@ from policy_net.laboratory.training.agreement import MEASURES, Agreement, Split
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_logged
 from policy_net.laboratory.training.logged import DecisionFile, LoggedDecision
 from policy_net.laboratory.training.offline import Episode, endless_episodes
-from policy_net.laboratory.training.set_imitation import PickCollector, Sight, fit_residual, nearest_on_steps, sights
+from policy_net.laboratory.training.set_imitation import (
+    LogView,
+    PickCollector,
+    fit_residual,
+    log_views,
+    nearest_on_steps,
+)
 from policy_net.laboratory.training.set_training import MOST_COUNT
 from policy_net.learned import LearnedPolicy
 from policy_net.learning.settings import ImitationSettings
@@ -112,9 +118,9 @@ class Teacher:
         """
         collector = PickCollector()
         beliefs = GaussianProcessBeliefs(start.priors)
-        for position, sight in enumerate(sights(self._decisions, beliefs)):
+        for position, view in enumerate(log_views(self._decisions, beliefs)):
             if self._split.is_learned(position):
-                collector.add(sight)
+                collector.add(view)
         picks = collector.picks()
         if not picks.count:
             raise BadInput(f"--imitate {self.name}: no decision of it makes a choice between jobs")
@@ -123,14 +129,14 @@ class Teacher:
         )
         before, after, reachable = Agreement(), Agreement(), Agreement()
         residuals = (Residual(spec, start.weights), before), (Residual(spec, weights), after)
-        for position, sight in enumerate(sights(self._decisions, GaussianProcessBeliefs(start.priors))):
-            jobs = sight.decision.state.jobs
+        for position, view in enumerate(log_views(self._decisions, GaussianProcessBeliefs(start.priors))):
+            jobs = view.decision.state.jobs
             if len(jobs) < 2 or not self._split.is_held_out(position):
                 continue
-            wanted = _wanted(sight.decision)
+            wanted = _wanted(view.decision)
             for residual, agreement in residuals:
-                agreement.add(_planned(sight, residual), wanted)
-            reachable.add([nearest_on_steps(*pair) for pair in zip(sight.tables, wanted, strict=True)], wanted)
+                agreement.add(_planned(view, residual), wanted)
+            reachable.add([nearest_on_steps(*pair) for pair in zip(view.tables, wanted, strict=True)], wanted)
         facts = self._facts(before, after) | {
             "picks": picks.count,
             "mean_log_likelihood": round(likelihood, 4),
@@ -182,9 +188,9 @@ def _wanted(decision: LoggedDecision) -> list[Allocation]:
     return [decision.of(job.job_id) for job in decision.state.jobs]
 
 
-def _planned(sight: Sight, residual: Residual) -> list[Allocation]:
-    state = sight.decision.state
-    made = plan(state, sight.tables, None if residual.silent else residual.tilts(sight.inputs_JF))
+def _planned(view: LogView, residual: Residual) -> list[Allocation]:
+    state = view.decision.state
+    made = plan(state, view.tables, None if residual.silent else residual.tilts(view.inputs_JF))
     return [made.of(job.job_id) for job in state.jobs]
 
 

@@ -1,4 +1,4 @@
-"""How large a cluster suits a real trace, and whether a cluster can hold a job at all."""
+"""Size of a cluster: how large a one suits a real trace, and whether one can hold a job at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users declare about their jobs' work, which is rarely the truth: errors of epochs and durations, or nothing.
+"""Estimates that users declare of their jobs' work, rarely the truth: with errors of epochs or durations, or none.
 
 A workload goes in and comes out with other declarations; when its jobs really end does not change. Every error is a
 hash of (seed, job), so a job's declaration does not depend on the other jobs.

@@ -1,4 +1,4 @@
-"""Where workloads come from: what a user writes after `--workload`.
+"""Sources of workloads: what a user writes after `--workload`.
 
 - `dl2:jobs=60,arrivals=google,sizes=varied,seed=9973`, with `max-arrivals=` and `mix=MODEL+MODEL*WEIGHT` if wanted
 - `reference:TRACE@FILE`, one trace of a file of traces

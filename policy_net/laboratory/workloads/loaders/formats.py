@@ -70,7 +70,7 @@ def read_csv(path: Path, strict: bool = False) -> Recording:
         BadInput: the file cannot be used; in strict reading, a row is malformed.
     """
     intake = Intake(path, strict, "job_id")
-    for row in read_rows(path, COLUMNS, intake.malformed):
+    for row in read_rows(path, COLUMNS, intake.on_malformed):
         with intake.one():
             intake.keep(_record(row))
     return intake.recording()

@@ -61,11 +61,11 @@ class Intake:
         try:
             yield
         except MalformedRow as error:
-            self.malformed(error)
+            self.on_malformed(error)
         except LeftOut as reason:
             self.leave_out(str(reason))
 
-    def malformed(self, error: MalformedRow) -> None:
+    def on_malformed(self, error: MalformedRow) -> None:
         """Count a malformed row; the first of its kind is kept as the example.
 
         Raises:

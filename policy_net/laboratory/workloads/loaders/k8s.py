@@ -78,7 +78,7 @@ def read_k8s(path: Path, strict: bool = False) -> Recording:
                 continue
             _add(pod, jobs)
         except MalformedRow as error:
-            intake.malformed(error)
+            intake.on_malformed(error)
             _spoil(pod, jobs)
     for job_id, job in jobs.items():
         with intake.one():

@@ -54,11 +54,11 @@ def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> 
     intake = Intake(path, strict, "job_name")
     submitted = _submissions(Path(job_table), intake) if job_table is not None else {}
     jobs: dict[str, _Job] = {}
-    for row in read_rows(path, NEEDED_TASK_COLUMNS, intake.malformed, names_without_header=TASK_COLUMNS):
+    for row in read_rows(path, NEEDED_TASK_COLUMNS, intake.on_malformed, names_without_header=TASK_COLUMNS):
         try:
             _add(row, jobs)
         except MalformedRow as error:
-            intake.malformed(error)
+            intake.on_malformed(error)
             name = row.optional("job_name")
             if name is not None:
                 jobs.setdefault(name, _Job(row.line)).incomplete = True
@@ -88,7 +88,7 @@ def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> 
 def _submissions(path: Path, intake: Intake) -> dict[str, float]:
     """When each job was submitted, by its name."""
     found: dict[str, float] = {}
-    for row in read_rows(path, ("job_name", "start_time"), intake.malformed, names_without_header=JOB_COLUMNS):
+    for row in read_rows(path, ("job_name", "start_time"), intake.on_malformed, names_without_header=JOB_COLUMNS):
         with intake.one():
             name = row.text("job_name")
             seconds = moment(row.optional("start_time"), "start_time", row)

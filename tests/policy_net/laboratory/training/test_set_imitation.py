@@ -11,7 +11,7 @@ from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.set_spec import SetSpec
 from policy_net.laboratory.training.agreement import Agreement, Split, overlap
-from policy_net.laboratory.training.set_imitation import PickCollector, _Likelihood, fit_residual, sights
+from policy_net.laboratory.training.set_imitation import PickCollector, _Likelihood, fit_residual, log_views
 from policy_net.laboratory.training.teacher import Imitated, Teacher
 from policy_net.set_policy.default import default_set_file
 from policy_net.set_policy.residual import initial_residual
@@ -22,8 +22,8 @@ SHIPPED = default_set_file()
 
 def picks_of(name: str, decisions: int = 60):
     collector = PickCollector()
-    for sight in sights(watched(name)[:decisions], GaussianProcessBeliefs(SHIPPED.priors)):
-        collector.add(sight)
+    for view in log_views(watched(name)[:decisions], GaussianProcessBeliefs(SHIPPED.priors)):
+        collector.add(view)
     return collector.picks()
 
 
