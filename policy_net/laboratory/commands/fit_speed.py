@@ -15,10 +15,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from foundation.command_line import Debug, Output, OutputFormat
+from foundation.files import check_replaceable
 from policy_net.errors import BadInput
 from policy_net.laboratory.speeds.measured_speeds import FitQuality, read_points, refit
 from policy_net.laboratory.speeds.speed import write_speed_table
-from policy_net.paths import check_replaceable
 
 _FILE_WIDTH = 120
 """Columns where the output is no terminal that would say how wide it is."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from foundation.text import parse_json
 from policy_net.domain import (
     MAX_TASKS_PER_ROLE,
     SUSPENDED,
@@ -24,7 +25,6 @@ from policy_net.domain import (
 )
 from policy_net.errors import BadInput
 from policy_net.exchange.log_lines import numbered_lines
-from policy_net.plain_json import parse_json
 
 LARGEST_WORK = 1e18
 """Samples of a job: a billion a second for thirty years."""

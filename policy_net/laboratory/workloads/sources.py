@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from foundation.files import is_file, is_folder
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.laboratory.csv_rows import shown
@@ -22,7 +23,6 @@ from policy_net.laboratory.workloads.recorded import read_trace, workload_of
 from policy_net.laboratory.workloads.reference import read_reference
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.workload import Workload, take_window
-from policy_net.paths import is_file, is_folder
 
 __all__ = ["WorkloadOptions", "load_workload", "parse_generator"]
 

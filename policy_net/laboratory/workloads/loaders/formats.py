@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from foundation.files import is_file
 from policy_net.errors import BadInput
 from policy_net.laboratory.csv_rows import Row, read_rows, shown
 from policy_net.laboratory.workloads.loaders.helios import read_helios
@@ -16,7 +17,6 @@ from policy_net.laboratory.workloads.loaders.pai import read_pai
 from policy_net.laboratory.workloads.loaders.philly import read_philly
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
 from policy_net.laboratory.workloads.loaders.sacct import read_sacct
-from policy_net.paths import is_file
 
 COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")
 """Of our own csv: a row a job, times in seconds on any clock."""
