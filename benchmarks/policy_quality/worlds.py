@@ -21,9 +21,9 @@ from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
 from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.recorded import workload_of
-from policy_net.laboratory.workloads.source_options import JobKindChoice, WorkloadOptions
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 
 ARRIVALS_BY_JOBS = MappingProxyType({60: 3, 200: 10})
 """Most arrivals a slot in made-up workloads of so many jobs: the rates for which the generator suggests clusters."""

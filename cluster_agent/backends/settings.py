@@ -9,7 +9,7 @@ from pydantic import Field
 
 from policy_net.domain import CapacityMode
 from policy_net.laboratory.simulation.environment import PlacementStrategy
-from policy_net.laboratory.workloads.source_options import JobKindChoice
+from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.settings import Seconds, Section
 
 

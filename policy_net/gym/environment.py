@@ -33,7 +33,7 @@ from policy_net.laboratory.commands.world_options import WorldOptions
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, PlacementStrategy
 from policy_net.laboratory.simulation.metrics import summarise
-from policy_net.laboratory.workloads.source_options import JobKindChoice
+from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.placement.capacity import open_capacity
 
 DEFAULT_WORKLOAD = "dl2:jobs=30,arrivals=google,sizes=varied"

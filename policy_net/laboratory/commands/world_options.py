@@ -24,9 +24,8 @@ from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect,
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
 from policy_net.laboratory.workloads.loaders.intake import MALFORMED
-from policy_net.laboratory.workloads.source_options import JobKindChoice
 from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 
 LARGEST_CLUSTER = 100_000
 LONGEST_PAUSE_SECONDS = 7 * 86400.0

@@ -26,8 +26,8 @@ from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile, find_model,
 from policy_net.laboratory.workloads.cluster_size import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
 from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
-from policy_net.laboratory.workloads.source_options import JobKindChoice, WorkloadOptions
-from policy_net.laboratory.workloads.workload import JobSpec, Workload, take_window
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.workload import JobKindChoice, JobSpec, Workload, take_window
 
 _KIND_WORDS = {
     JobKind.PS: "synchronous over parameter servers",

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from policy_net.domain import JobKind, SpeedModel
+from policy_net.domain import SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.speeds.speed import default_speeds
-
-
-class JobKindChoice(StrEnum):
-    """How the jobs of a recorded workload train."""
-
-    PS = "ps"
-    ASYNC = "async"
-    ALLREDUCE = "allreduce"
-    MIX = "mix"
-
-    @property
-    def kinds(self) -> tuple[JobKind, ...]:
-        """The kinds that occur, in equal shares: `mix` is of synchronous PS and all-reduce jobs."""
-        return (JobKind.PS, JobKind.ALLREDUCE) if self is JobKindChoice.MIX else (JobKind(self.value),)
+from policy_net.laboratory.workloads.workload import JobKindChoice
 
 
 @dataclass(frozen=True, slots=True)

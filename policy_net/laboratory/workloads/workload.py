@@ -5,12 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
 
 Item = TypeVar("Item")
+
+
+class JobKindChoice(StrEnum):
+    """How the jobs of a recorded workload train."""
+
+    PS = "ps"
+    ASYNC = "async"
+    ALLREDUCE = "allreduce"
+    MIX = "mix"
+
+    @property
+    def kinds(self) -> tuple[JobKind, ...]:
+        """The kinds that occur, in equal shares: `mix` is of synchronous PS and all-reduce jobs."""
+        return (JobKind.PS, JobKind.ALLREDUCE) if self is JobKindChoice.MIX else (JobKind(self.value),)
 
 
 @dataclass(frozen=True, slots=True)

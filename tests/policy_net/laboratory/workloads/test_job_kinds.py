@@ -15,9 +15,9 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.recorded import read_trace
-from policy_net.laboratory.workloads.source_options import JobKindChoice, WorkloadOptions
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 from policy_net.policy import build_policy
 
 HEADER = "job_id,submit_time_s,duration_s,num_gpus"
