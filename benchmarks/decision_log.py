@@ -1,4 +1,4 @@
-"""What logging a decision costs: `python -m benchmarks.decision_log`, a few seconds.
+"""The cost of logging a decision: `python -m benchmarks.decision_log`, a few seconds.
 
 A generated workload is scheduled by several policies, and every decision is logged the way an agent does it: beliefs
 taken down before, the line written after. Beside the times stands what deciding itself took, in the same run.
@@ -14,20 +14,20 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from cluster_agent.acting import CandidateFactory, number_decision
-from cluster_agent.deadline import decide_recorded
-from cluster_agent.decision_log import CURRENT, DecisionLog
-from cluster_agent.decision_record import DecisionRecord
-from cluster_agent.journal import Journal
+from cluster_agent.acting.active_policy import CandidateFactory, number_decision
+from cluster_agent.acting.deadline import decide_recorded
+from cluster_agent.guard import GuardedDecision
+from cluster_agent.recording.decision_log import CURRENT, DecisionLog
+from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext
 from policy_net.exchange.log_lines import read_lines
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.policy import build_policy
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
 
 POLICIES = ("drf", "optimus", "marginal", "set")
 WORKLOADS = (("dl2:jobs=60,seed=3", 24), ("dl2:jobs=200,arrivals=google,seed=3", 80))
@@ -42,37 +42,33 @@ def measure(source: str, nodes: int, name: str, folder: Path) -> dict[str, Any]:
     settings = PolicySettings()
     candidate = CandidateFactory(settings).from_name_or_file(name)
     fallback = build_policy("drf", PolicyContext())
-    journal = Journal(DecisionLog(folder, 10**9, 1), fallback, settings)
+    recorder = DecisionRecorder(DecisionLog(folder, 10**9, 1), fallback, settings, lambda: 0.0)
     before_us, write_us, decide_us, jobs = [], [], [], []
     number = 0
     while not simulation.finished:
         state, trigger = simulation.observe()
         number_decision(candidate.policy, number)
         began = time.perf_counter()
-        before = journal.before(number, candidate, 0.0, fresh=False, busy=False)
-        taken_down = time.perf_counter()
+        before = recorder.begin(number, candidate, fresh=False, busy=False)
+        captured = time.perf_counter()
         decision, samples = decide_recorded(candidate.policy, state, trigger)
         decided = time.perf_counter()
-        identity = candidate.identity
-        record = DecisionRecord(
-            number, 0.0, state, trigger, identity.name, 0, 0, identity.digest, 0, "greedy", 0.0, decision, samples,
-            (), decided - taken_down, None,
-        )  # fmt: skip
-        journal.write(record, before, candidate)
+        guarded = GuardedDecision(decision, samples, (), decided - captured)
+        recorder.write(before, candidate, state, trigger, guarded, None)
         written = time.perf_counter()
-        before_us.append(1e6 * (taken_down - began))
-        decide_us.append(1e6 * (decided - taken_down))
+        before_us.append(1e6 * (captured - began))
+        decide_us.append(1e6 * (decided - captured))
         write_us.append(1e6 * (written - decided))
         jobs.append(len(state.jobs))
         progress = simulation.apply(decision)
         candidate.policy.observe(progress)
-        journal.observed(progress, candidate, by_policy=True)
+        recorder.on_observed(progress, candidate, by_policy=True)
         number += 1
-    journal.close()
+    recorder.close()
     lines = [
         line.content for line in read_lines(folder / CURRENT) if line.content is not None and not line.is_checkpoint
     ]
-    beliefs = journal.before(number, candidate, 0.0, fresh=True, busy=False)
+    beliefs = recorder.begin(number, candidate, fresh=True, busy=False)
     assert beliefs.reason is not None  # noqa: S101  (a fresh policy calls for one)
     return {
         "workload": source,

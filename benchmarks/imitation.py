@@ -1,4 +1,4 @@
-"""How near a policy comes to a scheduler whose log it imitates: `python -m benchmarks.imitation`, some minutes.
+"""Imitation: how near a policy comes to a scheduler by its log. `python -m benchmarks.imitation`, some minutes.
 
 Every scheduler is watched on generated workloads as its log would have it; a `set` policy is fitted, and compared with
 the log on decisions that it was not fitted to, and with the scheduler by average JCT on further workloads.
@@ -12,25 +12,24 @@ from statistics import geometric_mean
 from typing import Any
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers)
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import PolicyContext
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
+from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.learned import LearnedPolicy
-from policy_net.learning.imitation import watch_logged
-from policy_net.learning.imitation_command import Teacher
-from policy_net.learning.logged import LoggedDecision
-from policy_net.network import initial_weights
+from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.imitation import watch_logged
+from policy_net.laboratory.training.logged import LoggedDecision
+from policy_net.laboratory.training.teacher import Teacher
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.set_policy import SetPolicy
-from policy_net.set_policy.default import default_set_file
-from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
+from policy_net.set_policy.policy import default_set_file
 
 TEACHERS = ("optimus", "drf", "srtf", "fifo")
 LOGGED_SEEDS = range(4)

@@ -1,4 +1,4 @@
-"""What placing tasks on nodes costs against pooled capacity: ratios of average JCT on the same jobs, 1 is nothing.
+"""The cost of placing tasks on nodes against pooled capacity: ratios of average JCT on the same jobs, 1 is nothing.
 
 Placed, a task must fit some node; pooled, all tasks together must fit the cluster's sum. With DL2's demands (2 CPU for
 every task, 1 GPU for a worker, nodes of 8 CPU and 2 GPU) nothing forces a loss: GPU workers first leave every node with
@@ -20,12 +20,12 @@ from dataclasses import asdict, dataclass, replace
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.domain import CapacityMode, PolicyContext
 from policy_net.errors import PolicyNetError
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.generator import GeneratorSettings, generate
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import build_policy
-from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.simulation.generator import GeneratorSettings, generate
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
 
 POLICIES = ("drf", "optimus", "oracle")
 NODES = (16, 24, 32, 96)

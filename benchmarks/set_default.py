@@ -21,13 +21,15 @@ import numpy as np
 from benchmarks.processes import process_pool
 from policy_net.domain import CapacityMode
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import Weights
+from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.learning.episodes import Episode
-from policy_net.learning.evolution import EvolutionSettings, Trial, evolve
-from policy_net.learning.set_command import FIRST_EVOLUTION_WORLD
-from policy_net.learning.set_training import (
+from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, MODEL_NAMES
+from policy_net.laboratory.commands.train_set import FIRST_EVOLUTION_WORLD
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.evolution import EvolutionSettings, Trial, evolve
+from policy_net.laboratory.training.offline import Episode
+from policy_net.laboratory.training.set_training import (
     FIRST_VALIDATION_WORLD,
     PRIOR_WORLDS,
     Verdict,
@@ -36,14 +38,11 @@ from policy_net.learning.set_training import (
     learn_priors,
     log_losses,
 )
-from policy_net.set_policy.default import DEFAULT_SET_FILE
+from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import Workload
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.set_policy.residual import initial_residual
-from policy_net.simulation.catalogue import ALLREDUCE_MODEL_NAMES, MODEL_NAMES
-from policy_net.simulation.environment import DecideOn, Environment
-from policy_net.simulation.estimates import Estimates, with_estimates
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
 
 NODES = (16, 20, 24, 32, 48, 16, 24, 96)
 NOISE = 0.273

@@ -16,38 +16,37 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cluster_agent.memory import BelievedReward
-from global_learner.aggregation.immediate import ImmediateAggregator
+from cluster_agent.learning.experience import BelievedReward
+from global_learner.aggregation.modes import ImmediateAggregator
+from global_learner.aggregation.optimizer import AdamConstants, TrustRegion
 from global_learner.aggregation.settings import OptimizerSettings
-from global_learner.head import Head
-from global_learner.ingest import Ingest
-from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamConstants, AdamState, TrustRegion
 from global_learner.settings import IngestSettings, PublishSettings
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.ledger import Ledger
 from policy_net.domain import CapacityMode
-from policy_net.exchange.messages import GradientUpdate
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import Weights
-from policy_net.learning.episodes import Episode
+from policy_net.exchange.spec import SetSpec, Weights
+from policy_net.exchange.wire import GradientUpdate
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.offline import Episode
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
-from policy_net.learning.gradients import lesson_for
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings, RewardKind
-from policy_net.set_policy.default import default_set_file
-from policy_net.set_policy.policy import SetPolicy
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
+from policy_net.policy_kinds import update_schedule_for
+from policy_net.set_policy.policy import SetPolicy, default_set_file
 from policy_net.throughput.parametric import OnlineFit
 
 NODES = (16, 16, 24, 24)
 JUDGED_NODES = (16, 24)
 FIRST_JUDGED_SEED = 9_600_000
-"""Beyond all seeds that train or validate anything; see `policy_net.learning.set_training`."""
+"""Beyond all seeds that train or validate anything; see `policy_net.laboratory.training.set_training`."""
 NOISE = 0.273
 SPEC = SetSpec()
 
@@ -69,7 +68,7 @@ class Cluster:
         self._policy = SetPolicy(SPEC, head, priors, greedy=False, exploration=0.05, seed=self._first_seed)
         self._reward = BelievedReward(RewardKind.SLOT_UTILITY, OnlineFit(), settings.utility_exponent)
         self._gradients = ResidualGradient(SPEC, settings)
-        self._lesson = lesson_for(SPEC, ActorCriticSettings(), settings)
+        self._lesson = update_schedule_for(SPEC, ActorCriticSettings(), settings)
         self._replay = ExperienceReplay()
         self._lives = self._live()
 
@@ -94,7 +93,7 @@ class Cluster:
                 decision, samples = self._policy.decide_recorded(state, trigger)
                 progress = simulation.apply(decision)
                 seconds = simulation.time_seconds - state.time_seconds
-                _, experience = self._reward.live_through(state, progress, seconds, samples)
+                _, experience = self._reward.learn_from(state, progress, seconds, samples)
                 self._policy.observe(progress)
                 if experience is not None:
                     yield experience

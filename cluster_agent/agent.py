@@ -1,4 +1,4 @@
-"""One agent, put together from its settings and run to its end."""
+"""The agent, put together from its settings and run to its end."""
 
 from __future__ import annotations
 
@@ -6,36 +6,33 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
-from cluster_agent.acting import Candidate, CandidateFactory, Office
-from cluster_agent.backends.baseline import Baseline
-from cluster_agent.backends.episodes import load_episodes
-from cluster_agent.backends.simulated import SimulatedBackend
-from cluster_agent.backoff import Backoff
-from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import DecisionLog
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
+from cluster_agent.acting.deadline import DeadlineAsker
+from cluster_agent.backends.base import AgentParts, backend_module
 from cluster_agent.errors import NoPolicy
-from cluster_agent.experience_queue import ExperienceQueue
-from cluster_agent.first_policy import KeptVersion, fetched_policy, local_policy
-from cluster_agent.fleet_link import FleetLink
+from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
+from cluster_agent.fleet.learner import AgentStatus, Head
+from cluster_agent.fleet.learner_client import LearnerClient
+from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy, local_policy
+from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
+from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.guard import Guard
-from cluster_agent.job_timelines import JobTimelines
-from cluster_agent.learner import AgentStatus, Head
-from cluster_agent.learner_client import LearnerClient
-from cluster_agent.loop import DecisionLoop
-from cluster_agent.memory import AgentMemory, BelievedReward
-from cluster_agent.pace import build_pacer
-from cluster_agent.round_link import RoundLink
-from cluster_agent.round_work import RoundWork
-from cluster_agent.session import Session
+from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
+from cluster_agent.learning.rounds import RoundLink, RoundWork
+from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
+from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.recording.decision_log import DecisionLog
+from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.job_timelines import JobTimelines
+from cluster_agent.recording.memory import AgentMemory
+from cluster_agent.recording.state_files import hold_folder, write_json
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
-from cluster_agent.sharing import Sharing
-from cluster_agent.state_files import hold_folder
-from cluster_agent.summary import TrainingCounts, write_summary
 from cluster_agent.telemetry import Telemetry
-from cluster_agent.trainer import OnHead, Trainer
+from foundation.backoff import Backoff
 from policy_net.domain import PolicyContext
 from policy_net.exchange.spec import WeightSpec
 from policy_net.policy import build_policy
@@ -43,13 +40,14 @@ from policy_net.throughput.parametric import OnlineFit
 
 _log = structlog.get_logger()
 
+SUMMARY = "summary.json"
 _PROMPT_SECONDS = 2.0
 """After a signal, experience may take this long to reach the learner: whoever stops an agent waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
-    """What exists only where there is a learner."""
+    """The parts that exist only where there is a learner."""
 
     client: LearnerClient
     link: FleetLink
@@ -72,25 +70,28 @@ class Agent:
         self._telemetry = Telemetry()
         self._lock = hold_folder(settings.state_dir)
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
-        episodes = load_episodes(settings.backend)
-        self._baseline = Baseline(episodes, settings.guard.fallback)
-        pacer = build_pacer(settings.backend.pace, self._queue, stop.wait, time.monotonic)
-        self._backend = SimulatedBackend(episodes, settings.state_dir, pacer, self._baseline.average_jct_seconds)
-        self._factory = CandidateFactory(settings.policy)
-        self._kept = KeptVersion(settings.state_dir)
+        self._backend = backend_module(settings.backend.kind).open_backend(
+            settings.backend,
+            AgentParts(settings.state_dir, settings.guard.fallback, self._queue, stop.wait, time.monotonic),
+        )
+        self._source = PolicySource(settings.policy, CandidateFactory(settings.policy), KeptVersion(settings.state_dir))
         self._beliefs = OnlineFit()
         learning = settings.learning
         self._reward = BelievedReward(learning.actor_critic.reward, self._beliefs, learning.residual.utility_exponent)
-        first = local_policy(settings.policy, self._factory, self._kept)
+        first = local_policy(self._source)
         if settings.learner is None:
             if first is None:
                 raise NoPolicy("no policy to schedule with: set policy.initial, or a learner to fetch one from")
-            self._office = self._build_office(first)
+            self._active = self._build_active(first)
             self._loop = self._build_loop()
             self._fleet = None
         else:
             client, session = self._connect(settings.learner, first)
-            self._office = self._build_office(first or self._fetch_first(settings.learner, client, session))
+            if first is None:
+                access = LearnerAccess(client, session, self._telemetry, self._backoff(settings.learner, 0))
+                patience = Patience(settings.learner.retry.maximum_seconds, time.monotonic, stop.wait)
+                first = fetched_policy(self._source, access, patience)
+            self._active = self._build_active(first)
             self._loop = self._build_loop()
             self._fleet = self._build_fleet(settings.learner, client, session)
 
@@ -101,8 +102,7 @@ class Agent:
             BadConfig: the metrics port is taken; nothing has started then.
         """
         port = self._telemetry.serve(self._settings.telemetry)
-        if self._settings.backend.baseline:
-            self._baseline.start()
+        self._backend.start()
         if self._fleet is not None:
             self._fleet.link.start()
             if self._fleet.trainer is not None:
@@ -112,7 +112,7 @@ class Agent:
         _log.info(
             "agent-started",
             cluster=self._settings.cluster,
-            policy=self._office.holder.identity.name,
+            policy=self._active.current.identity.name,
             decisions_before=self._loop.decisions,
             metrics_port=port,
         )
@@ -127,16 +127,16 @@ class Agent:
         return AgentStatus(
             cluster=self._backend.status(),
             decisions=self._loop.decisions,
-            acting_version=self._office.holder.identity.version,
+            acting_version=self._active.current.identity.version,
             learning_step=0 if trainer is None else trainer.head_step,
             interventions=self._loop.interventions,
             finished=self._backend.finished,
-            baseline_policy=self._settings.guard.fallback if self._settings.backend.baseline else "",
-            job_timelines=() if self._timelines is None else self._timelines.told,
+            baseline_policy=self._backend.baseline_policy,
+            job_timelines=() if self._timelines is None else self._timelines.latest,
         )
 
-    def _build_office(self, first: Candidate) -> Office:
-        return Office(first, self._beliefs, self._settings.sharing.shares)
+    def _build_active(self, first: Candidate) -> ActivePolicy:
+        return ActivePolicy(first, self._beliefs, self._settings.sharing.shares)
 
     def _build_loop(self) -> DecisionLoop:
         settings = self._settings
@@ -145,33 +145,27 @@ class Agent:
         memory = AgentMemory(
             settings.state_dir,
             self._beliefs,
-            lambda: None if asker.busy else self._office.holder.beliefs,
-            lambda: self._office.holder.identity.digest,
+            lambda: None if asker.busy else self._active.current.beliefs,
+            lambda: self._active.current.identity.digest,
             settings.sharing.shares,
         )
         self._telemetry.own_statistics.set_function(lambda: len(self._reward.statistics()))
         self._telemetry.prior_statistics.set_function(self._prior_size)
         fallback = build_policy(settings.guard.fallback, PolicyContext(seed=settings.policy.seed))
         record = settings.decision_log
-        log = None
+        recorder = None
         if record.enabled:
             log = DecisionLog(settings.state_dir, record.max_bytes, record.keep, record.keep_policies)
+            recorder = DecisionRecorder(log, fallback, settings.policy)
         followed = 0 if settings.learner is None else settings.learner.job_timelines
         self._timelines = JobTimelines(followed, resumed=memory.decisions > 0) if followed else None
         return DecisionLoop(
-            backend=self._backend,
-            office=self._office,
-            guard=Guard(fallback, deadline_seconds, memory.interventions),
-            asker=asker,
-            reward=self._reward,
-            memory=memory,
-            telemetry=self._telemetry,
-            policy_settings=settings.policy,
-            wait=self._stop.wait,
-            log=log,
-            learn=None if self._queue is None else self._queue.put,
-            decisions=memory.decisions,
-            timelines=self._timelines,
+            self._backend,
+            Deciding(self._active, Guard(fallback, deadline_seconds, memory.interventions), asker),
+            Records(memory, recorder, self._timelines),
+            Lessons(self._reward, None if self._queue is None else self._queue.put),
+            self._telemetry,
+            self._stop.wait,
         )
 
     def _connect(self, learner: LearnerSettings, first: Candidate | None) -> tuple[LearnerClient, Session]:
@@ -187,67 +181,36 @@ class Agent:
         job_types = [name for name in self._backend.job_types if self._settings.sharing.shares(name)]
         return client, Session(client, spec_digest, job_types)
 
-    def _fetch_first(self, learner: LearnerSettings, client: LearnerClient, session: Session) -> Candidate:
-        return fetched_policy(
-            self._settings.policy,
-            self._factory,
-            self._kept,
-            client,
-            session,
-            self._backoff(learner, 0),
-            learner.retry.maximum_seconds,
-            time.monotonic,
-            self._stop.wait,
-        )
-
     def _build_fleet(self, learner: LearnerSettings, client: LearnerClient, session: Session) -> _Fleet:
         settings = self._settings
-        on_head: OnHead | None = None
+
+        def access(thread: int) -> LearnerAccess:
+            return LearnerAccess(client, session, self._telemetry, self._backoff(learner, thread))
+
         follows_head = settings.policy.acting is Acting.HEAD
-        if follows_head:
-            on_head = self._put_head_forward
         trainer, rounds = None, None
         if self._queue is not None:
-            trainer = Trainer(
-                client,
-                session,
-                self._queue,
-                settings.learning,
-                settings.cluster,
-                lambda: self._office.holder.spec,
-                self._telemetry,
-                self._backoff(learner, 1),
-                time.monotonic,
-                on_head,
-            )
-            work = RoundWork(trainer.segments, settings.learning)
-            rounds = RoundLink(client, session, work.answer, self._telemetry, self._backoff(learner, 3))
-        link = FleetLink(
-            client,
-            session,
-            self._office,
-            self._factory,
-            self.status,
-            self._telemetry,
-            self._kept,
-            self._backoff(learner, 2),
-            learner.heartbeat_seconds,
-            follow_versions=settings.policy.acting is Acting.ASSIGNED,
-            follow_head=follows_head and trainer is None,
-            sharing=Sharing(client, settings.sharing, self._reward.statistics, self._telemetry, time.monotonic),
-        )
+            policy = TrainedPolicy(lambda: self._active.current.spec, self._propose_head if follows_head else None)
+            trainer = Trainer(access(1), self._queue, settings.learning, settings.cluster, policy, time.monotonic)
+            rounds = RoundLink(access(3), RoundWork(trainer.segments, settings.learning).answer)
+        follows = Follows.VERSIONS if settings.policy.acting is Acting.ASSIGNED else Follows.NOTHING
+        if follows_head and trainer is None:
+            follows = Follows.HEAD
+        sharing = Sharing(client, settings.sharing, self._reward.statistics, self._telemetry, time.monotonic)
+        duties = FleetDuties(learner.heartbeat_seconds, follows, sharing)
+        link = FleetLink(access(2), self._active, self._source, self.status, duties)
         return _Fleet(client, link, trainer, rounds)
 
     def _prior_size(self) -> int:
-        beliefs = self._office.holder.beliefs
+        beliefs = self._active.current.beliefs
         return 0 if beliefs is None else beliefs.prior_size
 
-    def _put_head_forward(self, head: Head, spec: WeightSpec) -> None:
-        self._office.propose(self._factory.from_head(spec, head.weights, head.step))
+    def _propose_head(self, head: Head, spec: WeightSpec) -> None:
+        self._active.propose(self._source.factory.from_head(spec, head.weights, head.step))
 
     def _backoff(self, learner: LearnerSettings, thread: int) -> Backoff:
         """Waits of one thread of this cluster: other clusters draw others, or they would all knock at once."""
-        return Backoff(learner.retry, f"{self._settings.cluster}/{thread}")
+        return retry_backoff(learner.retry, f"{self._settings.cluster}/{thread}")
 
     def _end(self) -> None:
         """Bring experience to the learner, say good-bye, write the summary."""
@@ -267,7 +230,7 @@ class Agent:
             fleet.client.close()
         self._loop.close()
         status = self.status()
-        write_summary(self._settings.state_dir, self._settings.cluster, status, training)
+        _write_summary(self._settings.state_dir / SUMMARY, self._settings.cluster, status, training)
         _log.info(
             "agent-ended",
             cluster=self._settings.cluster,
@@ -277,7 +240,26 @@ class Agent:
             decisions=status.decisions,
             acknowledged=training.acknowledged,
         )
-        self._lock.close()
+        self._lock.release()
+
+
+def _write_summary(path: Path, cluster: str, status: AgentStatus, training: TrainingCounts) -> None:
+    """Write down what a run came to, however it ended in good order."""
+    jobs = status.cluster
+    content = {
+        "cluster": cluster,
+        "finished": status.finished,
+        "jobs": jobs.jobs_total,
+        "completed": jobs.jobs_done,
+        "avg_jct_seconds": jobs.avg_jct_seconds,
+        "baseline_jct_seconds": jobs.baseline_jct_seconds,
+        "decisions": status.decisions,
+        "guard_interventions": dict(status.interventions),
+        "acting_version": status.acting_version,
+        "updates": {name: getattr(training, name) for name in training.__slots__}
+        | {"rejected": dict(training.rejected)},
+    }
+    write_json(path, content, indent=2)
 
 
 def run_agent(settings: AgentSettings, stop: threading.Event, on_built: Callable[[], None] = lambda: None) -> None:

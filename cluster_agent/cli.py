@@ -1,8 +1,12 @@
-"""`cluster-agent`: the only place of the agent that knows exit codes."""
+"""The command line `cluster-agent`: its commands, its signals and its end.
+
+SIGTERM and SIGINT stop an agent at once while it is still starting, and in good order once it schedules.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -11,12 +15,14 @@ from typing import Annotated
 import typer
 
 from cluster_agent.agent import run_agent
-from cluster_agent.errors import AgentError, BadConfig, NoPolicy, PolicyNotKept, StateDamaged
-from cluster_agent.replay_log_command import replay_log
+from cluster_agent.recording.replay_log_command import replay_log
 from cluster_agent.settings_file import read_settings
-from cluster_agent.stop_signals import StoppedEarly, StopSignals
 from cluster_agent.telemetry import configure_logging
-from policy_net import cli_errors
+from foundation.command_line import leave
+from foundation.command_line import run as run_command_line
+from foundation.signals import SignalHandlers
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 app = typer.Typer(
     help="Schedules one cluster's training jobs with the fleet's policy, and helps to improve it.",
@@ -24,19 +30,40 @@ app = typer.Typer(
     add_completion=False,
 )
 
-_EXIT_CODES = {
-    BadConfig: cli_errors.BAD_INPUT,
-    StateDamaged: cli_errors.BAD_INPUT,
-    PolicyNotKept: cli_errors.BAD_INPUT,
-    NoPolicy: cli_errors.UNREACHABLE,
-    AgentError: cli_errors.FAILED,
-}
+
+class StoppedEarly(BaseException):
+    """Told to stop before anything ran; no `Exception`, so that whatever was being read cannot take it for a fault."""
+
+
+class StopSignals:
+    """Takes both signals from its making on; only in the main thread.
+
+    Attributes:
+        stop: set once the agent, having started, is to stop.
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._started = False
+        SignalHandlers(SIGNALS, self._take).install()
+
+    def on_started(self) -> None:
+        """From now on signals interrupt nothing: somebody looks at `stop`, or the command is at its end."""
+        self._started = True
+
+    def _take(self, number: int) -> None:
+        del number
+        if self.stop.is_set():
+            return  # a second one, while the first is being obeyed
+        self.stop.set()
+        if not self._started:
+            raise StoppedEarly
 
 
 @app.command()
 def run(
     config: Annotated[Path, typer.Option(help="The agent's configuration (YAML).", show_default=False)],
-    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by cli_errors)
+    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
     signals = StopSignals()
@@ -44,9 +71,9 @@ def run(
         try:
             settings = read_settings(config)
             configure_logging(settings.telemetry.log_level)
-            run_agent(settings, signals.stop, signals.started)
+            run_agent(settings, signals.stop, signals.on_started)
         finally:
-            signals.started()  # nothing is left to interrupt: what went wrong is still to be told
+            signals.on_started()  # nothing is left to interrupt: what went wrong is still to be told
     except StoppedEarly:
         print("cluster-agent: stopped before it had started; nothing was scheduled", file=sys.stderr)
 
@@ -56,14 +83,14 @@ app.command("replay-log")(replay_log)
 
 def main() -> None:
     """The console script."""
-    code = cli_errors.run(app, "cluster-agent", codes=_EXIT_CODES)
+    code = run_command_line(app, "cluster-agent")
     sys.stdout.flush()
     sys.stderr.flush()
     if threading.active_count() > 1:
         # The agent has ended in good order, but a thread may still be amid a gradient, a replay or a policy that hangs.
         # An interpreter that is torn down under native code of such a thread aborts the process: leave without that.
         os._exit(code)
-    cli_errors.leave(code)
+    leave(code)
 
 
 if __name__ == "__main__":

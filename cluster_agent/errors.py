@@ -1,21 +1,31 @@
-"""What can go wrong in an agent; every message says what was wrong, with the value, and what to do.
+"""Errors of an agent; every message says what was wrong, with the value, and what to do.
 
 `AgentError` is the root. `BadConfig` (exit code 2) is the operator's to mend. `NoPolicy` (exit code 3) means that there
 is nothing to schedule with. The learner's errors never stop an agent: `LearnerUnreachable` is retried, `LearnerRefused`
 is not, since the same request would be refused again. gRPC's own errors are translated at the boundary and chained.
 """
 
+from __future__ import annotations
 
-class AgentError(Exception):
+from typing import ClassVar
+
+from foundation.errors import BAD_INPUT, UNREACHABLE, ExpectedError
+
+
+class AgentError(ExpectedError):
     """Root of all errors raised by `cluster_agent`."""
 
 
 class BadConfig(AgentError):
     """The configuration file or something that it names cannot be used. Exit code 2."""
 
+    exit_code: ClassVar[int] = BAD_INPUT
+
 
 class NoPolicy(AgentError):
     """No policy is available on this machine and none can be fetched. Exit code 3."""
+
+    exit_code: ClassVar[int] = UNREACHABLE
 
 
 class BackendUnavailable(AgentError):
@@ -23,7 +33,9 @@ class BackendUnavailable(AgentError):
 
 
 class StateDamaged(AgentError):
-    """A file in the state directory cannot be read back, or belongs to another configuration."""
+    """A file in the state directory cannot be read back, or belongs to another configuration. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
 
 
 class LearnerUnreachable(AgentError):
@@ -40,3 +52,5 @@ class VersionRejected(AgentError):
 
 class PolicyNotKept(AgentError):
     """Logged decisions cannot be made again, as the policy's file is not at hand. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT

@@ -1,4 +1,4 @@
-"""Between a policy and the cluster: whatever a policy does, the cluster gets a decision that it can carry out.
+"""The guard between policy and cluster: whatever a policy does, the cluster gets a decision that it can carry out.
 
 A decision is clamped where most of it can be kept (an unknown job, a broken cap, more than the cluster has), and the
 fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline) or no job would

@@ -1,4 +1,4 @@
-"""The slot: observe → decide → guard → apply → progress → reward → experience.
+"""The decision loop: observe → decide → guard → apply → progress → reward → experience.
 
 The loop runs in one thread and waits for nothing but the cluster: what it learned is handed to the trainer without
 waiting, and what it writes to disk may fail without stopping it.
@@ -6,23 +6,20 @@ waiting, and what it writes to disk may fail without stopping it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import structlog
 
-from cluster_agent.acting import Candidate, Office
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate
+from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import Backend
-from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import DecisionLog
-from cluster_agent.decision_record import DecisionRecord
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import Guard, GuardedDecision
-from cluster_agent.job_timelines import JobTimelines
-from cluster_agent.journal import Before, Journal
-from cluster_agent.settings import PolicySettings
+from cluster_agent.recording.decision_recorder import Before, DecisionRecorder
+from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Progress, Trigger
 from policy_net.errors import InvalidAllocation
@@ -38,7 +35,7 @@ _BACKEND_RETRY_SECONDS = 5.0
 class Reward(Protocol):
     """Turns what happened into what is learned from; holds the beliefs."""
 
-    def live_through(
+    def learn_from(
         self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
     ) -> tuple[float, Experience | None]:
         """The reward of an interval, and what can be learned from it; the beliefs have seen it afterwards."""
@@ -48,53 +45,80 @@ class Reward(Protocol):
 class Memory(Protocol):
     """What must outlive the agent besides the cluster itself."""
 
+    @property
+    def decisions(self) -> int:
+        """How many were made in earlier lives of this agent."""
+        ...
+
     def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
         """Keep the counts (and the beliefs)."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """The policy that decides, the thread in which it does, and the guard behind it."""
+
+    active: ActivePolicy
+    guard: Guard
+    asker: DeadlineAsker
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records that are kept of every decision.
+
+    Attributes:
+        recorder: of the decision log; None if nothing is logged.
+        timelines: follows some jobs for the learner's report; None if nothing about jobs is told.
+    """
+
+    memory: Memory
+    recorder: DecisionRecorder | None = None
+    timelines: JobTimelines | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """Lessons of an interval.
+
+    Attributes:
+        learn: takes experience without waiting; None if nothing is learned here.
+    """
+
+    reward: Reward
+    learn: Callable[[Experience], None] | None = None
 
 
 class DecisionLoop:
     """Runs decisions until the backend has no more of them.
 
     Args:
-        learn: takes experience without waiting; None if nothing is learned here.
-        decisions: how many were made in earlier lives of this agent.
-        timelines: follows some jobs for the learner's report; None if nothing about jobs is told.
         wait: waits up to so many seconds; True when the agent is to stop.
     """
 
     def __init__(
         self,
         backend: Backend,
-        office: Office,
-        guard: Guard,
-        asker: DeadlineAsker,
-        reward: Reward,
-        memory: Memory,
+        deciding: Deciding,
+        records: Records,
+        lessons: Lessons,
         telemetry: Telemetry,
-        policy_settings: PolicySettings,
         wait: Callable[[float], bool],
-        log: DecisionLog | None = None,
-        learn: Callable[[Experience], None] | None = None,
-        decisions: int = 0,
-        wall_clock: Callable[[], float] = time.time,
-        timelines: JobTimelines | None = None,
     ) -> None:
         self._backend = backend
-        self._office = office
-        self._guard = guard
-        self._asker = asker
-        self._reward = reward
-        self._memory = memory
+        self._active = deciding.active
+        self._guard = deciding.guard
+        self._asker = deciding.asker
+        self._memory = records.memory
+        self._recorder = records.recorder
+        self._timelines = records.timelines
+        self._reward = lessons.reward
+        self._learn = lessons.learn
         self._telemetry = telemetry
-        self._policy_settings = policy_settings
         self._wait = wait
-        self._journal = None if log is None else Journal(log, guard.fallback, policy_settings)
-        self._learn = learn
-        self._timelines = timelines
-        self._wall_clock = wall_clock
         self._previous_reward: float | None = None
-        self.decisions = decisions
+        self.decisions = records.memory.decisions
 
     @property
     def interventions(self) -> Mapping[str, int]:
@@ -107,10 +131,10 @@ class DecisionLoop:
             self._memory.save(self.decisions, self._guard.counts)
         except OSError as error:
             self._telemetry.log_failures.inc()
-            _log.error("not-remembered", error=str(error))
+            _log.error("memory-not-saved", error=str(error))
         self._asker.close()
-        if self._journal is not None:
-            self._journal.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
     def run(self) -> None:
         """Decide until the backend is finished or the agent is to stop."""
@@ -132,20 +156,22 @@ class DecisionLoop:
             return False
         state, trigger = observed
         number = self.decisions
-        candidate, fresh = self._office.begin_decision(number)
+        candidate, fresh = self._active.begin_decision(number)
         if fresh:
-            _log.info("policy-in-office", policy=candidate.identity.name, version=candidate.identity.version)
-        before = self._take_down(number, candidate, fresh)
+            _log.info("policy-activated", policy=candidate.identity.name, version=candidate.identity.version)
+        before = None
+        if self._recorder is not None:
+            before = self._recorder.begin(number, candidate, fresh=fresh, busy=self._asker.busy)
         guarded = self._guard.decide(partial(self._asker.ask, candidate.policy), state, trigger)
         self.decisions += 1
-        self._keep(number, state, trigger, candidate, guarded, before)
+        self._keep(state, trigger, candidate, guarded, before)
         progress = self._backend.apply(guarded.decision)
         seconds = self._backend.time_seconds - state.time_seconds
         reward = self._learn_from(state, progress, seconds, candidate, guarded)
         self._previous_reward = reward
         self._telemetry.decided(guarded, reward, candidate.identity.version)
         _log.info(
-            "decision",
+            "decision-made",
             number=number,
             time_seconds=round(state.time_seconds, 3),
             trigger=trigger.value,
@@ -159,15 +185,8 @@ class DecisionLoop:
         )
         return True
 
-    def _take_down(self, number: int, candidate: Candidate, fresh: bool) -> Before | None:
-        """What the decision will have followed from; None if nothing is logged."""
-        if self._journal is None:
-            return None
-        return self._journal.before(number, candidate, self._wall_clock(), fresh=fresh, busy=self._asker.busy)
-
     def _keep(
         self,
-        number: int,
         state: ClusterState,
         trigger: Trigger,
         candidate: Candidate,
@@ -175,33 +194,13 @@ class DecisionLoop:
         before: Before | None,
     ) -> None:
         """Log and remember; a full disk is reported and does not stop the cluster."""
-        identity = candidate.identity
-        record = DecisionRecord(
-            number=number,
-            wall_time_seconds=self._wall_clock(),
-            state=state,
-            trigger=trigger,
-            policy=identity.name,
-            version=identity.version,
-            head_step=identity.head_step,
-            digest=identity.digest,
-            seed=self._policy_settings.seed,
-            mode=self._policy_settings.mode,
-            exploration=self._policy_settings.exploration,
-            decision=guarded.decision,
-            samples=guarded.samples,
-            interventions=tuple(intervention.value for intervention in guarded.interventions),
-            decide_seconds=guarded.decide_seconds,
-            previous_reward=self._previous_reward,
-            asked=guarded.asked,
-        )
         try:
-            if self._journal is not None and before is not None:
-                self._journal.write(record, before, candidate)
+            if self._recorder is not None and before is not None:
+                self._recorder.write(before, candidate, state, trigger, guarded, self._previous_reward)
             self._memory.save(self.decisions, self._guard.counts)
         except OSError as error:
             self._telemetry.log_failures.inc()
-            _log.error("decision-not-logged", number=number, error=str(error))
+            _log.error("decision-not-logged", number=self.decisions - 1, error=str(error))
 
     def _learn_from(
         self,
@@ -219,20 +218,20 @@ class DecisionLoop:
             samples = guarded.samples if guarded.trainable else None
             if self._timelines is not None:
                 interventions = [intervention.value for intervention in guarded.interventions]
-                self._timelines.live_through(state, progress, seconds, interventions)
-            reward, experience = self._reward.live_through(state, progress, seconds, samples)
+                self._timelines.on_interval(state, progress, seconds, interventions)
+            reward, experience = self._reward.learn_from(state, progress, seconds, samples)
             if self._learn is not None and experience is not None:
                 self._learn(experience)
             self._guard.fallback.observe(progress)
             free = not self._asker.busy
             if free:
                 candidate.policy.observe(progress)
-            if self._journal is not None:
-                self._journal.observed(progress, candidate, by_policy=free)
+            if self._recorder is not None:
+                self._recorder.on_observed(progress, candidate, by_policy=free)
         except Exception:
-            if self._journal is not None:
-                self._journal.lost()
+            if self._recorder is not None:
+                self._recorder.on_observations_lost()
             self._telemetry.lesson_failures.inc()
-            _log.exception("nothing-learned", number=self.decisions - 1)
+            _log.exception("lesson-failed", number=self.decisions - 1)
             return None
         return reward

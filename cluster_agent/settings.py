@@ -1,4 +1,4 @@
-"""An agent's configuration: one YAML file, checked whole before anything starts.
+"""Settings of an agent: one YAML file, checked whole before anything starts.
 
 Every setting says its unit, its meaning and why its default is what it is. Unknown keys are errors: a misspelt setting
 that is silently ignored is a cluster that is scheduled otherwise than its operator believes. Relative paths are taken
@@ -13,11 +13,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from cluster_agent.backends.settings import SimulatedBackendSettings
-from cluster_agent.job_timelines import MOST_JOBS
+from cluster_agent.backend_settings import BackendSettings
 from policy_net.learning.replay import REPLAY_SAMPLES
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
 from policy_net.settings import HOST_AND_PORT, Seconds, Section
+
+MOST_JOBS = 16
+"""A heartbeat with so many full timelines is about 40 kB."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
 
@@ -156,7 +158,7 @@ class DecisionLogSettings(Section):
     keep: int = Field(8, ge=1, le=10_000)
     """How many closed files are kept."""
     keep_policies: int = Field(32, ge=0, le=100_000)
-    """How many policy files that decisions were made with are kept beside the log, the newest in office; a megabyte
+    """How many policy files that decisions were made with are kept beside the log, the newest active; a megabyte
     each. Decisions of older ones can be made again from the learner's files."""
 
 
@@ -180,7 +182,7 @@ class AgentSettings(Section):
     """Where the agent keeps what must outlive it: log, policies, the simulated cluster, the summary."""
     learner: LearnerSettings | None = None
     """None: the agent schedules alone."""
-    backend: SimulatedBackendSettings
+    backend: BackendSettings
     policy: PolicySettings = PolicySettings()
     guard: GuardSettings = GuardSettings()
     learning: LearningSettings = LearningSettings()

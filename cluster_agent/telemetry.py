@@ -1,4 +1,4 @@
-"""What an agent says about itself: Prometheus metrics named `fedl2_agent_<what>_<unit>`, and structured log lines."""
+"""Telemetry of an agent: Prometheus metrics named `fedl2_agent_<what>_<unit>`, and structured log lines."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Telemetry:
         )
         self.prior_statistics = Gauge(
             "fedl2_agent_prior_statistics_count",
-            "Splits of job types whose speed the policy in office takes from other clusters.",
+            "Splits of job types whose speed the active policy takes from other clusters.",
             registry=self.registry,
         )
         self.certificate_expiry = Gauge(
@@ -104,7 +104,7 @@ class Telemetry:
             registry=self.registry,
         )
         self.acting_version = Gauge(
-            "fedl2_agent_acting_version_number", "The version in office; 0 for none.", registry=self.registry
+            "fedl2_agent_acting_version_number", "The version that acts; 0 for none.", registry=self.registry
         )
 
     def decided(self, guarded: GuardedDecision, reward: float | None, version: int) -> None:

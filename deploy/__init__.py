@@ -1,1 +1,1 @@
-"""How fedl2 is run: the local fleet, and later the cluster manifests."""
+"""Deployments of fedl2: the local fleet, and later the cluster manifests."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch
 
 if TYPE_CHECKING:
-    from elastic_runtime.optimizers import SGD, Adam, AdamW
-    from elastic_runtime.schedules import CosineRate, PiecewiseRate
+    from elastic_runtime.model.optimizers import SGD, Adam, AdamW, CosineRate, PiecewiseRate
     from elastic_runtime.worker.batches import Batch
     from elastic_runtime.worker.job import Job, Progress
     from elastic_runtime.worker.join import join
@@ -35,11 +34,11 @@ _PLACES = {
     "Job": "worker.job",
     "Batch": "worker.batches",
     "Progress": "worker.job",
-    "SGD": "optimizers",
-    "Adam": "optimizers",
-    "AdamW": "optimizers",
-    "CosineRate": "schedules",
-    "PiecewiseRate": "schedules",
+    "SGD": "model.optimizers",
+    "Adam": "model.optimizers",
+    "AdamW": "model.optimizers",
+    "CosineRate": "model.optimizers",
+    "PiecewiseRate": "model.optimizers",
 }
 
 

@@ -1,18 +1,20 @@
-"""The program `elastic-run`: starts elastic training jobs on this machine, resizes them, and shows how they do."""
+"""The program `elastic-run`: starts elastic training jobs on this machine, resizes them, and shows how they do.
+
+Its sub-commands stand in `launcher/commands`. Those that ask a job (`resize`, `status`, `suspend`, `stop`) go to the
+job's coordinator over the control plane; those that start one (`run`, `resume`) become its launcher and stay until it
+has ended. Exit codes and the line about an error are those of all our programs.
+"""
 
 from __future__ import annotations
 
-import sys
-
 import typer
 
-from elastic_runtime.cli_errors import run as run_program
-from elastic_runtime.errors import EXIT_CODES
-from elastic_runtime.launcher.ask_commands import resize, stop, suspend
-from elastic_runtime.launcher.default_command import DEFAULT, DefaultCommandGroup
-from elastic_runtime.launcher.options import PROGRAM
-from elastic_runtime.launcher.show_commands import list_jobs, status
-from elastic_runtime.launcher.start_commands import resume, run
+from elastic_runtime.launcher.commands.launch import resume, run
+from elastic_runtime.launcher.commands.options import DEFAULT, PROGRAM, DefaultCommandGroup
+from elastic_runtime.launcher.commands.requests import resize, stop, suspend
+from elastic_runtime.launcher.commands.status import list_jobs, status
+from foundation.command_line import leave
+from foundation.command_line import run as run_program
 
 app = typer.Typer(
     cls=DefaultCommandGroup,
@@ -34,7 +36,7 @@ app.command("list")(list_jobs)
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run_program(app, PROGRAM, EXIT_CODES))
+    leave(run_program(app, PROGRAM))
 
 
 if __name__ == "__main__":

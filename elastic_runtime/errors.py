@@ -1,29 +1,32 @@
-"""What can go wrong in an elastic job; every message says what was wrong, where, with the value, and what to do.
+"""Errors of an elastic job; every message says what was wrong, where, with the value, and what to do.
 
-`ElasticError` is the root. `BadInput` (exit code 2) is for the user to mend: a setting, a script, a model, a file;
-`ModelMismatch` is the case in which two sides of a job, or a job and its checkpoint, speak of different models.
-`NotNeeded` (exit code 0) ends a task that came too late.
+`ElasticError` is the root; each class says what a program ends with (`exit_code`). `BadInput` (2) is for the user to
+mend: a setting, a script, a model, a file; `ModelMismatch` is the case in which two sides of a job, or a job and its
+checkpoint, speak of different models. `NotNeeded` (0) ends a task that came too late.
 `ResizeFailed` says that the job goes on as it was before. `CheckpointError` says that a checkpoint cannot be read or
 could not be written; the job's last durable one stands. `CheckpointDamaged` is the case in which no other try would
 help, so that an older one is taken. `ProtocolError` says that the other side of a socket broke the
-protocol: its message is dropped, and its connection too. `CoordinatorUnreachable` (exit code 3) is for those who ask a
-job that does not answer; `CoordinatorMistrusted` is the case in which certificates do not fit. Errors of gRPC, ZeroMQ,
+protocol: its message is dropped, and its connection too. `CoordinatorUnreachable` (3) is for those who ask a job that
+does not answer; `CoordinatorMistrusted` is the case in which certificates do not fit. Errors of gRPC, ZeroMQ,
 PyTorch and the system are translated where they are caught, and chained. A caller that breaks a function's stated
 contract gets a ValueError: that is a fault of ours, not the user's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from typing import ClassVar
+
+from foundation.errors import BAD_INPUT, DONE, UNREACHABLE, ExpectedError
 
 
-class ElasticError(Exception):
-    """Root of all errors raised by `elastic_runtime`."""
+class ElasticError(ExpectedError):
+    """Root of all errors raised by `elastic_runtime`. Exit code 1, unless a class says another one."""
 
 
 class BadInput(ElasticError):
     """A setting, a script, a model, a request or a file cannot be used. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
 
 
 class ModelMismatch(BadInput):
@@ -45,6 +48,8 @@ class CheckpointDamaged(CheckpointError):
 class NotNeeded(ElasticError):
     """A task came when its job did without it already, or was started again in vain: nothing is wrong. Exit code 0."""
 
+    exit_code: ClassVar[int] = DONE
+
 
 class ProtocolError(ElasticError):
     """A message breaks the protocol: too large, cut short, out of order, or from somebody who may not send it."""
@@ -53,12 +58,8 @@ class ProtocolError(ElasticError):
 class CoordinatorUnreachable(ElasticError):
     """No coordinator answers at this address in time. Exit code 3."""
 
+    exit_code: ClassVar[int] = UNREACHABLE
+
 
 class CoordinatorMistrusted(CoordinatorUnreachable):
     """Somebody answers at this address, and does not show the certificate that the CA file asks for."""
-
-
-EXIT_CODES: Mapping[type[BaseException], int] = MappingProxyType(
-    {NotNeeded: 0, BadInput: 2, CoordinatorUnreachable: 3, ElasticError: 1}
-)
-"""What the command lines end with, asked in this order."""

@@ -1,4 +1,4 @@
-"""Where a job's processes log: lines on stderr, for people on a terminal, JSON otherwise.
+"""Logging of a job's processes: lines on stderr, for people on a terminal, JSON otherwise.
 
 A worker is the user's script: stdout is the script's, and logging that the script has set up stays as it is.
 """

@@ -14,8 +14,9 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any, NoReturn
 
 import click
 import typer
@@ -23,14 +24,23 @@ import typer
 from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, ExpectedError
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
-Error = TypeVar("Error", bound=BaseException)
+
+class OutputFormat(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
+"""A command takes it and does nothing with it: `run` looks for the flag itself."""
 
 
 def run(
     application: typer.Typer,
     program: str,
     arguments: Sequence[str] | None = None,
-    codes: Mapping[type[Error], int] | None = None,
 ) -> int:
     """Run a command line to its exit code; prints an error as one line on stderr and never raises it.
 
@@ -38,7 +48,6 @@ def run(
         application: the program.
         program: its name, which begins every error line.
         arguments: what was typed after the name; `sys.argv[1:]` if None.
-        codes: exit codes of errors that do not say their own (`ExpectedError` does); anything else is 1.
     """
     typed = list(sys.argv[1:] if arguments is None else arguments)
     _open_missing_streams()
@@ -46,7 +55,7 @@ def run(
         result = _guarded(typer.main.get_command(application)).main(typed, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        return _ended(program, error, codes, "--debug" in typed)
+        return _ended(program, error, "--debug" in typed)
     if result == INTERRUPTED:  # typer's own answer to Ctrl-C
         _say(program, "interrupted")
     return result if isinstance(result, int) else DONE
@@ -62,7 +71,7 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _ended(program: str, error: BaseException, codes: Mapping[type[Error], int] | None, debug: bool) -> int:
+def _ended(program: str, error: BaseException, debug: bool) -> int:
     """Say why a command ended, if that wants saying; the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return _flushed(program, error.exit_code)
@@ -83,13 +92,13 @@ def _ended(program: str, error: BaseException, codes: Mapping[type[Error], int] 
         return DONE if _is_broken_pipe(error) or _is_broken_pipe(error.__context__) else FAILED
     if debug:
         traceback.print_exception(error)
-    _say(program, _line_of(error, codes))
+    _say(program, _line_of(error))
     _drop_output()
-    return exit_code(error, codes)
+    return exit_code(error)
 
 
-def _line_of(error: BaseException, codes: Mapping[type[Error], int] | None) -> str:
-    if _expected(error, codes):
+def _line_of(error: BaseException) -> str:
+    if isinstance(error, ExpectedError):
         return str(error)
     if isinstance(error, UnicodeEncodeError):
         return "something that was typed is no UTF-8 text; type it anew"
@@ -110,7 +119,7 @@ def _flushed(program: str, code: int) -> int:
     except OSError as error:
         _drop_output()
         if not _is_broken_pipe(error):
-            _say(program, _line_of(error, None))
+            _say(program, _line_of(error))
             return FAILED
     return code
 
@@ -124,10 +133,11 @@ def _open_missing_streams() -> None:
 
 def _drop_output() -> None:
     """What could not be written must not be tried again, with a traceback, when the interpreter ends."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  (open to the end)
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except (OSError, ValueError):
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123  (open to the end)
 
 
 def _guarded(command: click.Command) -> click.Command:
@@ -156,19 +166,12 @@ def _checked(kind: click.ParamType) -> click.ParamType:
     return checked
 
 
-def exit_code(error: BaseException, codes: Mapping[type[Error], int] | None = None) -> int:
+def exit_code(error: BaseException) -> int:
     """The exit code that stands for an error."""
-    for kind, code in (codes or {}).items():
-        if isinstance(error, kind):
-            return code
     if isinstance(error, ExpectedError):
         return error.exit_code
     misnamed = isinstance(error, OSError) and error.filename is not None and error.errno in MISNAMED
     return BAD_INPUT if misnamed or isinstance(error, UnicodeEncodeError) else FAILED
-
-
-def _expected(error: BaseException, codes: Mapping[type[Error], int] | None) -> bool:
-    return isinstance(error, (ExpectedError, *(codes or {})))
 
 
 def _say(program: str, message: str) -> None:

@@ -1,8 +1,10 @@
-"""Text that came from elsewhere, made safe: to show on a line, or to read as JSON."""
+"""Text that came from elsewhere, made safe: to show on a line, to read as JSON, to be taken for a misspelt name."""
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 LONGEST_CHARACTERS: Final = 400
@@ -34,3 +36,14 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def nearest(word: str, known: Iterable[str], least_likeness: float = 0.6) -> str | None:
+    """The known word that somebody probably meant; None if none is like it.
+
+    Args:
+        word: what was typed.
+        known: what could have been.
+        least_likeness: from 0, nothing in common, to 1, the same.
+    """
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=least_likeness)), None)

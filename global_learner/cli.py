@@ -1,4 +1,4 @@
-"""The program `global-learner`."""
+"""Program `global-learner`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from global_learner.errors import EXIT_CODES
-from global_learner.server import serve
+from foundation.command_line import leave, run
+from global_learner.service.server import serve
 from global_learner.settings import read_settings
 from global_learner.telemetry import set_up_logging
-from policy_net.cli_errors import leave, run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,7 +41,7 @@ def serve_command(
 
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, "global-learner", codes=EXIT_CODES))
+    leave(run(app, "global-learner"))
 
 
 if __name__ == "__main__":

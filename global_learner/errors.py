@@ -1,4 +1,4 @@
-"""What can go wrong in the learner; every message says what was wrong, with the value, and what to do.
+"""Errors of the learner; every message says what was wrong, with the value, and what to do.
 
 `LearnerError` is the root. `BadConfig` and `StateUnusable` (exit code 2) are for the platform owner to mend, and stop
 the start. `UpdateRejected`, `BeliefsRefused`, `EnrollmentRefused`, `DiskFull` and `Unknown` answer one request and
@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import ClassVar
+
+from foundation.errors import BAD_INPUT, UNREACHABLE, ExpectedError
 
 
 class Rejection(StrEnum):
@@ -92,16 +95,20 @@ class Refusal(StrEnum):
     """The learner's own fault: its disk, its state, or an error that its log shows."""
 
 
-class LearnerError(Exception):
-    """Root of all errors raised by `global_learner`."""
+class LearnerError(ExpectedError):
+    """Root of all errors raised by `global_learner`. Exit code 1."""
 
 
 class BadConfig(LearnerError):
     """The configuration file or something that it names cannot be used. Exit code 2."""
 
+    exit_code: ClassVar[int] = BAD_INPUT
+
 
 class StateUnusable(LearnerError):
     """The state directory cannot be used: locked, unreadable, damaged, or of another spec. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
 
 
 class UpdateRejected(LearnerError):
@@ -114,6 +121,8 @@ class UpdateRejected(LearnerError):
 
 class BadRequest(LearnerError):
     """A request holds a value that no agent sends."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
 
 
 class BeliefRefusal(StrEnum):
@@ -213,6 +222,8 @@ class NoAuthority(LearnerError):
 class Unknown(LearnerError):
     """What a request names does not exist. Exit code 2."""
 
+    exit_code: ClassVar[int] = BAD_INPUT
+
 
 class UnknownCluster(Unknown):
     """No cluster of this name was ever enrolled, or none is registered."""
@@ -233,8 +244,4 @@ class LogBroken(LearnerError):
 class Unreachable(LearnerError):
     """No learner answers at this address. Exit code 3."""
 
-
-EXIT_CODES: Mapping[type[BaseException], int] = MappingProxyType(
-    {BadConfig: 2, BadRequest: 2, StateUnusable: 2, Unknown: 2, Unreachable: 3, LearnerError: 1}
-)
-"""What the command lines end with, asked in this order."""
+    exit_code: ClassVar[int] = UNREACHABLE

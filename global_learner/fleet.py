@@ -1,4 +1,4 @@
-"""The clusters as the learner sees them now: registrations, last words, and what was counted without changing the head.
+"""Fleet of clusters as the learner sees them now: registrations, last words, and what did not change the head.
 
 Kept in memory; registrations come from the registry, the counters from the last snapshot, the rest from heartbeats.
 """
@@ -39,7 +39,7 @@ class Fleet(Generic[Status]):
         self._clock = clock
         self._entries: dict[str, ClusterEntry[Status]] = {}
         for registration in registrations:
-            self.registered(registration, heard=False)
+            self.on_registered(registration, heard=False)
         for name, counted in counters.get("clusters", {}).items():
             if name in self._entries:
                 self._entries[name].duplicates = counted["duplicates"]
@@ -56,7 +56,7 @@ class Fleet(Generic[Status]):
         """All clusters, by name."""
         return [self._entries[name] for name in sorted(self._entries)]
 
-    def registered(self, registration: Registration, heard: bool = True) -> None:
+    def on_registered(self, registration: Registration, heard: bool = True) -> None:
         """Note a registration; counters and the last status stay."""
         entry = self._entries.setdefault(
             registration.cluster, ClusterEntry(registration.cluster, 0, registration.assigned_version)
@@ -66,7 +66,7 @@ class Fleet(Generic[Status]):
         if heard:
             entry.heard_seconds = self._clock()
 
-    def heard(self, cluster: str, incarnation: int) -> ClusterEntry[Status] | None:
+    def on_heard(self, cluster: str, incarnation: int) -> ClusterEntry[Status] | None:
         """Note that a cluster was heard; None if this incarnation is not the registered one."""
         entry = self._entries.get(cluster)
         if entry is None or entry.incarnation != incarnation:
@@ -74,7 +74,7 @@ class Fleet(Generic[Status]):
         entry.heard_seconds = self._clock()
         return entry
 
-    def rejected(self, cluster: str, reason: Rejection) -> None:
+    def on_rejected(self, cluster: str, reason: Rejection) -> None:
         """Count a rejection; of an unregistered name nothing is kept."""
         entry = self._entries.get(cluster)
         if entry is not None:
@@ -86,7 +86,7 @@ class Fleet(Generic[Status]):
             if not entry.held:
                 entry.assigned_version = version
 
-    def assigned(self, assignments: Iterable[Assignment]) -> None:
+    def on_assigned(self, assignments: Iterable[Assignment]) -> None:
         """Clusters act on these versions from now on."""
         for assignment in assignments:
             entry = self._entries.get(assignment.cluster)

@@ -1,4 +1,4 @@
-"""Who is calling: the name in the certificate, never one in a field.
+"""Identity of a caller: the name in the certificate, never one in a field.
 
 Three ways. With the learner's own authority a certificate counts if it is one that was issued and not revoked since,
 looked up at every call: a revocation holds on open connections too. With certificates made elsewhere the common name
@@ -13,11 +13,11 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from cryptography import x509
 
-from global_learner.enrollment.known import KnownCertificate, Role
 from global_learner.errors import BadRequest, IdentityRefusal, IdentityRefused
 from policy_net.exchange.identity_file import fingerprint
 
@@ -27,7 +27,24 @@ AuthContext = Mapping[str, Iterable[bytes]]
 """What gRPC knows about the peer: property name to values."""
 
 
-class Book(Protocol):
+class Role(StrEnum):
+    """What a certificate is good for; never both."""
+
+    CLUSTER = "cluster"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCertificate:
+    """A certificate that the learner issued."""
+
+    name: str
+    role: Role
+    expires_unix_seconds: float
+    revoked: bool
+
+
+class Certificates(Protocol):
     """What is known of certificates, now."""
 
     @property
@@ -54,20 +71,20 @@ class Identity:
     Args:
         authenticated: whether they must show a certificate.
         admin_names: names of administrators, where certificates are made elsewhere; no cluster may bear one.
-        book: what is known of certificates; `issuing` is whether only those in it count.
+        certificates: what is known of them; `issuing` is whether only known ones count.
     """
 
     def __init__(
         self,
         authenticated: bool,
         admin_names: Iterable[str] = (),
-        book: Book | None = None,
+        certificates: Certificates | None = None,
         issuing: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._authenticated = authenticated
         self._admin_names = frozenset(admin_names)
-        self._book = book
+        self._certificates = certificates
         self._issuing = issuing
         self._clock = clock
 
@@ -135,9 +152,9 @@ class Identity:
         if not self._issuing:
             self._check_revocations(names, presented)
             return names
-        known = (
-            self._book.known.get(presented.fingerprint) if self._book is not None and presented is not None else None
-        )
+        known = None
+        if self._certificates is not None and presented is not None:
+            known = self._certificates.known.get(presented.fingerprint)
         shown = ", ".join(names) or "without a name"
         if known is None:
             raise IdentityRefused(
@@ -158,10 +175,10 @@ class Identity:
         return [known.name]
 
     def _check_revocations(self, names: Iterable[str], presented: Presented | None) -> None:
-        if self._book is None:
+        if self._certificates is None:
             return
         for name in names:
-            moment = self._book.revocations.get(name)
+            moment = self._certificates.revocations.get(name)
             # Without the certificate itself its age is not known, and a revoked name is refused.
             if moment is not None and (presented is None or presented.begins_unix_seconds <= moment):
                 raise IdentityRefused(

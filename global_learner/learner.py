@@ -1,4 +1,4 @@
-"""The learner without its transport: registers clusters, applies their updates, hands out heads and versions.
+"""Learner without its transport: registers clusters, applies their updates, hands out heads and versions.
 
 Runs on one event loop; whatever leaves the learner (an acknowledgement, a head, a version) waits until what it tells is
 on disk.
@@ -9,33 +9,45 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic
 
 from global_learner.aggregation.settings import Mode
-from global_learner.beliefs.hearing import FleetBeliefs
-from global_learner.disk_use import disk_use, report_disk
+from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.errors import DiskFull, FleetFull, NoRounds, Rejection, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import Fleet, Status
-from global_learner.log_writer import LogWriter
+from global_learner.maintenance import Maintenance
 from global_learner.operator import Operator
-from global_learner.push_answer import PushAnswer
-from global_learner.pushes import Pushes
-from global_learner.quarantine import Quarantine
 from global_learner.recovery import Recovered
-from global_learner.registry.registry import FIRST_VERSION, Registration
+from global_learner.registry.registry import Registration
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.rounds import Rounds
 from global_learner.settings import LearnerSettings
-from global_learner.state_dir import StateDir
+from global_learner.storage.disk import disk_use, report_disk
+from global_learner.storage.log_writer import LogEnd, LogWriter
+from global_learner.storage.state_dir import StateDir
+from global_learner.storage.update_records import AppliedUpdate
 from global_learner.telemetry import Telemetry
-from global_learner.update_log import AppliedUpdate
-from global_learner.upkeep import Upkeep
+from global_learner.updates.parts import Learned, Process, Stores
+from global_learner.updates.pushes import PushAnswer, Pushes
+from global_learner.updates.quarantine import Quarantine
+from global_learner.updates.rounds import Rounds
 from policy_net.errors import SpecMismatch
-from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundTask
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
+from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
 
 _QUARANTINED_POLL_SECONDS = 1.0
 """A quarantined cluster that polls is answered after this, so that it does not ask without pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The state of a learner, opened: everything that outlives it."""
+
+    state: StateDir
+    registry: RegistryThread
+    recovered: Recovered
+    quarantine: Quarantine
+    beliefs: FleetBeliefs
 
 
 class Learner(Generic[Status]):
@@ -44,82 +56,46 @@ class Learner(Generic[Status]):
     def __init__(
         self,
         settings: LearnerSettings,
-        state: StateDir,
-        registry: RegistryThread,
-        recovered: Recovered,
+        opened: Opened,
         telemetry: Telemetry,
-        quarantine: Quarantine,
-        beliefs: FleetBeliefs,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self.spec: Spec = recovered.spec
-        self.head = recovered.head
-        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        self.fleet: Fleet[Status] = Fleet(registry.registry.registrations(), recovered.counters, clock)
-        self.log = LogWriter(state.log, self.spec.digest, self.head.step, self._fail, on_flush=telemetry.flushed)
-        newest = registry.registry.newest()
-        self.upkeep = Upkeep(
-            settings,
-            self.spec,
-            state,
-            registry,
-            self.fleet,
-            self.log,
-            telemetry,
-            self._fail,
-            newest.version if newest else FIRST_VERSION,
-            beliefs.priors,
-        )
-        self.quarantine = quarantine
         self._settings = settings
-        self._registry = registry
+        self._registry = opened.registry
         self._telemetry = telemetry
         self._wall_clock = wall_clock
-        self.beliefs = beliefs
+        self._state_dir = opened.state.path
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        self.beliefs = opened.beliefs
+        self.quarantine = opened.quarantine
+        self.spec: Spec = opened.recovered.spec
+        self.head = opened.recovered.head
+        registrations = opened.registry.registry.registrations()
+        self.fleet: Fleet[Status] = Fleet(registrations, opened.recovered.counters, clock)
+        process = Process(telemetry, wall_clock, self.failed)
+        end = LogEnd(opened.state.log, self.spec.digest, self.head.step)
+        self.log = LogWriter(end, process.fail, on_flush=telemetry.on_flush)
+        learned = Learned(self.spec, self.head, self.fleet, self.quarantine)
+        stores = Stores(opened.state, opened.registry, self.log)
+        self.maintenance: Maintenance[Status] = Maintenance(settings, learned, stores, process, opened.beliefs.priors)
         self._pushes: Pushes[Status] = Pushes(
-            settings,
-            self.spec,
-            self.head,
-            self.log,
-            self.fleet,
-            self.upkeep,
-            self.quarantine,
-            telemetry,
-            self._rejected,
-            wall_clock,
+            settings, learned, self.log, process, self.maintenance.on_update, self._on_rejected
         )
         self.rounds: Rounds | None = None
         if settings.aggregation.mode is Mode.ROUNDS:
             self.rounds = Rounds(
-                settings.aggregation, settings.ingest, self.spec, self.head, self._finish_round, self._fail
+                settings.aggregation, settings.ingest, self.spec, self.head, self._finish_round, process
             )
-        self._state_dir = state.path
-        report_disk(telemetry, state.path, self.upkeep.max_log_bytes, lambda: self.disk_full is not None)
         self.operator: Operator[Status] = Operator(
-            settings.publish,
-            self.spec,
-            self.head,
-            self.log,
-            registry,
-            self.fleet,
-            self.upkeep,
-            self.quarantine,
-            telemetry,
-            self.failed,
-            self.rounds,
-            wall_clock,
+            settings.publish, learned, stores, self.maintenance, process, self.rounds
         )
-        telemetry.head_step.set_function(lambda: self.head.step)
-        telemetry.durable_step.set_function(lambda: self.log.durable_step)
-        telemetry.clusters.set_function(lambda: len(self.fleet))
-        telemetry.quarantined.set_function(lambda: self.quarantine.count)
-        telemetry.waiting.set_function(lambda: self.head.aggregator.waiting)
+        self._report_metrics()
 
     def start(self) -> None:
         """Begin to write the log, publish and snapshot."""
         self.log.start()
-        self.upkeep.start()
+        self.maintenance.start()
         if self.rounds is not None:
             self.rounds.start()
 
@@ -128,8 +104,8 @@ class Learner(Generic[Status]):
         if self.rounds is not None:
             await self.rounds.close()
         if not self.failed.done():
-            self.upkeep.snapshot(self.head)
-        await self.upkeep.close()
+            self.maintenance.snapshot(self.head)
+        await self.maintenance.close()
         await self.log.close()
 
     async def register(self, cluster: str, spec_digest: str, job_types: Sequence[str]) -> Registration:
@@ -154,7 +130,7 @@ class Learner(Generic[Status]):
             job_types,
             self._wall_clock(),
         )
-        self.fleet.registered(registration)
+        self.fleet.on_registered(registration)
         return registration
 
     async def pull(self, cluster: str, incarnation: int, have_step: int | None) -> tuple[int, bytes | None]:
@@ -163,7 +139,7 @@ class Learner(Generic[Status]):
         Raises:
             UnknownIncarnation: the cluster has to register (again).
         """
-        self._check_registered(cluster, incarnation)
+        self._on_heard(cluster, incarnation)
         step = self.head.step
         weights = None if have_step == step else self.head.weights_bytes()
         await self.log.durable(step)
@@ -176,7 +152,7 @@ class Learner(Generic[Status]):
             DiskFull: it cannot be kept now.
             LogBroken: it could not be kept; the learner ends.
         """
-        await self.upkeep.room()
+        await self.maintenance.room()
         answer = self._pushes.take(update, want_weights)
         await self.log.durable(answer.head_step)
         return answer
@@ -204,51 +180,56 @@ class Learner(Generic[Status]):
             self.quarantine.admit(cluster)
             taken = rounds.answer(cluster, answer)
         except UpdateRejected as rejected:
-            self._rejected(cluster, rejected.reason)
+            self._on_rejected(cluster, rejected.reason)
             return True
         if taken and not answer.error:
-            self.quarantine.judged(cluster, None)
+            self.quarantine.on_judged(cluster, None)
         return taken
 
-    def _rejected(self, cluster: str, reason: Rejection) -> None:
-        self.fleet.rejected(cluster, reason)
+    def _on_rejected(self, cluster: str, reason: Rejection) -> None:
+        self.fleet.on_rejected(cluster, reason)
         self._telemetry.rejections.labels(reason).inc()
         if self.fleet.get(cluster) is not None:
-            self.quarantine.judged(cluster, reason)
+            self.quarantine.on_judged(cluster, reason)
 
-    def _check_registered(self, cluster: str, incarnation: int) -> None:
-        """Note that a cluster was heard."""
-        if self.fleet.heard(cluster, incarnation) is None:
+    def _on_heard(self, cluster: str, incarnation: int) -> None:
+        """Note that a cluster was heard; it must be registered with this incarnation."""
+        if self.fleet.on_heard(cluster, incarnation) is None:
             raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
 
     def _rounds_of(self, cluster: str, incarnation: int) -> Rounds:
-        self._check_registered(cluster, incarnation)
+        self._on_heard(cluster, incarnation)
         if self.rounds is None:
             raise NoRounds("this learner does not work in rounds; register again, and push")
         return self.rounds
 
     async def _finish_round(self, records: Sequence[AppliedUpdate]) -> bool:
         """Log and apply a round in one go; it is on disk when this returns. False if the head was reset meanwhile."""
-        await self.upkeep.room_at_last()
+        await self.maintenance.room_at_last()
         if records[0].step != self.head.step + 1:
             return False
         for record in records:
             self.log.append(record)
             self.head.apply(record)
-            self.upkeep.after_update(self.head, record.unix_seconds)
+            self.maintenance.on_update(self.head, record.unix_seconds)
         await self.log.durable(records[-1].step)
         return True
 
     @property
     def disk_full(self) -> DiskFull | None:
         """Why something waits for room on the disk, or None."""
-        return self.log.full or self.upkeep.full
+        return self.log.full or self.maintenance.full
 
     async def disk_use(self) -> dict[str, int]:
         """Bytes on disk by part of the state directory."""
         return await asyncio.to_thread(disk_use, self._state_dir)
 
-    def _fail(self, error: BaseException) -> None:
-        """Nothing more can be promised: whoever runs the learner has to end it."""
-        if not self.failed.done():
-            self.failed.set_result(error)
+    def _report_metrics(self) -> None:
+        """Let the metrics say how things are whenever they are asked."""
+        telemetry = self._telemetry
+        report_disk(telemetry, self._state_dir, self.maintenance.max_log_bytes, lambda: self.disk_full is not None)
+        telemetry.head_step.set_function(lambda: self.head.step)
+        telemetry.durable_step.set_function(lambda: self.log.durable_step)
+        telemetry.clusters.set_function(lambda: len(self.fleet))
+        telemetry.quarantined.set_function(lambda: self.quarantine.count)
+        telemetry.waiting.set_function(lambda: self.head.aggregator.waiting)

@@ -1,5 +1,6 @@
-"""What the platform owner does with versions and the head: assign, pin, reset. Durable, and in the audit log, before it
-is answered.
+"""Operator's commands on versions and the head: assign, pin, reset.
+
+Each is durable, and in the audit log, before it is answered.
 
 Everything that changes the registry runs on its one thread, in the order in which it was asked; two operators at once
 are therefore one after the other. The head is reset on the event loop, between two updates, as a record of the log.
@@ -9,33 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Generic
 
 import numpy as np
 import structlog
 
-from global_learner.aggregation.base import Kept
-from global_learner.audit import AuditEntry
 from global_learner.errors import BadRequest, UnknownCluster
-from global_learner.fleet import Fleet, Status
-from global_learner.head import Head
-from global_learner.log_writer import LogWriter
-from global_learner.optimizer import AdamState
-from global_learner.quarantine import Quarantine
+from global_learner.fleet import Status
+from global_learner.maintenance import Maintenance
 from global_learner.registry.assignments import Assignment
-from global_learner.registry.registry import VersionCard
-from global_learner.registry.registry_thread import RegistryThread
-from global_learner.rounds import Rounds
+from global_learner.registry.cards import VersionCard
 from global_learner.settings import PublishSettings
-from global_learner.snapshot_format import Snapshot, parse_snapshot, snapshot_parts
-from global_learner.telemetry import Telemetry
-from global_learner.update_log import AppliedUpdate, Kind
-from global_learner.upkeep import Upkeep
-from policy_net.exchange.messages import GradientUpdate
+from global_learner.storage.audit import AuditEntry
+from global_learner.storage.snapshot import AdamState, Kept, Snapshot, parse_snapshot, snapshot_parts
+from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.updates.parts import Learned, Process, Stores
+from global_learner.updates.rounds import Rounds
 from policy_net.exchange.policy_file import parse_policy_file
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
+from policy_net.exchange.wire import GradientUpdate
 
 _log = structlog.get_logger()
 
@@ -56,41 +51,34 @@ class HeadReset:
 
 
 class Operator(Generic[Status]):
-    """Carries out an operator's deeds on one event loop.
+    """Carries out an operator's commands on one event loop.
 
     Args:
-        failed: resolves if the learner cannot go on.
         rounds: begun anew when the head is another one.
     """
 
     def __init__(
         self,
         settings: PublishSettings,
-        spec: Spec,
-        head: Head,
-        log: LogWriter,
-        registry: RegistryThread,
-        fleet: Fleet[Status],
-        upkeep: Upkeep[Status],
-        quarantine: Quarantine,
-        telemetry: Telemetry,
-        failed: asyncio.Future[BaseException],
+        learned: Learned[Status],
+        stores: Stores,
+        maintenance: Maintenance[Status],
+        process: Process,
         rounds: Rounds | None,
-        wall_clock: Callable[[], float],
     ) -> None:
         self._settings = settings
-        self._spec = spec
-        self._head = head
-        self._log = log
-        self._registry = registry
-        self._fleet = fleet
-        self._upkeep = upkeep
-        self._quarantine = quarantine
-        self._telemetry = telemetry
-        self._failed = failed
+        self._spec = learned.spec
+        self._head = learned.head
+        self._fleet = learned.fleet
+        self._quarantine = learned.quarantine
+        self._log = stores.log
+        self._registry = stores.registry
+        self._maintenance = maintenance
+        self._telemetry = process.telemetry
+        self._wall_clock = process.wall_clock
+        self._failed = process.failed
         self._rounds = rounds
-        self._wall_clock = wall_clock
-        telemetry.auto_assign.set(settings.auto_assign)
+        self._telemetry.auto_assign.set(settings.auto_assign)
 
     async def assign(self, version: int, clusters: Collection[str] | None, actor: str) -> list[Assignment]:
         """Let clusters act on a version and hold them there; None is all. Version 0 takes that back.
@@ -104,7 +92,7 @@ class Operator(Generic[Status]):
             done = await self._registry.call(registry.assign, version, self._spec.digest, clusters, actor, now)
         else:
             done = await self._registry.call(registry.unassign, clusters, self._settings.auto_assign, actor, now)
-        self._fleet.assigned(done)
+        self._fleet.on_assigned(done)
         for entry in done:
             _log.info(
                 "assigned",
@@ -163,7 +151,7 @@ class Operator(Generic[Status]):
         return await self._registry.call(self._registry.registry.audit, since_unix_seconds)
 
     async def note(self, actor: str, action: str, subject: str, detail: str) -> None:
-        """Write down a deed that is kept elsewhere."""
+        """Write down an act that is kept elsewhere."""
         await self._registry.call(self._registry.registry.note, actor, action, subject, detail, self._wall_clock())
 
     async def reset_head(self, version: int, actor: str) -> HeadReset:
@@ -179,10 +167,10 @@ class Operator(Generic[Status]):
             LogBroken: it could not be kept; the learner ends.
         """
         card, target, moments_kept = await self._registry.call(self._target, version)
-        await self._upkeep.room()
+        await self._maintenance.room()
         head = self._head
         from_step = head.step
-        # From here to the log nothing else happens: no update comes between the judgement and the deed.
+        # From here to the log nothing else happens: no update comes between the judgement and the reset.
         if self._is_at(card):
             await self._log.durable(from_step)
             return HeadReset(from_step, from_step, moments_kept, changed=False)
@@ -201,7 +189,7 @@ class Operator(Generic[Status]):
         head.apply(applied)
         if self._rounds is not None:
             self._rounds.restart()
-        noted = self._upkeep.after_reset(head, applied)
+        noted = self._maintenance.on_reset(head, applied)
         await self._log.durable(applied.step)
         await asyncio.wait((noted, self._failed), return_when=asyncio.FIRST_COMPLETED)
         self._telemetry.head_resets.inc()

@@ -1,4 +1,4 @@
-"""From what is on disk to a running head: the last snapshot, then every logged update since, as it was applied then.
+"""Recovery of the head from disk: the last snapshot, then every logged update since, as it was applied then.
 
 It does not matter how the learner ended. What was acknowledged is in the snapshot or the log; what was not may be there
 too and is then kept: the cluster offers it again and is told that it is a duplicate.
@@ -13,24 +13,24 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from global_learner.aggregation.change import read_settings, write_settings
-from global_learner.aggregation.choice import build_aggregator
-from global_learner.aggregation.settings import AggregationSettings
+from global_learner.aggregation.modes import build_aggregator
+from global_learner.aggregation.optimizer import TrustRegion
+from global_learner.aggregation.settings import AggregationSettings, read_settings, write_settings
 from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import StateUnusable
-from global_learner.head import Head
-from global_learner.ledger import Ledger
-from global_learner.log_cut import cut_log
-from global_learner.optimizer import AdamState, TrustRegion
-from global_learner.publication import Publication, due_publication
-from global_learner.registry.cards import first_details
-from global_learner.registry.registry import FIRST_VERSION, Registry, VersionCard
+from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_details
+from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
-from global_learner.snapshot import read_newest_snapshot, snapshot_of, write_snapshot
-from global_learner.state_dir import StateDir
-from global_learner.update_log import AppliedUpdate, Kind, read_log, segments
+from global_learner.storage.receipts import cut_log
+from global_learner.storage.snapshot import AdamState, read_newest_snapshot, write_snapshot
+from global_learner.storage.state_dir import StateDir
+from global_learner.storage.update_log import read_log, segments
+from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.updates.head import Head
+from global_learner.updates.ledger import Ledger
+from global_learner.updates.publication import Publication, due_publication, note_reset
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
 
 _log = structlog.get_logger()
 
@@ -128,18 +128,12 @@ def _recover(
         head.bound(TrustRegion.around(first.weights, settings.optimizer.radius_for(first.spec)))
     if replayed or changed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
-        write_snapshot(state.snapshots, snapshot_of(head, card.spec_digest, counters))
+        write_snapshot(state.snapshots, head.snapshot(card.spec_digest, counters))
     registry.prune(settings.publish.retention, unix_seconds)
     write_settings(state.path, wanted, settings.optimizer)
     limit = settings.durability.max_receipts_bytes
     cut_log(state.log, state.receipts, head.step, with_newest=True, max_receipts_bytes=limit)
     return Recovered(first.spec, head, counters, replayed)
-
-
-def note_reset(registry: Registry, applied: AppliedUpdate) -> None:
-    """Write a reset of the log down for people, if that was not done yet."""
-    update = applied.update
-    registry.note_reset(update.sequence, applied.step - 1, applied.step, update.cluster, applied.unix_seconds)
 
 
 def _check_begins(state: StateDir, newest: VersionCard | None) -> None:

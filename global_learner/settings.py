@@ -1,4 +1,4 @@
-"""The learner's configuration: one YAML file, checked whole before anything starts.
+"""Settings of the learner: one YAML file, checked whole before anything starts.
 
 Every setting says its unit, its meaning and why its default is what it is. Unknown keys are errors: a misspelt setting
 that is silently ignored is a fleet that learns otherwise than its owner believes. Relative paths are taken from the
@@ -7,26 +7,57 @@ folder of the configuration file.
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from global_learner.address import Address, is_everywhere, is_loopback, split_address
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.beliefs.settings import BeliefSettings
+from global_learner.beliefs.belief_store import BeliefSettings
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadConfig
-from global_learner.registry.retention import Retention
-from global_learner.scores.settings import ScoreSettings
+from global_learner.registry.policy_store import Retention
+from global_learner.scores.scorer import ScoreSettings
 from policy_net.errors import BadInput
-from policy_net.exchange.set_spec import SET
-from policy_net.exchange.spec import WeightSpec
-from policy_net.set_policy.default import DEFAULT_SET_FILE
+from policy_net.exchange.spec import SET, WeightSpec
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.settings import Section, read_settings_file
 
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
 SET_AVERAGE_DECAY = 0.99
 """Versions of `set` average a hundred steps unless the settings say otherwise: its gradients are mostly noise."""
+
+
+def _host_and_port(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise ValueError("must be HOST:PORT, such as 127.0.0.1:7070")
+    return address
+
+
+Address = Annotated[str, AfterValidator(_host_and_port)]
+"""A setting that holds HOST:PORT."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host (without the brackets of IPv6) and port of `HOST:PORT`."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach the address."""
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_everywhere(address: str) -> bool:
+    """Whether the address is all of a machine's, and so names no host that could be dialled."""
+    return split_address(address)[0] in _EVERYWHERE
 
 
 class IngestSettings(Section):

@@ -1,19 +1,32 @@
-"""What the learner says about itself: Prometheus metrics `fedl2_learner_<what>_<unit>`, and structured log lines."""
+"""Telemetry of the learner: Prometheus metrics `fedl2_learner_<what>_<unit>`, and structured log lines.
+
+Of refused calls few get a line: whoever floods the learner fills counters, and not its log. Of one caller's host and
+one reason, the first call is logged with all that is known, and those that follow within a while in one line with their
+number. Every call is counted all the same (`fedl2_learner_refusals_total`).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import math
 import sys
+import time
+from collections.abc import Callable
 from typing import TextIO, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from foundation.refusal_log import QUIET_SECONDS, RefusalWindows
 from global_learner.errors import Refusal
-from global_learner.refusal_log import RefusalLog
 from policy_net.throughput.fleet_priors import FleetPriors
 
+_log = structlog.get_logger()
+
+OTHERS = "others"
+"""The host of refusals beyond those that are told apart."""
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 _APPLY_SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05)
 _CALL_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
@@ -179,25 +192,72 @@ class Telemetry:
             registry=self.registry,
         )
 
-    def refused(self, method: str, reason: Refusal) -> None:
+    def on_refusal(self, method: str, reason: Refusal) -> None:
         """Count one call that was not done."""
         self.refusals.labels(method, reason).inc()
 
-    def called(self, method: str, status: str, seconds: float) -> None:
+    def on_call(self, method: str, status: str, seconds: float) -> None:
         """Count one call."""
         self.call_seconds.labels(method, status).observe(seconds)
 
-    def priors_made(self, merged: FleetPriors) -> None:
+    def on_priors(self, merged: FleetPriors) -> None:
         """Show the size of new priors; called on the registry's thread."""
         self.priors_statistics.set(len(merged.statistics))
         self.priors_observations.set(merged.observations)
         self.priors_clusters.set(merged.clusters)
         self.priors_contradictions.set(len(merged.withheld) + len(merged.left_out))
 
-    def flushed(self, updates: int, size_bytes: int) -> None:
+    def on_flush(self, updates: int, size_bytes: int) -> None:
         """Count one group commit; called on the log's thread."""
         self.group_updates.observe(updates)
         self.log_bytes.inc(size_bytes)
+
+
+Later = Callable[[float, Callable[[], None]], object]
+
+
+def _on_loop(seconds: float, call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(seconds, call)
+
+
+class RefusalLog:
+    """Log lines of refused calls, for one event loop.
+
+    Args:
+        clock: seconds, never back.
+        later: calls after so many seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, later: Later = _on_loop) -> None:
+        self._later = later
+        # A window ends when it is closed, with a line of its own: nothing is left to a refusal that may never come.
+        self._windows: RefusalWindows[tuple[str, Refusal]] = RefusalWindows(
+            clock, lambda key: (OTHERS, key[1]), quiet_seconds=math.inf
+        )
+
+    def on_refusal(self, peer: str, reason: Refusal, method: str, status: str, text: str) -> None:
+        """Log a call, or count it into the line to come.
+
+        Args:
+            peer: as gRPC names it; connections from one host are one caller.
+            text: what the caller was told, or more.
+        """
+        line = self._windows.on_refusal((_host(peer), reason))
+        if line is None:
+            return
+        key, _ = line
+        self._later(QUIET_SECONDS, lambda: self._end(key))
+        _log.warning("call-refused", method=method, status=status, reason=text, peer=key[0])
+
+    def _end(self, key: tuple[str, Refusal]) -> None:
+        calls, seconds = self._windows.close(key)
+        if calls:
+            _log.warning("calls-refused", peer=key[0], reason=key[1].value, calls=calls, seconds=round(seconds, 1))
+
+
+def _host(peer: str) -> str:
+    """`ipv4:10.0.0.7:51234` without its port."""
+    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
 
 
 class _UnfailingStream:

@@ -1,1 +1,4 @@
-"""The brain of fedl2: domain, policies, simulation, learning. No sockets, no wall clock, no environment variables."""
+"""The brain of fedl2 decides and learns online; `laboratory` simulates and trains offline, `exchange` is what travels.
+
+No sockets, no wall clock, no environment variables.
+"""

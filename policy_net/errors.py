@@ -1,16 +1,24 @@
-"""What can go wrong in the brain; every message says what was wrong, where, and what to do.
+"""Errors of the brain; every message says what was wrong, where, and what to do.
 
 `PolicyNetError` is the root. `BadInput` (exit code 2) is raised for files, flags and values that cannot be used; the
 rest name one concept each. Errors of third-party libraries are translated where they are caught, and chained.
 """
 
+from __future__ import annotations
 
-class PolicyNetError(Exception):
+from typing import ClassVar
+
+from foundation.errors import BAD_INPUT, ExpectedError
+
+
+class PolicyNetError(ExpectedError):
     """Root of all errors raised by `policy_net`."""
 
 
 class BadInput(PolicyNetError):
-    """A file, option or value cannot be used; the message names it and says what to do. Exit code 2."""
+    """A file, option or value cannot be used; the message names it and says what to do."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
 
 
 class MalformedRow(BadInput):

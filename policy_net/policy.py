@@ -1,4 +1,4 @@
-"""The one interface of every scheduler, and the registry of their names.
+"""The interface of every scheduler, and the registry of their names and builders.
 
 Baselines, the learned policies and whatever comes later (job-selecting, event-driven) implement `SchedulerPolicy`; the
 simulator, the agent and the benchmarks know nothing else.
@@ -6,15 +6,18 @@ simulator, the agent and the benchmarks know nothing else.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
-from policy_net.errors import UnknownPolicy
+from foundation.text import nearest
+from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, SpeedModel, Trigger
+from policy_net.errors import BadInput, UnknownPolicy
+
+DEFAULT_POLICY = "set"
+"""The policy that fedl2 proposes where nobody names one: trained, and ready to use as it ships."""
 
 
 @runtime_checkable
@@ -69,9 +72,6 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
 
-DEFAULT_POLICY = "set"
-"""The policy that fedl2 proposes where nobody names one: trained, and ready to use as it ships."""
-
 PolicyFactory = Callable[[PolicyContext], SchedulerPolicy]
 
 _LONGEST_NAME = 80
@@ -103,17 +103,6 @@ def policy_factory(name: str) -> PolicyFactory:
     return factory
 
 
-def shown_name(name: str) -> str:
-    """A name that somebody typed, as a message shows it."""
-    return repr(name) if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]!r}…"
-
-
-def _advice(name: str) -> str:
-    near = difflib.get_close_matches(name, policy_names(), n=1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"no such file, and not one of {', '.join(policy_names())}{meant}"
-
-
 def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:
     """Build a registered policy.
 
@@ -121,3 +110,28 @@ def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:
         UnknownPolicy: no policy has this name.
     """
     return policy_factory(name)(context)
+
+
+def true_speeds_for(policy_name: str, context: PolicyContext) -> SpeedModel:
+    """The simulator's speeds, which a policy gets in no other way, for yardsticks that no live cluster can run.
+
+    Raises:
+        BadInput: the context has none, as in a live cluster.
+    """
+    if context.true_speeds is None:
+        raise BadInput(
+            f"policy {policy_name!r} plans on the simulator's true speeds, which only a simulation has: "
+            "use optimus or marginal, which learn speeds from progress"
+        )
+    return context.true_speeds
+
+
+def shown_name(name: str) -> str:
+    """A name that somebody typed, as a message shows it."""
+    return repr(name) if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]!r}…"
+
+
+def _advice(name: str) -> str:
+    near = nearest(name, policy_names())
+    meant = f"; did you mean {near}?" if near else ""
+    return f"no such file, and not one of {', '.join(policy_names())}{meant}"

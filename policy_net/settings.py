@@ -1,4 +1,4 @@
-"""Reads a YAML configuration file into a checked, frozen model; every fault is one clear line.
+"""Configuration files in YAML, read into a checked, frozen model; every fault is one clear line.
 
 The agent and the learner have settings of their own, and this way of reading them in common: an unknown key is an
 error, since a misspelt setting that is silently ignored is a cluster that runs otherwise than its operator believes.
@@ -6,7 +6,6 @@ error, since a misspelt setting that is silently ignored is a cluster that runs 
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Hashable, Iterator
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Annotated, Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from foundation.text import nearest, plain_line
 from policy_net.errors import BadInput
-from policy_net.plain_text import plain_line
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
@@ -183,9 +182,9 @@ def _suggestion(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
     *section, key = (str(part) for part in location)
     settings = list(_paths(model, ()))
     own = [path[-1] for path in settings if list(path[:-1]) == [part for part in section if not part.isdigit()]]
-    near = difflib.get_close_matches(str(key), own, n=1, cutoff=0.7)
-    if near:
-        return f"; did you mean {near[0]}?"
+    near = nearest(str(key), own, least_likeness=0.7)
+    if near is not None:
+        return f"; did you mean {near}?"
     elsewhere = sorted({".".join(path) for path in settings if path[-1] == key})
     return f"; it stands in {elsewhere[0]}" if elsewhere else ""
 

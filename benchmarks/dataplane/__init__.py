@@ -1,1 +1,1 @@
-"""How fast gradients and parameters move between processes, and how fast they are applied."""
+"""Speed of gradients and parameters on their way between processes, and of their application."""

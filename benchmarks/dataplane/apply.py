@@ -1,4 +1,4 @@
-"""How near a server's step comes to the memory's speed: its traffic against that of `add_`, in one run.
+"""A server's step against the memory's speed: its traffic against that of `add_`, in one run.
 
 Both sides are counted by the bytes that the arithmetic cannot do without, whatever caches do: `add_` reads two arrays
 and writes one; Adam reads four and writes three. Before each measurement other memory is written, so that neither
@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD, Adam, Optimizer
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD, Adam, Optimizer
 from elastic_runtime.server.store import BlockStore
 
 MODEL_MB = (25, 102)

@@ -1,4 +1,4 @@
-"""What is measured: two endpoints of the data plane, as a worker and a parameter server use them.
+"""The subject: two endpoints of the data plane, as a worker and a parameter server use them.
 
 A message has one part, as with a server that owns adjacent blocks. Over sockets it lies in a region and lands in
 private memory (`place`). Through shared memory the sender copies its private bytes into its region; the receiver, which

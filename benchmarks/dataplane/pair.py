@@ -1,4 +1,4 @@
-"""What is measured: two processes, of which this one pushes bytes to the other and pulls as many back.
+"""The subject: two processes, of which this one pushes bytes to the other and pulls as many back.
 
 Each side has private memory, filled beforehand. A push has ended when this side knows that the bytes are in the other's
 private memory; a pull, when they are in ours.

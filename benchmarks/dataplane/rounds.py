@@ -1,4 +1,4 @@
-"""Measures all ways one after the other, round by round, and compares what stood side by side."""
+"""Rounds of measurements: all ways one after the other, and a comparison of what stood side by side."""
 
 from __future__ import annotations
 

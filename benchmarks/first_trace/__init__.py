@@ -1,1 +1,1 @@
-"""What the fleet's priors are worth to a cluster that joins."""
+"""The worth of the fleet's priors to a cluster that joins."""

@@ -29,10 +29,10 @@ from benchmarks.first_trace.worlds import (
     fleet_reports,
     planner,
 )
-from global_learner.beliefs.check import checked_report
-from global_learner.beliefs.settings import BeliefSettings
+from global_learner.beliefs.belief_store import BeliefSettings
+from global_learner.beliefs.intake import checked_report
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.statistics_wire import type_messages
+from policy_net.exchange.wire import type_messages
 from policy_net.throughput.fleet_priors import merge_fleet
 
 NODES = (16, 24, 32, 96)

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import CapacityMode, SpeedModel
-from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.residual import initial_residual
-from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
 
 NOISE = 0.273
 """Of a job's speed from slot to slot: what DL2 §6 reports from production."""

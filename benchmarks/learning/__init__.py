@@ -1,1 +1,1 @@
-"""Does the fleet learn? Trained through the real processes, judged on workloads that nobody trained on."""
+"""The fleet's learning: trained through the real processes, judged on workloads that nobody trained on."""

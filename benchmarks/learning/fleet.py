@@ -12,7 +12,7 @@ import yaml
 from benchmarks.learning.worlds import ARRIVAL_SCALE, NODES, PUSHING, SILENT, source
 from deploy.local.processes import Processes
 from deploy.local.watch import LearnerWatch
-from global_learner.receipts import audit, read_receipts
+from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, read_policy_file
 
 DEADLINE_SECONDS = 300.0

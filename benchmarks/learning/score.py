@@ -1,4 +1,4 @@
-"""Judging policies on the held-out workloads: log-ratios of the average JCT, and what they say over the seeds."""
+"""The score of policies on the held-out workloads: log-ratios of the average JCT, and what they say over the seeds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import policy_net.baselines  # noqa: F401  (registers drf)
 from benchmarks.learning.worlds import environment
 from benchmarks.processes import process_pool
 from policy_net.domain import PolicyContext
-from policy_net.learned import load_policy
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.workload import Workload
+from policy_net.policy_kinds import load_policy
 
 PROCESSES = 2
 

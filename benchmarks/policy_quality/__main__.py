@@ -22,7 +22,7 @@ from benchmarks.policy_quality.run import run, tasks_of
 from benchmarks.policy_quality.store import ResultStore
 from benchmarks.policy_quality.tables import report_tables
 from benchmarks.policy_quality.worlds import Cluster, clusters_in
-from policy_net.cli_errors import BAD_INPUT, DONE, FAILED
+from foundation.errors import BAD_INPUT, DONE, FAILED
 from policy_net.errors import BadInput
 from policy_net.policy import policy_names
 

@@ -1,4 +1,4 @@
-"""Puts a report's tables into a page between two marks, so that the text around them may be written by hand."""
+"""Tables of a report in a page, between two marks, so that the text around them may be written by hand."""
 
 from __future__ import annotations
 

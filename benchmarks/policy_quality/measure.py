@@ -13,12 +13,12 @@ from benchmarks.policy_quality.store import Figures, Task
 from benchmarks.policy_quality.worlds import build_world
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import PolicyNetError
-from policy_net.learned import load_policy
-from policy_net.simulation.job_metrics import TAIL_SHARE, JobResult, mean_jct_seconds
-from policy_net.simulation.measured_points import read_measured_points
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import default_speeds
-from policy_net.throughput.measured import MeasuredFit
+from policy_net.laboratory.simulation.metrics import TAIL_SHARE, JobResult, mean_jct_seconds
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.measured_speeds import read_measured_points
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.policy_kinds import load_policy
+from policy_net.throughput.parametric import MeasuredFit
 
 KEPT = (
     "jobs",

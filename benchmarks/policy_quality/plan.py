@@ -1,4 +1,4 @@
-"""Which cells a run consists of: the grids of `--quick`, the default and `--full`, always on the seeds that judge."""
+"""The plan of a run: the grids of cells of `--quick`, the default and `--full`, always on the seeds that judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which schedulers are compared, what they may know, and where each applies."""
+"""The schedulers that are compared, what they may know, and where each applies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run found, as one JSON object."""
+"""The findings of a run, as one JSON object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures whatever of a plan is not yet in the store, in several processes, and says how far it is."""
+"""The run: whatever of a plan is not yet in the store is measured, in several processes, and progress is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which seeds and windows may be trained on, which may be looked at while choosing, and which only judge.
+"""Seeds and windows: those to train on, those to look at while choosing, and those that only judge.
 
 Everything here measures on `TEST` unless it is asked for another part. The benchmark of learning trains and judges
 within the same parts (its held-out workloads begin at `TEST.generator.start`), so nothing that it or `policy-net train`

@@ -11,7 +11,7 @@ from benchmarks.policy_quality.cells import SyntheticCell
 from benchmarks.policy_quality.policies import REFERENCE_ON_SYNTHETIC
 from benchmarks.policy_quality.statistics import DECIMALS, comparison_json, unit_log_ratios
 from benchmarks.policy_quality.store import Figures
-from policy_net.simulation.catalogue import SLOT_SECONDS
+from policy_net.laboratory.catalogue import SLOT_SECONDS
 
 Results = Mapping[SyntheticCell, Mapping[str, Figures]]
 """Figures by cell and policy."""

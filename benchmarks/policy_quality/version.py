@@ -1,4 +1,4 @@
-"""What a figure depends on: a digest of the code that produced it, so that a resumed run never mixes two versions.
+"""The version of a figure: a digest of the code that produced it, so that a resumed run never mixes two versions.
 
 Only code counts that is imported, directly or not, by the simulator or by the policy; comments and docstrings do not.
 So a figure outlives a new scheduler, a new loader of another format, or a better explanation.
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.policy import policy_factory, policy_names
-from policy_net.set_policy.default import DEFAULT_SET_FILE, build_set, build_set_fresh
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, build_set, build_set_fresh
 
-WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.simulation.replay")
-LEARNED_MODULE = "policy_net.learned"
+WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.laboratory.simulation.replay")
+LEARNED_MODULE = "policy_net.dl2.policy"
 OURS = ("policy_net", "benchmarks")
 
 

@@ -1,4 +1,4 @@
-"""Makes a cell's workload, cluster and truth; the amounts of every disturbance stand here."""
+"""Workload, cluster and truth of a cell; the amounts of every disturbance stand here."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from typing import Any
 
 from benchmarks.policy_quality.cells import Cell, Disturbance, Durations, RealCell, SyntheticCell
 from policy_net.domain import PlacementEffect, SpeedModel
-from policy_net.simulation.cluster_size import GpuRequest, clipped_gpu_load, nodes_for
-from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.simulation.estimates import Estimates, with_estimates
-from policy_net.simulation.job_kinds import JobKindChoice
-from policy_net.simulation.job_metrics import alone_seconds
-from policy_net.simulation.loaders.csv_trace import read_csv
-from policy_net.simulation.loaders.record import Recording
-from policy_net.simulation.locality import default_placement_effect
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.trace_csv import workload_of
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
+from policy_net.laboratory.simulation.metrics import alone_seconds
+from policy_net.laboratory.speeds.placement_effect import default_placement_effect
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.cluster_size import GpuRequest, clipped_gpu_load, nodes_for
+from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
+from policy_net.laboratory.workloads.loaders.formats import read_csv
+from policy_net.laboratory.workloads.loaders.record import Recording
+from policy_net.laboratory.workloads.recorded import workload_of
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 
 ARRIVALS_BY_JOBS = MappingProxyType({60: 3, 200: 10})
 """Most arrivals a slot in made-up workloads of so many jobs: the rates for which the generator suggests clusters."""

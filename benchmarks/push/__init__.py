@@ -1,1 +1,1 @@
-"""How many updates a second the learner takes, over mutual TLS and onto the disk, and what each costs."""
+"""Updates a second that the learner takes, over mutual TLS and onto the disk, and what each costs."""

@@ -6,17 +6,17 @@ import statistics
 import time
 
 from benchmarks.push.policies import gradient
-from global_learner.aggregation.choice import build_aggregator
+from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.head import Head
-from global_learner.ingest import Ingest
-from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamState
 from global_learner.settings import IngestSettings
-from global_learner.step_length import learning_rate
-from global_learner.update_log import AppliedUpdate, Kind
-from policy_net.exchange.messages import GradientUpdate
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.ledger import Ledger
+from global_learner.updates.step_size import StepSize
 from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.wire import GradientUpdate
 
 CLUSTERS = 16
 
@@ -26,7 +26,7 @@ def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[f
     spec = policy.network_spec
     optimizer, aggregation = OptimizerSettings(), AggregationSettings()
     head = Head(AdamState.start(policy.weights), Ledger(256), build_aggregator(aggregation, optimizer, spec))
-    ingest = Ingest(spec, IngestSettings())
+    ingest, sizes = Ingest(spec, IngestSettings()), StepSize(optimizer, aggregation)
     slopes = [gradient(spec, seed) for seed in range(CLUSTERS)]
     rates = []
     for _ in range(rounds):
@@ -40,7 +40,7 @@ def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[f
             if ingest.is_duplicate(update, head):
                 raise RuntimeError(f"update {step + 1} is taken for a duplicate")
             judgement = ingest.judge(update, head)
-            rate = learning_rate(optimizer, aggregation, head, judgement, update, Kind.STEP)
+            rate = sizes.learning_rate(Kind.STEP, head.step, judgement.scale, update.samples, head.ledger.usual_samples)
             head.apply(AppliedUpdate(step + 1, rate, judgement.active_clusters, 0.0, update))
             done += 1
         rates.append((done / (time.perf_counter() - began), done / (time.process_time() - cpu_began)))

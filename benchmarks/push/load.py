@@ -20,12 +20,11 @@ from typing import Any
 import grpc
 
 from benchmarks.push.policies import gradient
-from benchmarks.push.process_cpu import cpu_seconds
+from benchmarks.push.usage import cpu_seconds
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes
-from policy_net.exchange.wire import push_request
+from policy_net.exchange.wire import GradientUpdate, push_request
 
 CALL_SECONDS = 120.0
 _LOOK_SECONDS = 0.01

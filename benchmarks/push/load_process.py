@@ -1,4 +1,4 @@
-"""Starts the clusters' process and passes it commands."""
+"""The clusters' process: started, and given commands."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.push.apply import apply_per_second
-from benchmarks.push.disk import HighWaterMark
 from benchmarks.push.load import Figures
 from benchmarks.push.load_process import LoadProcess
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import metrics, start_echo, start_learner
+from benchmarks.push.usage import HighWaterMark
 from deploy.local.processes import Processes
 
 APPLY_SECONDS = 0.5

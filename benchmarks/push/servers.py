@@ -13,14 +13,14 @@ from typing import Any
 import yaml
 
 from cluster_agent.errors import LearnerUnreachable
-from cluster_agent.learner_client import LearnerClient
+from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import LearnerSettings as LearnerAddress
 from deploy.local.processes import Processes
 from global_learner.enrollment.authority_files import open_authority
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.identity_file import write_private
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.private_files import write_private
 
 START_SECONDS = 120.0
 CALL_SECONDS = 120.0

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.display import Display
-from elastic_runtime.launcher.job_credentials import credentials_of
-from elastic_runtime.launcher.job_folder import create
-from elastic_runtime.launcher.job_lock import JobLock
-from elastic_runtime.launcher.job_spec import JobSpec
-from elastic_runtime.launcher.programs import Programs
+from elastic_runtime.launcher.job_folder import JobLock, create
+from elastic_runtime.launcher.job_spec import JobSpec, Programs
+from elastic_runtime.launcher.job_status import credentials_of
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.supervisor import Supervisor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.models import synthetic_model
-from elastic_runtime.layout import Layout, build_layout
-from elastic_runtime.model_layout import describe_model
-from elastic_runtime.movement_bound import minimum_bytes
-from elastic_runtime.partition import assign
+from benchmarks.resize.movement_bound import minimum_bytes
+from elastic_runtime.model.layout import Layout, build_layout
+from elastic_runtime.model.model_layout import describe_model
+from elastic_runtime.model.partition import assign
 
 
 def layout_of(size_mb: float) -> Layout:

@@ -1,4 +1,4 @@
-"""Resizes a job again and again, with quiet steps in between, and keeps what is known of each resize."""
+"""Resizes of a job, again and again, with quiet steps in between, and what is known of each."""
 
 from __future__ import annotations
 

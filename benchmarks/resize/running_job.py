@@ -17,9 +17,9 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher import tether
+from elastic_runtime.launcher import parent_death as tether
 from elastic_runtime.launcher.job_folder import JobFolder, read_json
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 20.0

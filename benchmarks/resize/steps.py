@@ -1,4 +1,4 @@
-"""What a job's workers wrote about their steps."""
+"""Records that a job's workers wrote about their steps."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from benchmarks.robustness.score import learned_jcts, mean_ratio, named_jcts
 from benchmarks.robustness.teaching import TEACHER, beginning
 from benchmarks.robustness.treatments import NAMES
 from benchmarks.robustness.worlds import MIXES, held_out
-from policy_net.learned import ActingMode
+from policy_net.dl2.policy import ActingMode
 
 ROUNDS = 1000
 CLEAN = "none"

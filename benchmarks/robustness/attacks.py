@@ -1,4 +1,4 @@
-"""What a bad cluster sends in place of its gradient; both pass every check that looks at one update alone."""
+"""Attacks: what a bad cluster sends in place of its gradient; both pass every check that looks at one update alone."""
 
 from __future__ import annotations
 

@@ -19,19 +19,19 @@ from benchmarks.robustness.attacks import Attack
 from benchmarks.robustness.rewarding import RewardedCluster
 from benchmarks.robustness.teaching import ImitatingCluster
 from benchmarks.robustness.worlds import BAD, MIXES
-from global_learner.aggregation.choice import build_aggregator
+from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.errors import UpdateRejected
-from global_learner.head import Head
-from global_learner.ingest import Ingest
-from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamState
 from global_learner.settings import IngestSettings
-from global_learner.step_length import learning_rate
-from global_learner.update_log import AppliedUpdate
-from policy_net.exchange.messages import GradientUpdate
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.ledger import Ledger
+from global_learner.updates.step_size import StepSize
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.gradient import GradientResult
 
 AVERAGE_DECAY = 0.99
@@ -97,6 +97,7 @@ def run_fleet(
     limit = treatment.max_gradient_norm
     ingest = Ingest(start.network_spec, IngestSettings() if limit is None else IngestSettings(max_gradient_norm=limit))
     aggregator = build_aggregator(aggregation, optimizer, start.network_spec)
+    sizes = StepSize(optimizer, aggregation)
     head = Head(AdamState.start(start.weights), Ledger(256), aggregator, AVERAGE_DECAY)
     build = _CLUSTERS[learning]
     clusters = {name: build(name, start, 100_000 * (seed + 31) + 10_000 * place) for place, name in enumerate(MIXES)}
@@ -114,7 +115,7 @@ def run_fleet(
                 rejected[name] += 1
                 continue
             kind = aggregator.kind_of_next(name)
-            rate = learning_rate(optimizer, aggregation, head, judgement, update, kind)
+            rate = sizes.learning_rate(kind, head.step, judgement.scale, update.samples, head.ledger.usual_samples)
             head.apply(AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, update, kind))
         on_round(number)
     return RunResult(head.publishable.copy(), head.step, rejected)

@@ -1,24 +1,23 @@
-"""A cluster that learns from rewards, like an agent in lockstep: it decides, lives through it, computes a gradient."""
+"""A cluster that learns from rewards, like an agent in lockstep: it decides, sees the outcome, computes a gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from benchmarks.robustness.worlds import ARRIVAL_SCALE, MIXES, environment, source
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
-from policy_net.learned import ActingMode, LearnedPolicy
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.offline import source_of_episode
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learning.actor_critic import GradientComputer
-from policy_net.learning.episodes import source_of_episode
-from policy_net.learning.exploration import JobAwareExploration
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
+from policy_net.learning.reward import slot_utility
 from policy_net.learning.settings import ActorCriticSettings
-from policy_net.reward import slot_utility
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
 from policy_net.throughput.parametric import OnlineFit
 
 EXPLORATION = 0.1

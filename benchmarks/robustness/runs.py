@@ -13,9 +13,9 @@ from benchmarks.robustness.fleet import Learning, run_fleet
 from benchmarks.robustness.score import Figures, learned_jcts
 from benchmarks.robustness.treatments import treatments
 from benchmarks.robustness.worlds import BAD, SPEC, held_out
+from policy_net.dl2.policy import ActingMode
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
-from policy_net.learned import ActingMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Judging what a run ended with, on workloads that nobody trained on: acting as when it learns, and greedily."""
+"""The score of what a run ended with, on workloads that nobody trained on: acting as when it learns, and greedily."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.robustness.worlds import environment
+from policy_net.dl2.policy import ActingMode, LearnedPolicy
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.learned import ActingMode, LearnedPolicy
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy, build_policy
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
 
 _SAMPLING_SEED = 1
 

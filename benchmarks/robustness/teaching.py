@@ -11,15 +11,15 @@ import torch
 
 import policy_net.baselines  # noqa: F401  (registers drf)
 from benchmarks.robustness.worlds import MIXES, SPEC, environment, workload
+from policy_net.dl2.network import actor_logits, initial_weights, tensors_of
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.imitation import Demonstrations, demonstrate, imitate, watch
 from policy_net.learning.gradient import GradientResult
-from policy_net.learning.imitation import Demonstrations, demonstrate, imitate, watch
 from policy_net.learning.settings import ImitationSettings
-from policy_net.network import actor_logits, initial_weights, tensors_of
 from policy_net.policy import build_policy
-from policy_net.simulation.speed import default_speeds
 
 TEACHER = "drf"
 WORKLOADS = 3

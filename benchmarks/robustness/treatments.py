@@ -1,4 +1,4 @@
-"""What is compared: ways of turning updates into a moved head, each with the learning rate that suits it clean."""
+"""Treatments: ways of turning updates into a moved head, each with the learning rate that suits it clean."""
 
 from __future__ import annotations
 

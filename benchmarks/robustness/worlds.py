@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 from benchmarks.learning.worlds import PUSHING, SILENT
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
-from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import Workload
 
 MIXES = {**PUSHING, **SILENT, "east": "resnext-110+seq2seq*2+wlm+cnn-text"}
 """Five clusters; the last one is the bad one where there is one."""

@@ -1,1 +1,1 @@
-"""How fast the simulator is, and what it keeps of jobs that have ended."""
+"""Speed of the simulator, and what it keeps of jobs that have ended."""

@@ -25,10 +25,10 @@ from benchmarks.simulate.memory import bytes_per_finished_job
 from benchmarks.simulate.rates import gym_steps_per_second, scalar_decisions_per_second, vector_decisions_per_second
 from benchmarks.simulate.worlds import REAL_FILE, REAL_NODES, SEED, generated, real
 from policy_net.baselines.drf import DrfPolicy
-from policy_net.simulation.environment import DecideOn, Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.workload import Workload
 
 REPEATS = 5
 VECTOR_CLUSTERS = 256

@@ -1,4 +1,4 @@
-"""What a simulation keeps of jobs that have ended: two runs with the same number present, one with ten times the jobs.
+"""Memory that a simulation keeps of ended jobs: two runs with the same number present, one with ten times the jobs.
 
 Both are measured at their end, when nobody is present any more. Counted by `tracemalloc`, so that the figure does not
 depend on the allocator or on what ran before. The workload is not counted: it is the input. What grows is the outcome
@@ -12,9 +12,9 @@ import tracemalloc
 
 from benchmarks.simulate.worlds import generated
 from policy_net.baselines.drf import DrfPolicy
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.speed import default_speeds
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
 
 FEWER, MORE = 200, 2000
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 import policy_net.gym
 from policy_net.domain import Allocation, CapacityMode, Decision
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.vector import VectorSimulation
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.vector import VectorSimulation
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
 

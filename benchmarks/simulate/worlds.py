@@ -1,4 +1,4 @@
-"""What is simulated: generated workloads, and ten thousand jobs of a real cluster or of one that is drawn like it."""
+"""Simulated worlds: generated workloads, and ten thousand jobs of a real cluster or of one that is drawn like it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import Workload
 
 SEED = 9973
 """Of the generated workloads; the one in the guide's example."""

@@ -1,1 +1,1 @@
-"""How well the speeds that ship with the package match the measurements, and how their constants were found."""
+"""Fit of the speeds that ship with the package to the measurements, and how their constants were found."""

@@ -1,10 +1,10 @@
-"""Compares the shipped speeds with measurements: `python -m benchmarks.speed_fit --grid FILE [--profiles FOLDER]`.
+"""Comparison of the shipped speeds with measurements: `python -m benchmarks.speed_fit --grid FILE [--profiles FOLDER]`.
 
 `--grid` is a speed table (columns model, num_ps, num_workers, samples_per_s) of the synchronous PS models; `--profiles`
 holds the published profiles of all-reduce scaling, locality and GPU types; `--steps` DL2's measurements with their
 batches, which the asynchronous speeds are derived from. With `-o json` the synchronous rows alone are a list, as ever;
 with profiles or steps, an object with one list per part. `--refit OUT.py` fits the synchronous models anew, judges the
-new constants, and writes them as a module that can take the place of `policy_net/simulation/fitted_speeds.py`.
+new constants, and writes them as a module that can take the place of `policy_net/laboratory/speeds/fitted_speeds.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from benchmarks.speed_fit import allreduce, gpus, places, queues
 from benchmarks.speed_fit.quality import FitError
 from benchmarks.speed_fit.servers import FitQuality, fit_model, judge_all, write_module
 from policy_net.errors import BadInput
-from policy_net.simulation.fitted_speeds import FITTED_SPEEDS
-from policy_net.simulation.speed import read_speed_table
+from policy_net.laboratory.speeds.fitted_speeds import FITTED_SPEEDS
+from policy_net.laboratory.speeds.speed import read_speed_table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

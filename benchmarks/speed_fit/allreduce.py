@@ -1,4 +1,4 @@
-"""The all-reduce models: ElasticFlow's A100 measurements against `policy_net.simulation.allreduce_speeds`."""
+"""The all-reduce models: ElasticFlow's A100 measurements against `policy_net.laboratory.speeds.allreduce_speeds`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.speed_fit.quality import Array, FitError, crossed, fit_times, relative, row
 from policy_net.domain import MAX_TASKS_PER_ROLE
-from policy_net.simulation.allreduce_speeds import FITTED_RINGS, RingConstants, ring_features
-from policy_net.simulation.csv_rows import read_rows
+from policy_net.laboratory.csv_rows import read_rows
+from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS, RingConstants, ring_features
 
 FILE = "elasticflow_scaling.csv"
 COLUMNS = ("gpu_type", "model", "global_batch", "num_gpus", "iters_per_s")

@@ -1,4 +1,4 @@
-"""GPU types: Gavel's measurements on one GPU against `policy_net.simulation.gpu_types`.
+"""GPU types: Gavel's measurements on one GPU against `policy_net.laboratory.speeds.placement_effect`.
 
 Two constants, T4 and V100 over A100, come from one measurement each and cannot be checked: the report is about ratios
 between V100, P100 and K80.
@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.speed_fit.quality import FitError, relative, row
-from policy_net.simulation.csv_rows import read_rows
-from policy_net.simulation.gpu_types import GPU_SPEEDS, Arithmetic
+from policy_net.laboratory.csv_rows import read_rows
+from policy_net.laboratory.speeds.placement_effect import GPU_SPEEDS, Arithmetic
 
 FILE = "gavel_throughput.csv"
 COLUMNS = ("source", "gpu_type", "consolidated", "model", "batch_size", "num_gpus", "iters_per_s")

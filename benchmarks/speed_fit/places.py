@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.speed_fit.quality import Array, FitError, crossed, fit_times, relative, row
-from policy_net.simulation.csv_rows import read_rows
-from policy_net.simulation.locality import FITTED_SPREADS, SpreadConstants, spread_features
+from policy_net.laboratory.csv_rows import read_rows
+from policy_net.laboratory.speeds.placement_effect import FITTED_SPREADS, SpreadConstants, spread_features
 
 POLLUX, CHRONUS, GAVEL = "placement_pollux_t4.csv", "chronus_locality.csv", "gavel_throughput.csv"
 POLLUX_GPUS_PER_NODE = 4

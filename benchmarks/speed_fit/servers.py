@@ -1,4 +1,4 @@
-"""The synchronous PS models: DL2's measurements against `policy_net.simulation.fitted_speeds`."""
+"""The synchronous PS models: DL2's measurements against `policy_net.laboratory.speeds.fitted_speeds`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import SpeedModel
-from policy_net.simulation.fitted_speeds import SpeedConstants
-from policy_net.simulation.speed import fitted_grid
-from policy_net.simulation.surface_fit import COUNTS, best_surface
-from policy_net.throughput.measured import SpeedPoint
+from policy_net.laboratory.speeds.fitted_speeds import SpeedConstants
+from policy_net.laboratory.speeds.measured_speeds import COUNTS, best_surface
+from policy_net.laboratory.speeds.speed import fitted_grid
+from policy_net.throughput.parametric import SpeedPoint
 
 Array = NDArray[np.float64]
 

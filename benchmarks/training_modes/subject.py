@@ -1,4 +1,4 @@
-"""What both sides train: a convolutional network on scikit-learn's digits, and how they tell their speed."""
+"""The subject of both sides: a convolutional network on scikit-learn's digits, and how they tell their speed."""
 
 from __future__ import annotations
 

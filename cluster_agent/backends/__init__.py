@@ -1,1 +1,1 @@
-"""Where a cluster's jobs live: simulated first, Kubernetes later."""
+"""Clusters that an agent can schedule: simulated first, Kubernetes later."""

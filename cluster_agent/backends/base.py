@@ -1,18 +1,26 @@
-"""What an agent needs of a cluster; the loop knows nothing else of it.
+"""The backend interface: all that an agent needs of a cluster, and how the configured kind of backend is opened.
 
-Every implementation passes the suite in `tests/contracts`.
+The loop knows nothing else of a cluster. Every implementation passes the suite in `tests/contracts`. A kind's module is
+imported when a configuration names it and not before: an agent of a live cluster never loads the simulator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol, cast
 
+from cluster_agent.backend_settings import BackendSettings
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 
 Wait = Callable[[float], bool]
 """Waits up to so many seconds; True at once when the agent is to stop."""
+
+_MODULES: Mapping[str, str] = MappingProxyType({"simulated": "cluster_agent.backends.simulated.backend"})
+"""Where each kind of backend is; its module implements `BackendModule`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +57,17 @@ class Backend(Protocol):
         ...
 
     @property
+    def baseline_policy(self) -> str:
+        """The policy whose average JCT the status has as `baseline_jct_seconds`; empty where there is none."""
+        ...
+
+    @property
     def job_types(self) -> Sequence[str]:
         """The job types seen so far, in order of appearance."""
+        ...
+
+    def start(self) -> None:
+        """Begin what runs beside the decisions, if anything; called once, before the first is asked for."""
         ...
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
@@ -79,3 +96,57 @@ class Backend(Protocol):
     def close(self) -> None:
         """Let go of what is held; the jobs stay as they are."""
         ...
+
+
+class Backlog(Protocol):
+    """The experience that waits for the trainer; a simulated clock may wait for it in turn."""
+
+    @property
+    def waiting(self) -> int:
+        """Decisions that have not been learned from yet."""
+        ...
+
+    @property
+    def worked_off(self) -> int:
+        """Decisions that have; only ever rises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """Parts of an agent that a backend may use.
+
+    Attributes:
+        state_dir: where it may keep files of its own.
+        fallback: the name of the scheduler that decides in a faulty policy's place.
+        backlog: None where nothing is learned.
+        wait: see `Wait`.
+        clock: monotonic seconds.
+    """
+
+    state_dir: Path
+    fallback: str
+    backlog: Backlog | None
+    wait: Wait
+    clock: Callable[[], float]
+
+
+class BackendModule(Protocol):
+    """The module of one kind of backend."""
+
+    def resolve_paths(self, settings: BackendSettings, folder: Path) -> BackendSettings:
+        """The settings with relative paths taken from the folder."""
+        ...
+
+    def open_backend(self, settings: BackendSettings, parts: AgentParts) -> Backend:
+        """Open the backend; nothing runs yet.
+
+        Raises:
+            BadConfig, BadInput, StateDamaged: something that it needs cannot be used.
+        """
+        ...
+
+
+def backend_module(kind: str) -> BackendModule:
+    """The module of a kind, imported now."""
+    return cast(BackendModule, importlib.import_module(_MODULES[kind]))

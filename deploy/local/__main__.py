@@ -1,4 +1,4 @@
-"""`make demo`: a learner and three clusters on this machine, and proof of what they learned."""
+"""The demo, `make demo`: a learner and three clusters on this machine, and proof of what they learned."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import typer
 
 from deploy.local.configs import DemoPolicy
 from deploy.local.demo import DemoOptions, run_demo
-from deploy.local.errors import DemoFailed
 from deploy.local.first_version import IMITATION_STEPS
-from policy_net import cli_errors
-from policy_net.command_options import Debug
+from foundation.command_line import Debug, leave, run
 
 app = typer.Typer(add_completion=False)
 
@@ -40,7 +38,7 @@ def demo(
         int, typer.Option("--imitation-steps", min=1, help="Mini-batches of dl2's warm start.")
     ] = IMITATION_STEPS,
     run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run"),
-    report_folder: Annotated[Path, typer.Option("--report-folder", help="Page, summary, pictures.")] = Path("report"),
+    report_folder: Annotated[Path, typer.Option("--report-folder", help="Page and summary.")] = Path("report"),
     debug: Debug = False,
 ) -> None:
     """Run a fleet on this machine, watch it learn, compare it with DRF and Optimus."""
@@ -53,7 +51,7 @@ def demo(
 
 def main() -> None:
     """Entry point of `python -m deploy.local`."""
-    cli_errors.leave(cli_errors.run(app, "demo", codes={DemoFailed: cli_errors.FAILED}))
+    leave(run(app, "demo"))
 
 
 if __name__ == "__main__":

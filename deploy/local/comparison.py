@@ -1,20 +1,55 @@
-"""Which replays the report needs, and what they say: every policy on the same jobs, every version on unseen ones."""
+"""The replays that the report needs: every policy on the same jobs, every version on unseen ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from deploy.local.charts.job import JobTimeline
-from deploy.local.charts.learning import VersionScore
 from deploy.local.evaluation import Score, Task, evaluate
 from deploy.local.fleet import PublishedVersion
 from deploy.local.plan import ClusterPlan
 from policy_net.errors import PolicyNetError
 
+POLICY_LABELS = {"drf": "DRF", "optimus": "Optimus", "v1": "v1", "learned": "final version"}
+"""The compared policies, in the order in which they are shown, as the report calls them."""
 _FEWEST_RESIZES = 3
 READABLE_CHANGES = 25
 """Beyond so many resizes a job's picture is a comb."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionScore:
+    """One version on the held-out workloads; ratios are of average JCT to DRF's on the same jobs."""
+
+    version: int
+    head_step: int
+    ratio_by_cluster: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class JobTimeline:
+    """One job's allocation from each moment to the next; the last entry is its end."""
+
+    job_id: str
+    job_type: str
+    cluster: str
+    submit_seconds: float
+    times_seconds: Sequence[float]
+    workers: Sequence[int]
+    ps: Sequence[int]
+
+    @property
+    def resizes(self) -> int:
+        """How often what it held changed before its end."""
+        held = list(zip(self.workers[:-1], self.ps[:-1], strict=True))
+        return sum(before != after for before, after in pairwise(held))
+
+    @property
+    def mostly_several_workers(self) -> bool:
+        """Whether it had more than one worker in most of the spans in which it trained."""
+        trained = [workers for workers in self.workers[:-1] if workers > 0]
+        return 2 * sum(workers > 1 for workers in trained) > len(trained)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from policy_net.command_options import WorldOptions
+from policy_net.laboratory.commands.world_options import WorldOptions
 
 
 @dataclass(frozen=True)  # without slots, so that the command line can name a default

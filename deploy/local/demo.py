@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import shutil
 import signal
@@ -21,13 +20,13 @@ from deploy.local.configs import FLEETS, DemoPolicy, FleetSettings
 from deploy.local.display import Display
 from deploy.local.first_version import shipped_start, warm_start
 from deploy.local.fleet import run_fleet
-from deploy.local.leftovers import drop_moments
+from deploy.local.learner_records import drop_moments, staleness_by_cluster
 from deploy.local.plan import make_plan
 from deploy.local.processes import Processes
 from deploy.local.report import Report, print_report, write_report
-from deploy.local.update_records import staleness_by_cluster
+from foundation.locks import FileLock, LockHeld
 from policy_net.errors import BadInput
-from policy_net.report import prepare_folder
+from policy_net.laboratory.report import prepare_folder
 
 MOST_EPISODES = 10_000
 """Rounds through its workload that a cluster is given at most; generated ones take some seconds to draw."""
@@ -97,16 +96,14 @@ def _own_folder(folder: Path) -> Iterator[Path]:
     """The run folder, emptied of an earlier demo's files, and held so that no second demo empties this one's."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = (folder / ".lock").open("w")
+        held = FileLock(folder / ".lock")
+    except LockHeld as error:
+        raise BadInput(f"{folder}: another demo is running in this folder; wait for it or stop it") from error
     except OSError as error:
         raise BadInput(
             f"run folder {str(folder)[:200]!r} cannot be written to ({error.strerror}); name another"
         ) from error
-    with held as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise BadInput(f"{folder}: another demo is running in this folder; wait for it or stop it") from error
+    with held:
         for pattern in ("*.yaml", "*.log", "*.enrollment", "v1.safetensors"):
             for file in folder.glob(pattern):
                 file.unlink()

@@ -1,4 +1,4 @@
-"""What a person sees while the fleet runs: a live table on a terminal, a line every few seconds elsewhere."""
+"""The display while the fleet runs: a live table on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 

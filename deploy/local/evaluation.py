@@ -1,4 +1,4 @@
-"""Every policy on the same jobs to completion, on all cores: what the report compares."""
+"""Replays of every policy on the same jobs to completion, on all cores: what the report compares."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from multiprocessing import get_context
 
 import policy_net.baselines  # noqa: F401  (registers drf and optimus)
 from deploy.local.plan import ClusterPlan
-from policy_net.command_options import WorldOptions
 from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError
-from policy_net.learned import load_policy
-from policy_net.simulation.replay import replay
+from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.policy_kinds import load_policy
 
 
 @dataclass(frozen=True, slots=True)

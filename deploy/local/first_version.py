@@ -1,4 +1,4 @@
-"""Where the fleet begins: v1, trained here or as it ships."""
+"""The first version, v1, with which the fleet begins: trained here or as it ships."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deploy.local.display import Display
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
 from deploy.local.processes import Processes
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.set_policy.default import default_set_file
+from policy_net.set_policy.policy import default_set_file
 
 WARM_START_SECONDS = 30.0
 """About what the warm start takes: for its progress bar only."""

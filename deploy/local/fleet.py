@@ -16,9 +16,8 @@ from deploy.local.configs import (
     write_learner_config,
 )
 from deploy.local.display import Display
-from deploy.local.errors import DemoFailed
 from deploy.local.plan import ClusterPlan
-from deploy.local.processes import Processes
+from deploy.local.processes import DemoFailed, Processes
 from deploy.local.watch import FleetNow, LearnerWatch
 from policy_net.exchange.generated import fleet_pb2
 

@@ -1,4 +1,4 @@
-"""What the demo will run: which clusters, with which jobs, and what is kept for judging; checked before it starts."""
+"""The plan of the demo: which clusters, with which jobs, and what is kept for judging; checked before it starts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from policy_net.command_options import WorldOptions
 from policy_net.domain import SpeedModel
 from policy_net.errors import BadInput
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.workloads.workload import Workload
 
 CSV_JOBS = 300
 """A window of a real trace: shorter ones are mostly noise."""

@@ -12,10 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from deploy.local.errors import DemoFailed
+from policy_net.errors import PolicyNetError
 
 STOP_SECONDS = 30.0
 """How long a process may take to end by itself; an agent pushes what it has left first."""
+
+
+class DemoFailed(PolicyNetError):
+    """A process of the fleet ended or never answered; the message names its log."""
 
 
 class Processes:

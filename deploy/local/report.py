@@ -1,12 +1,15 @@
-"""What the demo leaves in `report/`: `summary.json` for programs, a page, pictures and a table for people."""
+"""The demo's report: `summary.json` for programs, a page, and a table on the terminal.
+
+The page has the content of the learner's own, with the replays and the staleness of every update beside it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +18,29 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from deploy.local.charts.jct import draw_jct
-from deploy.local.charts.job import draw_job
-from deploy.local.charts.learning import draw_learning
-from deploy.local.charts.staleness import Updates, draw_staleness
-from deploy.local.charts.style import POLICY_LABELS, save, save_grid
-from deploy.local.comparison import Comparison
+from deploy.local.comparison import POLICY_LABELS, Comparison, JobTimeline
 from deploy.local.fleet import FleetResult
-from deploy.local.page import page_content
 from deploy.local.plan import ClusterPlan
-from global_learner.report.files import write_page
-from policy_net.report.chart_style import Draw
-from policy_net.report.words import counted
+from global_learner.report.content import report_content
+from global_learner.report.fleet import job_life
+from global_learner.report.learning import CurvePoint
+from global_learner.report.page import write_page
+from global_learner.report.savings import Replays
+from policy_net.exchange.generated import fleet_pb2
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that is known at the end."""
+    """All that is known at the end.
+
+    Attributes:
+        staleness: cluster to the staleness of each of its applied updates, in head steps.
+    """
 
     plan: Sequence[ClusterPlan]
     fleet: FleetResult
     comparison: Comparison
-    staleness: Updates
+    staleness: Mapping[str, Sequence[int]]
     wall_seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -72,22 +76,12 @@ class Report:
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write the summary, the page and the pictures; returns their paths."""
+    """Write the summary and the page; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    comparison = report.comparison
-    draws: dict[str, Draw] = {
-        "jct": partial(draw_jct, figures=comparison.own_jct_seconds),
-        "learning": partial(draw_learning, scores=comparison.curve),
-        "staleness": partial(draw_staleness, updates=report.staleness),
-        "job": partial(draw_job, timeline=comparison.job),
-    }
-    written = [save(folder / f"{name}.png", draw) for name, draw in draws.items()]
-    title = f"{counted(len(report.plan), 'cluster')}, one policy, {counted(report.fleet.last.head_step, 'update')}"
-    written.append(save_grid(folder / "overview.png", list(draws.values()), title))
     summary = folder / "summary.json"
     summary.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
-    page = write_page(page_content(report.fleet.report, comparison, report.staleness), folder)
-    return [page, summary, *written]
+    page = write_page(page_content(report.fleet.report, report.comparison, report.staleness), folder)
+    return [page, summary]
 
 
 def print_report(report: Report, files: Sequence[Path], console: Console) -> None:
@@ -119,3 +113,36 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
         soft_wrap=True,
     )
     console.print("written: " + ", ".join(str(path) for path in files), soft_wrap=True)
+
+
+def page_content(
+    report: fleet_pb2.GetReportReply, comparison: Comparison, staleness: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
+    """The page's content, as the learner's own page has it, with the replays."""
+    replays = Replays(
+        jct_seconds=comparison.own_jct_seconds,
+        labels=POLICY_LABELS,
+        baseline="drf",
+        proposed="learned",
+        curve=[CurvePoint(score.version, score.head_step, score.ratio_by_cluster) for score in comparison.curve],
+        jobs=[_life(comparison.job)],
+    )
+    every_update = {cluster: Counter(values) for cluster, values in staleness.items()}
+    return report_content(report, replays, every_update, ended=True)
+
+
+def _life(job: JobTimeline) -> dict[str, Any]:
+    """The one job of the replays that is drawn, under the final version; its last entry is its end."""
+    held = [
+        (max(at - job.submit_seconds, 0.0), workers, ps)
+        for at, workers, ps in zip(job.times_seconds, job.workers, job.ps, strict=True)
+    ]
+    return job_life(
+        cluster=job.cluster,
+        name=f"{job.job_id}, replayed",
+        job_type=job.job_type,
+        held=held[:-1],
+        seconds=held[-1][0],
+        completed=True,
+        resizes=job.resizes,
+    )

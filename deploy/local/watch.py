@@ -1,4 +1,4 @@
-"""What the learner says about the fleet while it runs, as plain values; asked over the same service policyctl uses."""
+"""The fleet as the learner sees it while it runs, in plain values; asked over the same service that policyctl uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 
-from deploy.local.errors import DemoFailed
+from deploy.local.processes import DemoFailed
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
 

@@ -8,7 +8,7 @@ import cluster_agent.telemetry
 import elastic_runtime.coordinator.metrics
 import global_learner.telemetry
 from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 _HEAD = """# Metrics
 

@@ -8,9 +8,9 @@ import textwrap
 from enum import StrEnum
 from itertools import pairwise
 
-from global_learner.enrollment.known import EnrollmentRefusal
+from global_learner.enrollment.types import EnrollmentRefusal
 from global_learner.errors import BeliefRefusal, IdentityRefusal, Refusal, Rejection
-from global_learner.http_server import HttpRefusal
+from global_learner.service.http_server import HttpRefusal
 
 _HEAD = """# What is refused
 

@@ -21,11 +21,11 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import policy_net.gym
 from policy_net.baselines.drf import DrfPolicy
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
 
 WORKLOAD = "dl2:jobs=10,arrivals=google,sizes=varied"
 NODES = 8

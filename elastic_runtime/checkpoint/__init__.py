@@ -24,10 +24,9 @@ if TYPE_CHECKING:
         newest_sound,
         retain,
     )
-    from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, write_manifest
+    from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, verify, write_manifest
     from elastic_runtime.checkpoint.reader import read_blocks, read_model, require_same_model
     from elastic_runtime.checkpoint.shard import ShardRecord
-    from elastic_runtime.checkpoint.verification import verify
     from elastic_runtime.checkpoint.writer import Progress, ShardWriter
 
 __all__ = [
@@ -66,7 +65,7 @@ _PLACES = {
     "read_model": "reader",
     "require_same_model": "reader",
     "retain": "catalog",
-    "verify": "verification",
+    "verify": "manifest",
     "write_manifest": "manifest",
 }
 

@@ -1,4 +1,4 @@
-"""The folder of a job's checkpoints: which there are, which is the newest that can be trusted, which may go."""
+"""Folder of a job's checkpoints: which there are, which is the newest that can be trusted, which may go."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 
 import structlog
 
-from elastic_runtime.checkpoint.manifest import MANIFEST, Manifest, read_heads, read_manifest
-from elastic_runtime.checkpoint.verification import verify
+from elastic_runtime.checkpoint.manifest import MANIFEST, Manifest, read_heads, read_manifest, verify
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError
-from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
+from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 _NAME = re.compile(r"step-(\d{10,})")
 _log = structlog.get_logger(__name__)
@@ -48,7 +47,7 @@ class Search:
             return ""
         why = "; ".join(f"{folder.name} is passed over: {reason}" for folder, reason in self.damaged)
         then = f"going back to step {self.sound.step}" if self.sound else "there is no other checkpoint"
-        return plain_line(f"{then}: {why}", LONGEST_ERROR)
+        return plain_line(f"{then}: {why}", LONGEST_ERROR_CHARACTERS)
 
 
 def newest_sound(folders: Iterable[Path]) -> Search:
@@ -65,7 +64,7 @@ def newest_sound(folders: Iterable[Path]) -> Search:
         try:
             return Search(verify(folder), tuple(damaged))
         except CheckpointDamaged as error:
-            _log.warning("checkpoint_passed_over", checkpoint=folder.name, reason=str(error))
+            _log.warning("checkpoint-passed-over", checkpoint=folder.name, reason=str(error))
             damaged.append((folder, str(error)))
     return Search(None, tuple(damaged))
 

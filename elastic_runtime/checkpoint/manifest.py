@@ -1,22 +1,24 @@
-"""The file that makes a checkpoint count: which model, which optimizer, which shards; written last."""
+"""Manifest of a checkpoint: the file that makes it count, with the model, the optimizer and the shards; written last.
+
+Blocks are read through it, each compared with its digest; without PyTorch, for who only has to know that all is right.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime import optimizers
-from elastic_runtime.checkpoint.damage import cannot_read
-from elastic_runtime.checkpoint.durable import PARTIAL, write_file
-from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, read_head
+from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, cannot_read, read_head
 from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import Optimizer
-from elastic_runtime.plain_fields import require_object, require_whole
+from elastic_runtime.model import optimizers
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import Optimizer
+from elastic_runtime.model.plain_fields import require_object, require_whole
+from foundation.files import PARTIAL, write_whole
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -76,7 +78,7 @@ def write_manifest(
         "position": dict(position),
     }
     try:
-        write_file(folder / MANIFEST, _text(content))
+        write_whole(folder / MANIFEST, _text(content), mode=0o644, alone=True)
     except OSError as error:
         raise CheckpointError(
             f"{folder / MANIFEST} cannot be written: {error.strerror}; the last durable checkpoint stands"
@@ -118,16 +120,6 @@ def read_manifest(folder: Path) -> Manifest:
         raise CheckpointError(f"{path} is as it was written, but not by this version: {error}") from error
 
 
-def _as_written(path: Path, data: bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointDamaged(f"{path} is damaged: {error}") from error
-    if not isinstance(content, dict) or content.pop("sha256", None) is None or _text(content) != data:
-        raise CheckpointDamaged(f"{path} is damaged: it does not have its own digest")
-    return content
-
-
 def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, Entry]]]:
     """Each shard, where its numbers begin, and the blocks that are read from it: each block of the model from one.
 
@@ -147,6 +139,61 @@ def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, Ent
             f"{manifest.folder}: {len(left)} blocks are in no shard, such as block {min(left)}; it is not complete"
         )
     return found
+
+
+def verify(folder: Path) -> Manifest:
+    """Read all of a checkpoint and compare every digest.
+
+    Raises:
+        CheckpointDamaged: something is missing, cut short or changed; the message says what.
+        CheckpointError: it cannot be read, or is of another version.
+    """
+    manifest = read_manifest(folder)
+    for _ in read_verified(manifest, range(len(manifest.layout.blocks))):
+        pass
+    return manifest
+
+
+def read_verified(manifest: Manifest, blocks: Iterable[int]) -> Iterator[tuple[Entry, bytearray]]:
+    """Some blocks, in the order in which they lie on the disk: parameters, then each tensor of the state.
+
+    Raises:
+        CheckpointDamaged: a file is missing, cut short or changed.
+        CheckpointError: it cannot be read.
+        ValueError: the model has no such block.
+    """
+    wanted = set(blocks)
+    beyond = [block for block in wanted if not 0 <= block < len(manifest.layout.blocks)]
+    if beyond:
+        raise ValueError(f"block {min(beyond)} is none of the model's {len(manifest.layout.blocks)}")
+    for shard, start, entries in read_heads(manifest):
+        due = sorted((entry for block, entry in entries.items() if block in wanted), key=lambda entry: entry.start)
+        if due:
+            yield from _read_shard(manifest, manifest.folder / shard.name, start, due)
+
+
+def _read_shard(manifest: Manifest, path: Path, start: int, entries: list[Entry]) -> Iterator[tuple[Entry, bytearray]]:
+    try:
+        with path.open("rb") as file:
+            for entry in entries:
+                numbers = bytearray(entry.size_bytes(manifest.layout))
+                file.seek(start + entry.start)
+                file.readinto(numbers)  # cut short, the digest is another one
+                if hashlib.sha256(numbers).hexdigest() != entry.sha256:
+                    raise CheckpointDamaged(f"{path} is damaged: block {entry.block} does not have its digest")
+                yield entry, numbers
+    except OSError as error:
+        raise cannot_read(path, error) from error
+
+
+def _as_written(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointDamaged(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict) or content.pop("sha256", None) is None or _text(content) != data:
+        raise CheckpointDamaged(f"{path} is damaged: it does not have its own digest")
+    return content
 
 
 def _sweep(manifest: Manifest) -> None:

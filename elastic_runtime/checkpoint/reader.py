@@ -1,4 +1,4 @@
-"""Reads blocks back, any of them, by whoever owns them now; and whole models, for who wants one without a job."""
+"""Blocks of a checkpoint as tensors, for whoever owns them now; and whole models, for who wants one without a job."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from elastic_runtime.block_state import BlockState
-from elastic_runtime.checkpoint.manifest import Manifest, read_manifest
+from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, read_verified
 from elastic_runtime.checkpoint.shard import Entry
-from elastic_runtime.checkpoint.verification import read_verified
 from elastic_runtime.errors import ModelMismatch
-from elastic_runtime.layout import Layout, difference
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Layout, difference
+from elastic_runtime.model.optimizers import Optimizer
 
 
 def read_blocks(checkpoint: Path | Manifest, blocks: Iterable[int]) -> Iterator[BlockState]:

@@ -1,4 +1,4 @@
-"""The file that one server writes: a safetensors file whose head holds the digest of every block.
+"""File that one server writes: a safetensors file whose head holds the digest of every block.
 
 The head comes first in the file and is known last, so its room is reserved and what is left of it filled with spaces,
 which the format allows. Blocks lie in the order in which they came. Who trusts the head's digest can check any block
@@ -9,15 +9,15 @@ Source: the safetensors format (8 bytes of length, little-endian; a JSON object;
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastic_runtime.checkpoint.damage import cannot_read
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError
-from elastic_runtime.layout import Layout
+from elastic_runtime.model.layout import Layout
 
 SUFFIX = ".safetensors"
 _FORMAT = "1"
@@ -25,6 +25,8 @@ _LENGTH_BYTES = 8
 _ALIGNMENT_BYTES = 64
 _LARGEST_HEAD_BYTES = 1024**3
 _LARGEST_VERSION = 2**63
+_DAMAGE = {errno.ENOENT, errno.EIO}
+"""It is gone, or the disk cannot read it back."""
 _PARAMETERS = "parameters"
 _DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL", "uint8": "U8"} | {
     f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)
@@ -112,6 +114,16 @@ def read_head(folder: Path, record: ShardRecord, layout: Layout) -> tuple[int, d
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is no shard of a checkpoint: {error}") from error
     return _LENGTH_BYTES + content_bytes, entries
+
+
+def cannot_read(path: Path, error: OSError) -> CheckpointError:
+    """The error to raise where the system refuses to read a checkpoint's file.
+
+    An older checkpoint is taken in place of a damaged one, and steps are computed again. A file that this process may
+    not read may be sound: that is for a person to mend, and never passed over.
+    """
+    kind = CheckpointDamaged if error.errno in _DAMAGE else CheckpointError
+    return kind(f"{path} cannot be read: {error.strerror}")
 
 
 def _entry(row: object) -> Entry:

@@ -1,4 +1,4 @@
-"""Writes one server's shard in the background, block by block, while training goes on.
+"""Writer of one server's shard: in the background, block by block, while training goes on.
 
 The server copies a block just before the step that would change it, and hands the copy in. A thread writes and digests;
 both are done by the system, outside Python's lock.
@@ -19,12 +19,12 @@ from threading import Condition, Thread
 
 import torch
 
-from elastic_runtime.block_state import BlockState
-from elastic_runtime.checkpoint.durable import PARTIAL, flush_folder, make_folder, write_at
 from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, head_bytes, pack_head
 from elastic_runtime.errors import CheckpointError
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import Optimizer
+from foundation.files import PARTIAL, make_durable_folder, sync_folder, write_at
 
 QUEUE_BYTES = 256 * 1024**2
 """Copies that may wait for the disk: twice a model of 100 MB, so that training waits for a slow disk only beyond it."""
@@ -83,7 +83,7 @@ class ShardWriter:
         self._error: CheckpointError | None = None
         self._record: ShardRecord | None = None
         try:
-            make_folder(folder)
+            make_durable_folder(folder)
             self._file, self._path = _new_file(folder, name)
         except OSError as error:
             raise CheckpointError(f"{folder} cannot be written to: {error.strerror}") from error
@@ -225,7 +225,7 @@ class ShardWriter:
         for tensor in (state.parameters, *state.state.values()):
             numbers = memoryview(tensor.contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]  # a buffer
             digest.update(numbers)
-            end = write_at(self._file, numbers, end)
+            end = write_at(self._file, end, (numbers,))
         entry = Entry(state.block, state.version, digest.hexdigest(), self._end - self._head_bytes, names)
         with self._changed:
             self._entries.append(entry)
@@ -233,10 +233,10 @@ class ShardWriter:
 
     def _seal(self) -> ShardRecord:
         head = pack_head(self._layout, self._entries, self._head_bytes)
-        write_at(self._file, memoryview(head), 0)
+        write_at(self._file, 0, (head,))
         os.fsync(self._file)
         self._partial.replace(self._path)
-        flush_folder(self._path.parent)
+        sync_folder(self._path.parent)
         return ShardRecord(self._path.name, self._end, hashlib.sha256(head).hexdigest())
 
     def _clear(self) -> None:

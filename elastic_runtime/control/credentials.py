@@ -1,4 +1,4 @@
-"""Who may talk to a job's coordinator: whoever has the job's token, over TLS wherever others could listen.
+"""Credentials of a job: who talks to its coordinator has the job's token, over TLS wherever others could listen.
 
 The token is a line in a file, made for one job, and travels in each call's metadata. Without TLS a coordinator serves
 on loopback only, and members connect to loopback only, unless that is allowed by name (a network that is closed).
@@ -17,7 +17,7 @@ import grpc
 
 from elastic_runtime.control.checks import MOST_MESSAGE_BYTES
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plain_line import plain_line
+from foundation.text import plain_line
 
 TOKEN_KEY = "elastic-token"  # noqa: S105 - the name of the metadata, no secret
 JOB_KEY = "elastic-job"

@@ -1,4 +1,4 @@
-"""A member's line to its coordinator: registers, follows views, reports, and survives the coordinator's restarts.
+"""Link of a member to its coordinator: it registers, follows views, reports, and survives the coordinator's restarts.
 
 State goes both ways, so nothing is lost with a connection: a reconnected stream begins with the newest view, and each
 report is a member's whole state. Two threads: one reads views and calls `on_view`, one sends reports.
@@ -9,19 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import grpc
 import structlog
 
-from elastic_runtime.control.backoff import Backoff
-from elastic_runtime.control.calls import call, metadata, translate
-from elastic_runtime.control.conversions import role_to_message, view_from_message
+from elastic_runtime.control.client import call, metadata, translate
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
 from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
-from elastic_runtime.control.ready_file import ReadyFile
 from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
+from elastic_runtime.control.view_conversions import role_to_message, view_from_message
 from elastic_runtime.errors import (
     BadInput,
     CoordinatorMistrusted,
@@ -32,12 +31,18 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
-from elastic_runtime.plan import Role, View
+from elastic_runtime.protocol.plan import Role, View
+from foundation.backoff import Backoff
 
 _log = structlog.get_logger()
 _CALL_SECONDS = 5.0
 _STREAM_SECONDS = 3600.0
 """A stream is opened anew after an hour, so that even a half-dead one has an end."""
+
+
+def _backoff(incarnation: int) -> Backoff:
+    """Waits of 0.025 s up to 2 s; incarnations differ, so that a restarted coordinator is not rushed."""
+    return Backoff(incarnation, first_seconds=0.05, longest_seconds=2.0, least_share=0.5)
 
 
 class MemberLink:
@@ -115,7 +120,7 @@ class MemberLink:
             training_json=training_json,
         )
         deadline = self._clock() + deadline_seconds
-        backoff = Backoff(self._incarnation)
+        backoff = _backoff(self._incarnation)
         while True:
             problem: CoordinatorUnreachable | None = None
             try:
@@ -205,7 +210,7 @@ class MemberLink:
                 thread.join(_CALL_SECONDS)
 
     def _read(self, on_view: Callable[[View], None]) -> None:
-        backoff = Backoff(self._incarnation)
+        backoff = _backoff(self._incarnation)
         newest = 0
         while not self._closed.is_set():
             try:
@@ -242,7 +247,7 @@ class MemberLink:
             return False
 
     def _send(self) -> None:
-        backoff = Backoff(self._incarnation)
+        backoff = _backoff(self._incarnation)
         while not self._closed.is_set():
             with self._changed:
                 self._changed.wait_for(self._due, self._report_every_seconds)
@@ -279,6 +284,44 @@ class MemberLink:
             self._fail(ProtocolError(f"{self._task} and the coordinator at {self._address} disagree: {error}"))
 
     def _fail(self, error: ElasticError) -> None:
-        _log.error("control_lost", task=self._task, error=str(error))
+        _log.error("control-lost", task=self._task, error=str(error))
         self.failure = error
         self.expelled.set()
+
+
+class ReadyFile:
+    """An empty file that is there while a member takes part in its job: what a container's readiness probe looks for.
+
+    One that is left of an earlier process is removed.
+
+    Raises:
+        BadInput: there can be no such file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if not path.parent.is_dir() or path.is_dir():
+            raise BadInput(f"the ready file {path} cannot be written: its folder is missing, or it is a folder")
+        self.clear()
+
+    def mark(self) -> None:
+        """The member takes part.
+
+        Raises:
+            BadInput: the file cannot be written.
+        """
+        try:
+            self._path.touch()
+        except OSError as error:
+            raise BadInput(f"the ready file {self._path} cannot be written: {error.strerror}") from error
+
+    def clear(self) -> None:
+        """The member takes no part, or not yet.
+
+        Raises:
+            BadInput: the file is there and cannot be removed.
+        """
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise BadInput(f"the ready file {self._path} cannot be removed: {error.strerror}") from error

@@ -1,7 +1,7 @@
-"""What travels on the control plane beside views, as plain values: reports, registrations, requests, status.
+"""Messages of the control plane beside views, as plain values: reports, registrations, requests, status.
 
-The generated classes of the protocol stay inside `conversions`; a coordinator's state machine and its members' loops
-know these only.
+The generated classes of the protocol stay inside `report_conversions` and `view_conversions`; a coordinator's state
+machine and its members' loops know these only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 
 class ResizeMode(StrEnum):

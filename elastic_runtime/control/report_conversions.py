@@ -1,6 +1,6 @@
 """Reports, registrations, requests and status between the protocol's messages and plain values.
 
-Raises `ProtocolError` as `conversions` does.
+Raises `ProtocolError` as `view_conversions` does.
 """
 
 from __future__ import annotations
@@ -11,12 +11,6 @@ from dataclasses import fields
 from typing import Any
 
 from elastic_runtime.control.checks import check_amount, check_count, check_figure, check_task, check_text
-from elastic_runtime.control.conversions import (
-    phase_from_message,
-    phase_to_message,
-    role_from_message,
-    role_to_message,
-)
 from elastic_runtime.control.messages import (
     JobStatus,
     LeasedRange,
@@ -27,6 +21,12 @@ from elastic_runtime.control.messages import (
     Shard,
     Size,
     TaskStatus,
+)
+from elastic_runtime.control.view_conversions import (
+    phase_from_message,
+    phase_to_message,
+    role_from_message,
+    role_to_message,
 )
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb

@@ -1,8 +1,9 @@
-"""`python -m elastic_runtime.coordinator`: one job's coordinator, until its job has ended or it is told to end."""
+"""Process of one job's coordinator (`python -m elastic_runtime.coordinator`), until the job or somebody ends it."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -10,21 +11,22 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import structlog
 
-from elastic_runtime.coordinator.address_file import write_address
-from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.machine import Machine, begin
 from elastic_runtime.coordinator.metrics import serve_metrics
 from elastic_runtime.coordinator.options import Options, parse
+from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
-from elastic_runtime.errors import EXIT_CODES, BadInput, ElasticError
-from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
-from elastic_runtime.plan import Phase
+from elastic_runtime.errors import BadInput, ElasticError
+from elastic_runtime.protocol.plan import Phase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
+from foundation.files import write_whole
+from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 _TICK_SECONDS = 0.1
 _GRACE_SECONDS = 2.0
@@ -48,10 +50,10 @@ def serve(options: Options, stop: threading.Event) -> int:
     journal = Journal(options.folder, options.settings.job)
     with contextlib.ExitStack() as closing:
         closing.callback(journal.close)
-        depot = CheckpointDepot(options.checkpoints, options.settings.checkpoints_kept)
-        state = journal.state or begin(options.settings, depot.found(options.restore))
+        checkpoints = CheckpointStore(options.checkpoints, options.settings.checkpoints_kept)
+        state = journal.state or begin(options.settings, checkpoints.found(options.restore))
         machine = Machine(options.settings, time.monotonic(), state, time.time)
-        runner = Runner(machine, journal, depot, time.monotonic)
+        runner = Runner(machine, journal, checkpoints, time.monotonic)
         closing.callback(runner.close)
         server, port = start_server(
             runner,
@@ -64,12 +66,12 @@ def serve(options: Options, stop: threading.Event) -> int:
         if options.metrics_port is not None:
             host = options.bind.rpartition(":")[0].strip("[]")
             closing.callback(serve_metrics(runner.status, host, options.metrics_port))
-        write_address(options.address_file, address, secrets.randbits(64))
+        _write_address(options.address_file, address, secrets.randbits(64))
         closing.callback(options.address_file.unlink, missing_ok=True)
-        _log.info("coordinator_serves", job=options.settings.job, address=address)
+        _log.info("coordinator-started", job=options.settings.job, address=address)
         ended_seconds: float | None = None
         while not stop.wait(_TICK_SECONDS):
-            runner.tick()
+            runner.on_tick()
             if runner.failure is not None:
                 raise runner.failure
             status = runner.status()
@@ -84,6 +86,19 @@ def serve(options: Options, stop: threading.Event) -> int:
     return 1 if runner.status().phase is Phase.FAILED else 0
 
 
+def _write_address(path: Path, address: str, incarnation: int) -> None:
+    """Tell whoever started us where we answer: address, process id and incarnation (JSON), whole or not at all.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    content = {"address": address, "pid": os.getpid(), "incarnation": f"{incarnation:016x}"}
+    try:
+        write_whole(path, json.dumps(content) + "\n", durable=False)
+    except OSError as error:
+        raise BadInput(f"the coordinator's address cannot be written to {path}: {error}") from error
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and serve; the exit code."""
     configure_logging(os.environ.get(LEVEL_VARIABLE, "info"))
@@ -93,8 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return serve(parse(sys.argv[1:] if arguments is None else arguments), stop)
     except ElasticError as error:
-        print(f"elastic_runtime.coordinator: {plain_line(str(error), LONGEST_ERROR)}", file=sys.stderr)
-        return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+        print(f"elastic_runtime.coordinator: {plain_line(str(error), LONGEST_ERROR_CHARACTERS)}", file=sys.stderr)
+        return error.exit_code
 
 
 if __name__ == "__main__":

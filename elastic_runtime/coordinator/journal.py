@@ -1,28 +1,38 @@
-"""The coordinator's memory: what it decided, on disk before anybody hears of it.
+"""Journal of a coordinator: what it decided, on disk before anybody hears of it.
+
+A record has sections of the state as JSON, and a checksum. A crash can leave the last one half written: reading stops
+before it. A record that is bad while good ones follow is damage, and refused, since what was acknowledged would be
+missing.
 
 Room for more records is reserved ahead, so that a disk that fills up is noticed while the journal can still take what
 keeps the job going; requests are refused from then on. A record that finds no room waits, and is written together with
 the next one, as each brings whole sections. When the file has grown, it is replaced by one with a single snapshot.
+
+`JournalUnusable` ends the coordinator with exit code 1; what it recorded stands. `JournalDamaged` is the case that
+starting it again does not mend: exit code 2, so that nobody does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import os
+import struct
+import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import structlog
+from pydantic import TypeAdapter, ValidationError
 
-from elastic_runtime.coordinator.errors import JournalDamaged, JournalUnusable
-from elastic_runtime.coordinator.journal_file import pack, unpack
-from elastic_runtime.coordinator.record_codec import encode, restore, whole
-from elastic_runtime.coordinator.state import State
-from elastic_runtime.errors import BadInput
+from elastic_runtime.coordinator.rules.state import State
+from elastic_runtime.errors import BadInput, ElasticError
+from foundation.errors import NO_ROOM
+from foundation.files import sync_folder, write_at
+from foundation.locks import FileLock, LockHeld
+from foundation.record_tail import find_whole_record
 
 _log = structlog.get_logger()
 _FORMAT = 1
@@ -31,7 +41,21 @@ _RESERVE_BYTES = 1 << 20
 _CUT_BYTES = 4 << 20
 _CUT_FACTOR = 4
 """A file is cut once it is so many times its snapshot, so that cutting costs less than writing."""
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_HEAD = struct.Struct("<4sIQI")  # marker, crc32 of the rest and the body, sequence, length
+_CHECKED = struct.Struct("<QI")
+_MARKER = b"\xe1JR\x01"
+_LARGEST_BODY = 1 << 30
+_SECTIONS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(section) for name, section in get_type_hints(State).items() if name != "return"
+}
+
+
+class JournalUnusable(ElasticError):
+    """The journal's disk fails. Exit code 1."""
+
+
+class JournalDamaged(JournalUnusable, BadInput):
+    """The journal is no journal, damaged, or of another version; it is left as it is. Exit code 2."""
 
 
 class Journal:
@@ -63,22 +87,19 @@ class Journal:
         self._full = self._unwritten = False
         self._sequence = self._end = self._reserved = self._snapshot_bytes = 0
         try:
-            self._lock = os.open(folder / "journal.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = FileLock(folder / "journal.lock")
+        except LockHeld as error:
+            raise BadInput(f"another coordinator of job {job} runs on {folder}; end it first") from error
         except OSError as error:
             raise BadInput(f"the journal's folder {folder} cannot be used: {error}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise BadInput(f"another coordinator of job {job} runs on {folder}; end it first") from error
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self.state = self._read()
         except OSError as error:
-            os.close(self._lock)
+            self._lock.release()
             raise JournalDamaged(f"the journal {self._path} cannot be read: {error.strerror}") from error
         except (BadInput, JournalUnusable):
-            os.close(self._lock)
+            self._lock.release()
             raise
 
     @property
@@ -109,7 +130,7 @@ class Journal:
         try:
             self._write(body)
         except OSError as error:
-            if error.errno in _NO_ROOM:  # reserved room that is none: file systems that copy on write, quotas
+            if error.errno in NO_ROOM:  # reserved room that is none: file systems that copy on write, quotas
                 self._unwritten = True
                 self._note(True)
                 return False
@@ -131,14 +152,14 @@ class Journal:
         try:
             descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                _write_all(descriptor, data, 0)
+                write_at(descriptor, 0, (data,))
                 os.fsync(descriptor)
                 aside.replace(self._path)
             except OSError:
                 os.close(descriptor)
                 raise
         except OSError as error:
-            _log.warning("journal_not_cut", path=str(self._path), error=str(error))
+            _log.warning("journal-not-cut", path=str(self._path), error=str(error))
             with contextlib.suppress(OSError):
                 aside.unlink()
             self._snapshot_bytes = self._end  # not again before it has grown much more
@@ -146,12 +167,12 @@ class Journal:
         os.close(self._file)
         self._file, self._sequence = descriptor, 2
         self._end = self._reserved = self._snapshot_bytes = len(data)
-        self._sync_folder()
+        sync_folder(self._path.parent)
 
     def close(self) -> None:
         """Give file and lock back."""
         os.close(self._file)
-        os.close(self._lock)
+        self._lock.release()
 
     def _read(self) -> State | None:
         data = self._path.read_bytes()
@@ -171,7 +192,7 @@ class Journal:
             self._write(header)
             self._end = self._reserved = len(header)
             self._sequence = 1
-            self._sync_folder()
+            sync_folder(self._path.parent)
         return restore(bodies[1:])
 
     def _header(self) -> bytes:
@@ -198,7 +219,7 @@ class Journal:
         try:
             self._allocate(self._file, self._reserved, size)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise JournalUnusable(f"no room can be reserved for the journal {self._path}: {error}") from error
             self._note(True)
             return False
@@ -209,22 +230,90 @@ class Journal:
     def _note(self, full: bool) -> None:
         if full != self._full:
             self._full = full
-            _log.warning("journal_disk_full" if full else "journal_disk_has_room", path=str(self._path))
+            _log.warning("journal-disk-filled" if full else "journal-disk-freed", path=str(self._path))
 
     def _write(self, data: bytes) -> None:
-        _write_all(self._file, data, self._end)
+        write_at(self._file, self._end, (data,))
         os.fdatasync(self._file)
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def pack(sequence: int, body: bytes) -> bytes:
+    """One record."""
+    checked = _CHECKED.pack(sequence, len(body))
+    return _HEAD.pack(_MARKER, zlib.crc32(body, zlib.crc32(checked)), sequence, len(body)) + body
 
 
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
+def unpack(data: bytes, path: str) -> tuple[list[bytes], int]:
+    """The bodies of all records, and where the next one goes.
+
+    Raises:
+        JournalDamaged: damage before the last record.
+    """
+    bodies: list[bytes] = []
+    offset = 0
+    while True:
+        body = _record(data, offset, len(bodies))
+        if body is None:
+            break
+        bodies.append(body)
+        offset += _HEAD.size + len(body)
+    if (
+        find_whole_record(data, offset + 1, (_MARKER,), lambda later: _record(data, later, None) is not None)
+        is not None
+    ):
+        raise JournalDamaged(
+            f"the journal {path} is damaged at byte {offset} of {len(data)}, before its end: "
+            "restore the file, or begin a new job from the newest checkpoint"
+        )
+    return bodies, offset
+
+
+def _record(data: bytes, offset: int, sequence: int | None) -> bytes | None:
+    if len(data) - offset < _HEAD.size:
+        return None
+    marker, checksum, found, length = _HEAD.unpack_from(data, offset)
+    if marker != _MARKER or length > _LARGEST_BODY or len(data) - offset - _HEAD.size < length:
+        return None
+    body = data[offset + _HEAD.size : offset + _HEAD.size + length]
+    if zlib.crc32(body, zlib.crc32(_CHECKED.pack(found, length))) != checksum:
+        return None
+    return body if sequence is None or found == sequence else None
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """A record's sections."""
+    parts = (json.dumps(name).encode() + b":" + _SECTIONS[name].dump_json(value) for name, value in record.items())
+    return b"{" + b",".join(parts) + b"}"
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """What `encode` wrote.
+
+    Raises:
+        JournalDamaged: it is of another version.
+    """
+    try:
+        parts = json.loads(body)
+        return {name: _SECTIONS[name].validate_python(value) for name, value in parts.items()}
+    except (ValueError, ValidationError, KeyError, AttributeError) as error:
+        raise JournalDamaged(f"a record that this version cannot read ({type(error).__name__})") from error
+
+
+def restore(records: list[bytes]) -> State | None:
+    """The state after all records, each of which replaces the sections that it has; None if there are none.
+
+    Raises:
+        JournalDamaged: see `decode`.
+    """
+    if not records:
+        return None
+    state = State()
+    for body in records:
+        for name, value in decode(body).items():
+            setattr(state, name, value)
+    return state
+
+
+def whole(state: State) -> dict[str, Any]:
+    """A record of all sections."""
+    return {field.name: getattr(state, field.name) for field in fields(State)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from elastic_runtime.control.credentials import ServerCredentials, read_pem, read_token
-from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
 
 

@@ -1,4 +1,4 @@
-"""Runs the state machine for many threads: one event at a time, journaled before it is published."""
+"""Runner of the state machine for many threads: one event at a time, journaled before it is published."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from elastic_runtime.checkpoint import Search
 from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestState
-from elastic_runtime.coordinator.machine import Machine, Outcome
-from elastic_runtime.coordinator.orders import ManifestOrder, SearchOrder
-from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.coordinator.state import State
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, SearchOrder, SearchResult
+from elastic_runtime.coordinator.rules.machine import Machine, Outcome
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.state import State
 from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
-from elastic_runtime.plan import View
+from elastic_runtime.protocol.plan import View
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -36,7 +35,7 @@ class Records(Protocol):
         """Forget what a state makes superfluous, if that is worth while."""
 
 
-class Depot(Protocol):
+class Checkpoints(Protocol):
     """Where checkpoints are."""
 
     def complete(self, order: ManifestOrder) -> None:
@@ -49,7 +48,7 @@ class Depot(Protocol):
     def tidy(self, protected: tuple[int, ...]) -> None:
         """Remove checkpoints that are no longer needed."""
 
-    def search(self, order: SearchOrder) -> Search:
+    def search(self, order: SearchOrder) -> SearchResult:
         """Find the newest sound checkpoint.
 
         Raises:
@@ -63,12 +62,14 @@ class Runner:
     Args:
         machine: to run.
         journal: where its records go.
-        depot: where its checkpoints are.
+        checkpoints: where its checkpoints are.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, machine: Machine, journal: Records, depot: Depot, clock: Callable[[], float]) -> None:
-        self._machine, self._journal, self._depot, self._clock = machine, journal, depot, clock
+    def __init__(
+        self, machine: Machine, journal: Records, checkpoints: Checkpoints, clock: Callable[[], float]
+    ) -> None:
+        self._machine, self._journal, self._checkpoints, self._clock = machine, journal, checkpoints, clock
         self.failure: Exception | None = None
         lock = threading.RLock()
         self._published = threading.Condition(lock)
@@ -79,30 +80,30 @@ class Runner:
         self._waiting: list[ManifestOrder | SearchOrder] = []
         self._orders: list[ManifestOrder | SearchOrder] = []
         with self._published:
-            self._carry_out(machine.tick(clock()))
+            self._carry_out(machine.on_tick(clock()))
         self._thread = threading.Thread(target=self._obey, name="checkpoints", daemon=True)
         self._thread.start()
 
-    def register(self, newcomer: Newcomer) -> str:
-        """See `Machine.register`."""
-        return self._run(lambda now: self._machine.register(newcomer, now))
+    def on_register(self, newcomer: Newcomer) -> str:
+        """See `Machine.on_register`."""
+        return self._run(lambda now: self._machine.on_register(newcomer, now))
 
-    def report(self, report: MemberReport) -> tuple[bool, int]:
-        """See `Machine.report`; and the number of the newest view."""
-        known = self._run(lambda now: self._machine.report(report, now))
+    def on_report(self, report: MemberReport) -> tuple[bool, int]:
+        """See `Machine.on_report`; and the number of the newest view."""
+        known = self._run(lambda now: self._machine.on_report(report, now))
         view = self._view
         return known, view.number if view is not None else 0
 
-    def following(self, task: str, incarnation: int, following: bool) -> None:
-        """See `Machine.following`."""
-        self._run(lambda now: (None, self._machine.following(task, incarnation, following, now)))
+    def on_stream(self, task: str, incarnation: int, opened: bool) -> None:
+        """See `Machine.on_stream`."""
+        self._run(lambda now: (None, self._machine.on_stream(task, incarnation, opened, now)))
 
-    def task_ended(self, task: str, exit_code: int, last_line: str) -> None:
-        """See `Machine.task_ended`."""
-        self._run(lambda now: (None, self._machine.task_ended(task, exit_code, last_line, now)))
+    def on_task_ended(self, task: str, exit_code: int, last_line: str) -> None:
+        """See `Machine.on_task_ended`."""
+        self._run(lambda now: (None, self._machine.on_task_ended(task, exit_code, last_line, now)))
 
-    def request(self, request: RequestState) -> RequestState:
-        """See `Machine.request`.
+    def on_request(self, request: RequestState) -> RequestState:
+        """See `Machine.on_request`.
 
         Raises:
             BadInput: it cannot be.
@@ -113,31 +114,31 @@ class Runner:
                 raise ResizeFailed(
                     "the disk with the coordinator's journal is full: training goes on, no request is taken; make room"
                 )
-            row, outcome = self._machine.request(request, self._clock())
+            row, outcome = self._machine.on_request(request, self._clock())
             if not self._carry_out(outcome):
                 raise ResizeFailed(
                     "the disk with the coordinator's journal is full: ask again with the same id when there is room"
                 )
             return row
 
-    def lease(
+    def on_lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
     ) -> tuple[tuple[LeasedRange, ...], bool]:
-        """See `Machine.lease`.
+        """See `Machine.on_lease`.
 
         Raises:
             BadInput: the job trains synchronously, or the numbers are none.
             ResizeFailed: there is no room to remember it.
         """
         with self._event():
-            answer, outcome = self._machine.lease(worker, incarnation, generation, done, batches, self._clock())
+            answer, outcome = self._machine.on_lease(worker, incarnation, generation, done, batches, self._clock())
             if not self._carry_out(outcome):
                 raise ResizeFailed("the disk with the coordinator's journal is full: no samples are lent; make room")
             return answer
 
-    def tick(self) -> None:
+    def on_tick(self) -> None:
         """Let time pass."""
-        self._run(lambda now: (None, self._machine.tick(now)))
+        self._run(lambda now: (None, self._machine.on_tick(now)))
 
     def status(self) -> JobStatus:
         """See `Machine.status`."""
@@ -150,10 +151,10 @@ class Runner:
             model = self._machine.state.model
             return (model.layout_json, model.training_json) if model.training_json else ("", "")
 
-    def not_needed(self, task: str) -> bool:
-        """See `Machine.not_needed`."""
+    def is_not_needed(self, task: str) -> bool:
+        """See `Machine.is_not_needed`."""
         with self._published:
-            return self._machine.not_needed(task)
+            return self._machine.is_not_needed(task)
 
     def next_view(self, after: int, timeout_seconds: float) -> View | None:
         """The newest view, once it is newer than number `after`; None if none is in time, or at the end."""
@@ -237,21 +238,21 @@ class Runner:
     def _search(self, order: SearchOrder) -> None:
         search, error = None, ""
         try:
-            search = self._depot.search(order)
+            search = self._checkpoints.search(order)
         except ElasticError as problem:
             error = str(problem)
-        self._run(lambda now: (None, self._machine.checkpoint_searched(order, search, error, now)))
+        self._run(lambda now: (None, self._machine.on_checkpoint_searched(order, search, error, now)))
 
     def _complete(self, order: ManifestOrder) -> None:
         error = ""
         try:
-            self._depot.complete(order)
+            self._checkpoints.complete(order)
         except ElasticError as problem:
             error = str(problem)
-        self._run(lambda now: (None, self._machine.checkpoint_completed(order, error, now)))
+        self._run(lambda now: (None, self._machine.on_checkpoint_completed(order, error, now)))
         if error:
             return
         try:
-            self._depot.tidy(order.protected)
+            self._checkpoints.tidy(order.protected)
         except ElasticError as problem:
-            _log.warning("checkpoint_not_removed", error=str(problem))
+            _log.warning("checkpoint-not-removed", error=str(problem))

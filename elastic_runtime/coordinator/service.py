@@ -1,4 +1,4 @@
-"""The coordinator's gRPC services: who calls is checked, messages are read, the runner answers."""
+"""Service of a coordinator over gRPC: who calls is checked, messages are read, the runner answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 
 from elastic_runtime.control.checks import MOST_TASKS, check_task, check_text
-from elastic_runtime.control.conversions import role_from_message, view_to_message
 from elastic_runtime.control.credentials import (
     JOB_KEY,
     SERVER_OPTIONS,
@@ -27,7 +26,8 @@ from elastic_runtime.control.report_conversions import (
     size_from_message,
     status_to_message,
 )
-from elastic_runtime.coordinator.registering import Newcomer
+from elastic_runtime.control.view_conversions import role_from_message, view_to_message
+from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import BadInput, ProtocolError, ResizeFailed
 from elastic_runtime.generated import elastic_pb2 as pb
@@ -99,7 +99,7 @@ class ControlService(JobControlServicer):
         return _answer(context, lambda: status_to_message(self._runner.status()))
 
     def _request(self, request: RequestState) -> pb.RequestReply:
-        row = self._runner.request(request)
+        row = self._runner.on_request(request)
         return pb.RequestReply(state=row.state.value, detail=row.detail)
 
 
@@ -117,7 +117,7 @@ class MemberService(MembershipServicer):
     def Follow(self, request: pb.FollowRequest, context: grpc.ServicerContext) -> Iterator[pb.View]:  # noqa: N802
         """The newest view, and every newer one."""
         task = _answer(context, lambda: check_task(request.task))
-        self._runner.following(task, request.incarnation, True)
+        self._runner.on_stream(task, request.incarnation, True)
         try:
             number = 0
             while context.is_active() and not self._runner.closed:
@@ -126,18 +126,18 @@ class MemberService(MembershipServicer):
                     number = view.number
                     yield view_to_message(view)
         finally:
-            self._runner.following(task, request.incarnation, False)
+            self._runner.on_stream(task, request.incarnation, False)
 
     def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.ReportReply:  # noqa: N802
         """Where a member is."""
-        known, view = _answer(context, lambda: self._runner.report(report_from_message(request)))
+        known, view = _answer(context, lambda: self._runner.on_report(report_from_message(request)))
         return pb.ReportReply(view=view, expelled=not known)
 
     def Lease(self, request: pb.LeaseRequest, context: grpc.ServicerContext) -> pb.LeaseReply:  # noqa: N802
         """Samples for an asynchronous worker."""
         lent, finished = _answer(
             context,
-            lambda: self._runner.lease(
+            lambda: self._runner.on_lease(
                 check_task(request.task), request.incarnation, request.generation, tuple(request.done), request.batches
             ),
         )
@@ -148,7 +148,7 @@ class MemberService(MembershipServicer):
         line = _answer(context, lambda: check_text(request.last_line, "a last line"))
         _answer(
             context,
-            lambda: self._runner.task_ended(check_task(request.task), request.exit_code, line.partition("\n")[0]),
+            lambda: self._runner.on_task_ended(check_task(request.task), request.exit_code, line.partition("\n")[0]),
         )
         return pb.TaskEndedReply()
 
@@ -161,9 +161,9 @@ class MemberService(MembershipServicer):
             layout_json=_text(request.layout_json),
             training_json=_text(request.training_json),
         )
-        refusal = self._runner.register(newcomer)
+        refusal = self._runner.on_register(newcomer)
         if refusal:
-            return pb.RegisterReply(refusal=refusal, not_needed=self._runner.not_needed(newcomer.task))
+            return pb.RegisterReply(refusal=refusal, not_needed=self._runner.is_not_needed(newcomer.task))
         layout, training = self._runner.models()
         return pb.RegisterReply(
             layout_json=layout.encode(),

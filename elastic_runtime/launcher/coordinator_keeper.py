@@ -1,19 +1,20 @@
-"""Keeps a job's coordinator running: it is started again when it dies, a limited number of times."""
+"""Keeper of a job's coordinator: it is started again when it dies, a limited number of times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.errors import JobFailed
+from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.launcher.job_folder import read_json
-from elastic_runtime.launcher.programs import Programs
-from elastic_runtime.launcher.restarts import Restarts
-from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.job_spec import COORDINATOR, Programs
+from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
 from elastic_runtime.launcher.task_process import Show, TaskProcess, describe_end
 
-COORDINATOR = "coordinator"
 _BAD_INPUT = 2
+
+
+class JobFailed(ElasticError):
+    """The job, or something that it cannot do without, ended with an error."""
 
 
 class CoordinatorKeeper:
@@ -37,7 +38,7 @@ class CoordinatorKeeper:
         self._show = show
         self._tell = tell
         self._clock = clock
-        self._restarts = Restarts(
+        self._restarts = RestartLimit(
             settings.coordinator_restarts,
             settings.coordinator_window_seconds,
             settings.restart_backoff_seconds,
@@ -71,7 +72,7 @@ class CoordinatorKeeper:
             if code is not None and not needed:
                 self._process = None
             elif code is not None:
-                self._died(self._process, code, now)
+                self._on_death(self._process, code, now)
             elif self._deadline:
                 self._learn_address(self._process, now)
         if self._process is None and self._start_at is not None and now >= self._start_at:
@@ -92,14 +93,10 @@ class CoordinatorKeeper:
         return self._process is None or self._process.wait(seconds)
 
     def _start(self, now: float) -> None:
-        folder = self._programs.folder
-        folder.address_file.unlink(missing_ok=True)
+        self._programs.folder.address_file.unlink(missing_ok=True)
         self._process = TaskProcess(
             COORDINATOR,
-            self._programs.coordinator(self._port),
-            self._programs.coordinator_environment(),
-            self._programs.spec.working_folder,
-            folder.log_folder / f"{COORDINATOR}.log",
+            self._programs.coordinator_process(self._port),
             self._settings.log_bytes,
             self._show,
         )
@@ -117,21 +114,21 @@ class CoordinatorKeeper:
             process.kill()
             raise JobFailed(
                 f"the coordinator did not listen within {self._settings.coordinator_start_seconds:g} s; "
-                f"see {self._programs.folder.log_folder / 'coordinator.log'}"
+                f"see {self._programs.folder.log_file(COORDINATOR)}"
             )
 
-    def _died(self, process: TaskProcess, code: int, now: float) -> None:
+    def _on_death(self, process: TaskProcess, code: int, now: float) -> None:
         self._process = None
         self._deadline = 0.0
         words = process.last_words()
-        log = self._programs.folder.log_folder / f"{COORDINATOR}.log"
+        log = self._programs.folder.log_file(COORDINATOR)
         said = f": {words}" if words and code > 0 else ""
         # One that has served before could use what it was given; now its port may be taken for a moment.
         if code == _BAD_INPUT and self.address is None:
             raise BadInput(
                 f"the coordinator cannot start{said}" if said else f"the coordinator cannot start; see {log}"
             )
-        self._start_at = self._restarts.died(now)
+        self._start_at = self._restarts.on_death(now)
         if self._start_at is None:
             raise JobFailed(f"the coordinator {describe_end(code)} once more{said} (see {log}); it is given up")
         self._tell(f"the coordinator {describe_end(code)}{said} (see {log}); it is started again")

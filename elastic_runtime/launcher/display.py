@@ -1,4 +1,4 @@
-"""What the user sees while a job runs: the first worker's lines behind its name, and the launcher's own.
+"""Display of a running job for its user: the first worker's lines behind its name, and the launcher's own.
 
 A terminal may be slow, or stopped; nobody waits for it. Lines that find no room are counted and left out (the task's
 log has them).
@@ -35,7 +35,7 @@ class Display:
         self._thread = threading.Thread(target=self._print_all, name="display", daemon=True)
         self._thread.start()
 
-    def running(self, workers: Iterable[str], staying: Container[str]) -> None:
+    def on_workers(self, workers: Iterable[str], staying: Container[str]) -> None:
         """Which workers of the job run now, and who of them stays in it.
 
         The one with the lowest number is shown. If it leaves, so is the next one, which may be the job's first by now.

@@ -1,4 +1,4 @@
-"""What a job keeps on disk, all below one folder that only its owner may enter.
+"""Folder of a job, which only its owner may enter: what it keeps on disk, and the lock of its one launcher.
 
 JOBS/NAME/job.json          what was asked for: script, arguments, options; enough to start the job again
           token             secret of the job's control plane, 0600
@@ -13,7 +13,6 @@ JOBS/NAME/job.json          what was asked for: script, arguments, options; enou
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 from collections.abc import Mapping
@@ -22,12 +21,23 @@ from typing import Any
 
 from elastic_runtime.control.credentials import read_token
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.errors import NoSuchJob
+from foundation.files import PRIVATE, write_whole
+from foundation.locks import FileLock, LockHeld, lock_holder
+from foundation.text import parse_json
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 """Fits a host's label, and so a Kubernetes name."""
 _MOST_OF_A_NAME = 100_000
 _SHOWN_JOBS = 10
+LOCK_FILE = "lock"
+
+
+class NoSuchJob(BadInput):
+    """The folder of jobs holds none of that name."""
+
+
+class JobBusy(BadInput):
+    """Another `elastic-run` looks after the job already."""
 
 
 class JobFolder:
@@ -43,6 +53,10 @@ class JobFolder:
         self.checkpoint_folder = path / "checkpoints"
         self.log_folder = path / "logs"
         self.state_file = path / "state.json"
+
+    def log_file(self, process: str) -> Path:
+        """What a task, or the coordinator, wrote."""
+        return self.log_folder / f"{process}.log"
 
     def record(self) -> dict[str, Any]:
         """What the job was started with.
@@ -89,7 +103,7 @@ def create(jobs: Path, name: str | None, script: Path, record: Mapping[str, Any]
         folder.path.chmod(0o700)  # also where the umask took more away, or less
         for inner in (folder.journal_folder, folder.log_folder):
             inner.mkdir(mode=0o700)
-        write_private(folder.token_file, secrets.token_urlsafe(32))
+        write_whole(folder.token_file, secrets.token_urlsafe(32), durable=False, mode=PRIVATE)
         write_json(folder.record_file, {"name": folder.name, **record})
     except OSError as error:
         raise BadInput(
@@ -138,24 +152,53 @@ def _written(record: Path) -> int:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A small JSON object; None if it is not there, or no such thing (yet)."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Put a small JSON object in a file's place, whole or not at all."""
-    write_private(path, json.dumps(content, indent=1) + "\n")
+    """Put a small JSON object in a file's place, whole or not at all, for nobody else to read.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    write_whole(path, json.dumps(content, indent=1) + "\n", durable=False, mode=PRIVATE)
 
 
-def write_private(path: Path, text: str) -> None:
-    """Put a text in a file's place, whole or not at all, for nobody else to read."""
-    new = path.with_name(path.name + ".new")
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(file, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    new.replace(path)
+class JobLock(FileLock):
+    """The lock of the one launcher that looks after a job; leaving the context, or dying, gives it back.
+
+    The file holds the launcher's process number, for messages and for `elastic-run stop`.
+
+    Raises:
+        JobBusy: another living launcher has it.
+        BadInput: there can be no lock.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            super().__init__(folder / LOCK_FILE)
+        except LockHeld as error:
+            raise JobBusy(
+                f"job {folder.name}: process {error.holder or 'of another elastic-run'} looks after it already; "
+                f"ask it with `elastic-run status {folder.name}`"
+            ) from error
+        except OSError as error:
+            raise _unusable(folder, error) from error
+
+
+def holder_of(folder: Path) -> int | None:
+    """Process number of the launcher that looks after a job now; None if none does.
+
+    Raises:
+        BadInput: it cannot be asked for.
+    """
+    try:
+        return lock_holder(folder / LOCK_FILE)
+    except OSError as error:
+        raise _unusable(folder, error) from error
 
 
 def _claimed(jobs: Path, name: str | None, script: Path) -> Path:
@@ -177,3 +220,7 @@ def _claimed(jobs: Path, name: str | None, script: Path) -> Path:
             continue
         return jobs / f"{stem}-{number}"
     raise BadInput(f"{jobs}: holds {_MOST_OF_A_NAME} jobs named {stem}; remove old ones, or give a --name")
+
+
+def _unusable(folder: Path, error: OSError) -> BadInput:
+    return BadInput(f"{folder / LOCK_FILE}: cannot be used ({error.strerror}); only the job's owner may ask it")

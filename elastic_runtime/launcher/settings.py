@@ -1,8 +1,11 @@
-"""How long a launcher waits and how much it keeps; none of it changes what a job computes."""
+"""Settings of a launcher: how long it waits and how much it keeps; none of it changes what a job computes."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+
+from foundation.backoff import Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +36,32 @@ class LauncherSettings:
     """A task's log is begun anew at this size; the one before is kept."""
     shown_lines: int = 1000
     """Lines that wait for a slow terminal; more are left out of it (not of the log), so that nobody waits for it."""
+
+
+class RestartLimit:
+    """How often something that must run is started again before it is given up; times are any one clock's seconds.
+
+    At most `limit` times in a window, with growing pauses.
+    """
+
+    def __init__(self, limit: int, window_seconds: float, backoff_seconds: float, longest_seconds: float) -> None:
+        self._limit = limit
+        self._window_seconds = window_seconds
+        self._backoff_seconds = backoff_seconds
+        self._longest_seconds = longest_seconds
+        self._deaths: deque[float] = deque()
+
+    def on_death(self, now_seconds: float) -> float | None:
+        """It died: when to start it again; None if it has died too often."""
+        while self._deaths and self._deaths[0] <= now_seconds - self._window_seconds:
+            self._deaths.popleft()
+        if len(self._deaths) >= self._limit:
+            return None
+        self._deaths.append(now_seconds)
+        pause = self._backoff_seconds * 2.0 ** (len(self._deaths) - 1)
+        return now_seconds + min(pause, self._longest_seconds)
+
+
+def call_backoff(seed: int) -> Backoff:
+    """The waits between calls that a coordinator does not answer; it is back within seconds of its death."""
+    return Backoff(seed, first_seconds=0.05, longest_seconds=2.0, least_share=0.5)

@@ -1,4 +1,4 @@
-"""Looks after one job until it is over: its coordinator, its tasks, and the user's wish to stop it.
+"""Supervisor of one job until it is over: its coordinator, its tasks, and the user's request to stop it.
 
 The coordinator decides who is needed; this starts and ends processes accordingly and reports their ends. It holds no
 state that matters: whoever opens the job's folder next goes on from the coordinator's journal.
@@ -17,23 +17,41 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import Size
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper
+from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper, JobFailed
+from elastic_runtime.launcher.coordinator_reporter import CoordinatorReporter
 from elastic_runtime.launcher.display import Display
-from elastic_runtime.launcher.errors import JobFailed
-from elastic_runtime.launcher.job_state import JobStateFile
-from elastic_runtime.launcher.late_failures import LateFailures
-from elastic_runtime.launcher.outbox import Outbox
-from elastic_runtime.launcher.programs import Programs, is_worker
-from elastic_runtime.launcher.roster import OVER, Roster, staying
+from elastic_runtime.launcher.job_spec import Programs, is_worker
+from elastic_runtime.launcher.job_status import JobStateFile
+from elastic_runtime.launcher.process_plan import OVER, staying
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.launcher.stop_signals import StopSignals
 from elastic_runtime.launcher.task_process import describe_end
-from elastic_runtime.launcher.task_table import TaskEnd, TaskTable
+from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable
 from elastic_runtime.launcher.view_follower import ViewFollower
-from elastic_runtime.plan import Phase, Role, View
+from elastic_runtime.protocol.plan import Phase, Role, View
+from foundation.signals import SignalHandlers
 
-Wish = Callable[[ControlClient], object]
+FirstRequest = Callable[[ControlClient], object]
 """A request to send as soon as the coordinator listens; may be repeated."""
+
+
+class StopSignals(SignalHandlers):
+    """Signals that end a launcher: the first asks for a checkpoint and an end, the second for an end at once.
+
+    SIGHUP, of a terminal or a line to this machine that was closed, is one of them, unless it is ignored (`nohup`).
+
+    Args:
+        news: gets something at each signal. A `SimpleQueue` may be filled from a handler, whatever the thread was at.
+    """
+
+    def __init__(self, news: queue.SimpleQueue[None]) -> None:
+        super().__init__((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self._on_stop)
+        self._news = news
+        self.count = 0
+
+    def _on_stop(self, number: int) -> None:
+        del number
+        self.count += 1
+        self._news.put(None)
 
 
 class Supervisor:
@@ -60,10 +78,9 @@ class Supervisor:
         self._settings = settings
         self._clock = clock
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._roster = Roster(settings)
         self._tasks = TaskTable(programs, settings, display.show, clock)
         self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock)
-        self._outbox = Outbox()
+        self._reporter = CoordinatorReporter()
         self._state = JobStateFile(programs.folder, clock)
         self._follower: ViewFollower | None = None
         self._client: ControlClient | None = None
@@ -75,11 +92,11 @@ class Supervisor:
         self._stop_refused: ElasticError | None = None
         self._late = LateFailures()
 
-    def run(self, wish: Wish | None = None) -> Phase:
+    def run(self, first_request: FirstRequest | None = None) -> Phase:
         """Until the job is finished, or suspended because of a signal.
 
         Args:
-            wish: asked of the coordinator once it listens.
+            first_request: asked of the coordinator once it listens.
 
         Raises:
             BadInput: the coordinator cannot use what it was given.
@@ -88,8 +105,8 @@ class Supervisor:
         with StopSignals(self._news) as signals:
             try:
                 while not self._is_over():
-                    self._look(wish)
-                    self._obey(signals)
+                    self._look(first_request)
+                    self._handle_signals(signals)
                     self._sleep()
                 self._last_look()
             finally:
@@ -119,14 +136,14 @@ class Supervisor:
         if self._phase not in OVER or self._tasks.running or (self._phase is Phase.SUSPENDED and not self._stopping):
             return False
         # A coordinator whose job has ended waits for a while, and ends too.
-        return self._outbox.empty or not self._keeper.running
+        return self._reporter.empty or not self._keeper.running
 
-    def _look(self, wish: Wish | None) -> None:
+    def _look(self, first_request: FirstRequest | None) -> None:
         self._keeper.look(needed=self._phase not in (Phase.FINISHED, Phase.FAILED))
         if self._client is None and self._keeper.address is not None:
-            self._connect(self._keeper.address, wish)
+            self._connect(self._keeper.address, first_request)
         for end in self._tasks.reap():
-            self._ended(end)
+            self._on_task_end(end)
         if self._follower is not None and self._follower.failure is not None:
             raise self._follower.failure
         view = self._view
@@ -134,53 +151,49 @@ class Supervisor:
             return
         if view.phase is not self._phase:
             # What a job that goes on again was when it was left is no news; it is about to change.
-            old = self._phase is None and wish is not None and view.phase is not Phase.FAILED
+            old = self._phase is None and first_request is not None and view.phase is not Phase.FAILED
             self._phase = view.phase
             if not old:
                 self._announce(view)
         if view.notice and view.notice != self._notice:
             self._notice = view.notice
             self._display.tell(f"{self._name}: {view.notice}")
-        self._late.look(view)
-        actions = self._roster.decide(view, self._tasks.running, self._clock())
-        for task in (*actions.terminate, *actions.kill):
-            self._roster.terminated(task, self._clock())
-        for end in self._tasks.carry_out(actions, self._keeper.address or ""):
-            self._ended(end)
-        workers = [task for task in self._tasks.workers if not self._roster.needless(task, view)]
-        self._display.running(workers, staying(view, workers))
-        self._report_strangers(view)
-        if self._client is not None and self._outbox.empty and self._state.due():
+        self._late.on_view(view)
+        for end in self._tasks.follow(view, self._keeper.address or ""):
+            self._on_task_end(end)
+        workers = [task for task in self._tasks.workers if not self._tasks.is_needless(task, view)]
+        self._display.on_workers(workers, staying(view, workers))
+        self._report_lost_members(view)
+        if self._client is not None and self._reporter.empty and self._state.due():
             self._note_state(self._client)
 
-    def _connect(self, address: str, wish: Wish | None) -> None:
+    def _connect(self, address: str, first_request: FirstRequest | None) -> None:
         client = self._client = ControlClient(address, self._name, self._credentials)
         self._follower = ViewFollower(address, self._name, self._credentials, lambda: self._news.put(None))
-        if wish is not None:
-            self._outbox.post(lambda: wish(client), lambda error: self._display.tell(str(error)))
+        if first_request is not None:
+            self._reporter.post(lambda: first_request(client), lambda error: self._display.tell(str(error)))
 
-    def _ended(self, end: TaskEnd) -> None:
-        self._roster.ended(end.task, self._clock())
+    def _on_task_end(self, end: TaskEnd) -> None:
         view = self._view
         member = view.member(end.task) if view is not None else None
         if member is not None:
             self._known_ends.add((member.task, member.incarnation))
         self._report(end)
         if view is not None:
-            if end.exit_code != 0 and is_worker(end.task) and not self._roster.needless(end.task, view):
-                self._late.note(end, view)
+            if end.exit_code != 0 and is_worker(end.task) and not self._tasks.is_needless(end.task, view):
+                self._late.on_failure(end, view)
             # That the job failed is said once; who came too late, or was not wanted any more, has nothing to say.
             echo = view.phase is Phase.FAILED and not is_worker(end.task)
-            echo = echo or (view.phase is not Phase.FAILED and self._roster.needless(end.task, view))
+            echo = echo or (view.phase is not Phase.FAILED and self._tasks.is_needless(end.task, view))
         else:
             echo = False
         if end.exit_code != 0 and not end.asked and not echo:
-            log = self._programs.folder.log_folder / f"{end.task}.log"
+            log = self._programs.folder.log_file(end.task)
             self._display.tell(f"{end.task} {_how(end)} (see {log})")
         elif end.exit_code == 0 and view is not None and not _may_end(view, end.task):
             self._display.tell(f"{end.task} ended before the job did; does its script train with elastic_runtime.join?")
 
-    def _report_strangers(self, view: View) -> None:
+    def _report_lost_members(self, view: View) -> None:
         """Members whose process does not run here belong to a launcher that died, and died with it."""
         for member in view.members:
             if member.task not in self._tasks.running and (member.task, member.incarnation) not in self._known_ends:
@@ -190,12 +203,12 @@ class Supervisor:
     def _report(self, end: TaskEnd) -> None:
         client = self._client
         if client is not None:
-            self._outbox.post(
+            self._reporter.post(
                 lambda: client.task_ended(end.task, end.exit_code, end.last_words),
                 lambda error: self._display.tell(f"the end of {end.task} could not be reported: {error}"),
             )
 
-    def _obey(self, signals: StopSignals) -> None:
+    def _handle_signals(self, signals: StopSignals) -> None:
         if signals.count == 0 or self._phase is Phase.FAILED:
             return
         if self._phase is Phase.FINISHED:
@@ -228,9 +241,9 @@ class Supervisor:
             return
         self._display.tell(f"{self._name} is being stopped after a checkpoint; interrupt again to stop it at once")
         request_id = uuid.uuid4().hex
-        self._outbox.post(lambda: client.suspend(request_id), self._refuse_to_stop)
+        self._reporter.post(lambda: client.suspend(request_id), self._on_stop_refused)
 
-    def _refuse_to_stop(self, error: ElasticError) -> None:
+    def _on_stop_refused(self, error: ElasticError) -> None:
         self._stop_refused = error
         self._news.put(None)
 
@@ -253,7 +266,7 @@ class Supervisor:
         self._state.make_due()
 
     def _note_state(self, client: ControlClient) -> None:
-        self._outbox.post(lambda: self._state.write(client.status()), lambda error: self._display.tell(str(error)))
+        self._reporter.post(lambda: self._state.write(client.status()), lambda error: self._display.tell(str(error)))
 
     def _last_look(self) -> None:
         """The coordinator's last word, before it ends; it may have ended by itself, and said it before."""
@@ -262,12 +275,12 @@ class Supervisor:
                 self._state.write(self._client.status())
 
     def _end_everything(self) -> None:
-        self._outbox.stop()
+        self._reporter.stop()
         if self._client is not None:
             self._client.close()
         if self._follower is not None:
             self._follower.close()
-        self._outbox.close()
+        self._reporter.close()
         # Tasks first: without a coordinator they would only wait for it.
         self._tasks.kill_all()
         if self._at_once:

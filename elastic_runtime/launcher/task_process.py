@@ -1,4 +1,4 @@
-"""One process of a job: started tied to the launcher, its output read, ended with everything that it started."""
+"""Process of a job: started tied to the launcher, its output read, ended with everything that it started."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
-from elastic_runtime.launcher import tether
-from elastic_runtime.launcher.task_log import TaskLog
-from elastic_runtime.launcher.task_output import Stream, TaskOutput
+from elastic_runtime.launcher import parent_death
+from elastic_runtime.launcher.job_spec import ProcessSpec
+from elastic_runtime.launcher.task_output import Stream, TaskLog, TaskOutput
 
 _LOOK_SECONDS = 0.02
 Show = Callable[[str, Stream, bytes], None]
@@ -27,28 +26,18 @@ class TaskProcess:
 
     Args:
         name: the task, or `coordinator`.
-        command: the program and its arguments.
-        working_folder: where it runs; relative names in its arguments count from there.
+        spec: how to start it.
+        log_bytes: the size at which its log is begun anew.
         show: gets the task, the stream and each line; must not block.
 
     Raises:
         OSError: the log cannot be opened, or no process can be made.
     """
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        working_folder: Path,
-        log_file: Path,
-        log_bytes: int,
-        show: Show,
-    ) -> None:
+    def __init__(self, name: str, spec: ProcessSpec, log_bytes: int, show: Show) -> None:
         self.name = name
-        self.command = tuple(command)
-        log = TaskLog(log_file, log_bytes)
-        tied = [sys.executable, "-I", "-S", str(tether.__file__), str(os.getpid()), *command]
+        log = TaskLog(spec.log_file, log_bytes)
+        tied = [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *spec.command]
         try:
             self._process = subprocess.Popen(  # noqa: S603  (the user's own script, or ours)
                 tied,
@@ -56,8 +45,8 @@ class TaskProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                env=dict(environment),
-                cwd=working_folder,
+                env=dict(spec.environment),
+                cwd=spec.working_folder,
                 start_new_session=True,
             )
         except OSError:

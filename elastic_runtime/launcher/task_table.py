@@ -1,14 +1,15 @@
-"""The processes of a job's tasks: starts what the roster wants, ends what it says, and hears how each ended."""
+"""Processes of a job's tasks: started and ended as the process plan says, and how each ended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from elastic_runtime.launcher.programs import Programs, is_worker
-from elastic_runtime.launcher.roster import Actions
+from elastic_runtime.launcher.job_spec import Programs, is_worker
+from elastic_runtime.launcher.process_plan import ProcessPlan
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import Show, TaskProcess
+from elastic_runtime.protocol.plan import Phase, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class TaskTable:
         self._settings = settings
         self._show = show
         self._clock = clock
+        self._plan = ProcessPlan(settings)
         self._processes: dict[str, TaskProcess] = {}
         self._asked: set[str] = set()
 
@@ -46,6 +48,10 @@ class TaskTable:
         """Workers whose process runs."""
         return tuple(task for task in self._processes if is_worker(task))
 
+    def is_needless(self, task: str, view: View) -> bool:
+        """Whether a task never came to be a member, and is not wanted any more."""
+        return self._plan.is_needless(task, view)
+
     def reap(self) -> list[TaskEnd]:
         """Tasks that have ended since the last call."""
         ended = []
@@ -55,10 +61,11 @@ class TaskTable:
                 del self._processes[task]
                 ended.append(TaskEnd(task, code, process.last_words(), task in self._asked))
                 self._asked.discard(task)
+                self._plan.on_ended(task, self._clock())
         return ended
 
-    def carry_out(self, actions: Actions, address: str) -> list[TaskEnd]:
-        """Start, terminate and kill.
+    def follow(self, view: View, address: str) -> list[TaskEnd]:
+        """Start, terminate and kill what a view asks for.
 
         Args:
             address: `host:port` of the coordinator.
@@ -66,28 +73,14 @@ class TaskTable:
         Returns:
             the tasks that could not even be started.
         """
-        failed = []
-        workers = len(self.workers) + sum(is_worker(task) for task in actions.start)
-        for task in actions.start:
-            log = self._programs.folder.log_folder / f"{task}.log"
-            environment = self._programs.task_environment(task, address, workers)
-            try:
-                self._processes[task] = TaskProcess(
-                    task,
-                    self._programs.task(task),
-                    environment,
-                    self._programs.spec.working_folder,
-                    log,
-                    self._settings.log_bytes,
-                    self._show,
-                )
-            except OSError as error:
-                failed.append(TaskEnd(task, 1, f"no process can be started: {error}"))
-        for task in actions.terminate:
+        actions = self._plan.decide(view, self._processes, self._clock())
+        failed = self._start(actions.start, address)
+        for task in (*actions.terminate, *actions.kill):
+            self._plan.on_terminated(task, self._clock())
             self._asked.add(task)
+        for task in actions.terminate:
             self._processes[task].terminate()
         for task in actions.kill:
-            self._asked.add(task)
             self._processes[task].kill()
         return failed
 
@@ -98,3 +91,39 @@ class TaskTable:
         for process in self._processes.values():
             process.wait(self._settings.grace_seconds, self._clock)
         self._processes.clear()
+
+    def _start(self, tasks: Sequence[str], address: str) -> list[TaskEnd]:
+        failed = []
+        workers = len(self.workers) + sum(is_worker(task) for task in tasks)
+        for task in tasks:
+            spec = self._programs.task_process(task, address, workers)
+            try:
+                self._processes[task] = TaskProcess(task, spec, self._settings.log_bytes, self._show)
+            except OSError as error:
+                self._plan.on_ended(task, self._clock())
+                failed.append(TaskEnd(task, 1, f"no process can be started: {error}"))
+        return failed
+
+
+class LateFailures:
+    """Scripts that fail when their job is done: the model is trained, but what they had to do with it is not done.
+
+    A worker that failed is remembered until a later view shows that its job went on without it.
+
+    Attributes:
+        first: the first of those that failed since training ended, or as it did; None if none has.
+    """
+
+    def __init__(self) -> None:
+        self.first: TaskEnd | None = None
+        self._view_number = 0
+
+    def on_failure(self, end: TaskEnd, view: View) -> None:
+        """A worker failed; `view` is the newest, and may be older than the job's end."""
+        if self.first is None and view.phase is not Phase.FAILED:
+            self.first, self._view_number = end, view.number
+
+    def on_view(self, view: View) -> None:
+        """A view: what failed before it was in time to be made good, if the job trains on."""
+        if view.phase is not Phase.FINISHED and view.number > self._view_number:
+            self.first = None

@@ -1,4 +1,4 @@
-"""The launcher's ear: follows the coordinator's views, whether it restarts or not, and keeps the newest."""
+"""Follower of the coordinator's views, whether it restarts or not; keeps the newest."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc
 
-from elastic_runtime.control.backoff import Backoff
-from elastic_runtime.control.calls import metadata, translate
-from elastic_runtime.control.conversions import view_from_message
+from elastic_runtime.control.client import metadata, translate
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
+from elastic_runtime.control.view_conversions import view_from_message
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
-from elastic_runtime.plan import View
+from elastic_runtime.launcher.settings import call_backoff
+from elastic_runtime.protocol.plan import View
 
 _STREAM_SECONDS = 3600.0
 """A stream is opened anew after an hour, so that even a half-dead one has an end."""
@@ -40,7 +40,7 @@ class ViewFollower:
         self.failure: ElasticError | None = None
         self._address = address
         self._on_news = on_news
-        self._backoff = Backoff(seed)
+        self._backoff = call_backoff(seed)
         self._headers = metadata(job, credentials)
         self._closed = threading.Event()
         self._stream: Any = None

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import torch
 
-from elastic_runtime.errors import EXIT_CODES, ElasticError
-from elastic_runtime.member_environment import GRACE, TASK, MemberEnvironment
-from elastic_runtime.plain_line import LONGEST_ERROR, plain_line
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.member.environment import GRACE, TASK, MemberEnvironment
 from elastic_runtime.server.process import ServerProcess
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
+from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ElasticError as error:
         if options.debug:
             raise
-        print(f"elastic server: {plain_line(str(error), LONGEST_ERROR)}", file=sys.stderr)
-        return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+        print(f"elastic server: {plain_line(str(error), LONGEST_ERROR_CHARACTERS)}", file=sys.stderr)
+        return error.exit_code
     return 0
 
 

@@ -1,20 +1,23 @@
 """One optimizer step over a list of flat tensors, by PyTorch's fused kernels: one pass over the memory, one thread.
 
 Called below `torch.optim`'s functions, which would keep a step counter for every tensor; here all tensors of a call are
-at the same version, which is their counter.
+at the same version, which is their counter. The slices of many blocks are summed a cacheful at a time: the optimizer
+reads a sum while it is still in the cache.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import assert_never
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar, assert_never
 
 import torch
 from torch import Tensor
 
-from elastic_runtime.optimizers import SGD, Adam, AdamW, Optimizer
+from elastic_runtime.model.optimizers import SGD, Adam, AdamW, Optimizer
 
+_T = TypeVar("_T")
+_SCRATCH_BYTES = 1024 * 1024
+"""A second-level cache of today's servers; what fits it is not written to memory and read again."""
 _SKIPPED_BY_FUSED_SGD = (torch.bfloat16, torch.float16)
 """PyTorch's fused SGD leaves whole vectors of these unchanged on a CPU, up to 2.13 at least (pytorch issue 191763)."""
 
@@ -101,51 +104,41 @@ def sum_(target: Tensor, slices: Sequence[Tensor]) -> None:
         target.add_(part)
 
 
-def mean_(target: Tensor, parts: Sequence[Tensor], samples: Sequence[int]) -> None:
-    """Write the mean of real numbers over `target`, each part counted so often; the parts are only read.
-
-    Summed in float64 and divided at last: numbers that are equal in all parts come out as they went in, bit by bit
-    (float64: up to rounding), whatever their dtype.
-
-    Args:
-        target: 1-D; unchanged if no part counts.
-        parts: as `target`.
-        samples: for each part, 0 or more.
-    """
-    counted = [(part, count) for part, count in zip(parts, samples, strict=True) if count]
-    if len(counted) == 1:
-        target.copy_(counted[0][0])
-    elif counted:
-        total = torch.zeros_like(target, dtype=torch.float64)
-        for part, count in counted:
-            total.add_(part.double(), alpha=count)
-        target.copy_(total / sum(count for _, count in counted))
-
-
-def maximum_(target: Tensor, slices: Sequence[Tensor]) -> None:
-    """Write the largest, element by element, over `target`; the slices are only read."""
-    target.copy_(slices[0])
-    for part in slices[1:]:
-        torch.maximum(target, part, out=target)
-
-
 def squared_norm(gradient: Tensor) -> float:
     """The sum of squares, in float64; the same for the same numbers wherever they lie in memory."""
     norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
     return norm * norm
 
 
-def clip_scale(squared_norms: Mapping[int, float], clip_norm: float) -> float:
-    """What gradients are multiplied by to bring their global norm down to `clip_norm`; 1 if it is not above.
+class Sums:
+    """A small scratch memory and what passes through it."""
 
-    Args:
-        squared_norms: of all trained blocks of the model, by block, from however many servers.
-        clip_norm: the largest norm allowed.
+    def __init__(self) -> None:
+        self._scratch = torch.empty(0, dtype=torch.uint8)
 
-    Source: `torch.nn.utils.clip_grad_norm_`, with its 1e-6; as there, a norm that is not finite spoils the step.
-    """
-    total = 0.0
-    for block in sorted(squared_norms):
-        total += squared_norms[block]
-    scale = clip_norm / (math.sqrt(total) + 1e-6)
-    return 1.0 if scale > 1.0 else scale
+    def of(self, members: Iterable[tuple[_T, Sequence[Tensor]]]) -> Iterator[tuple[list[_T], list[Tensor]]]:
+        """Members and the sums of their slices, some at a time; a sum stands until the next are asked for.
+
+        The sum of a single slice is that slice itself, without a copy.
+        """
+        some: list[_T] = []
+        sums: list[Tensor] = []
+        used = 0
+        for member, slices in members:
+            size_bytes = slices[0].nbytes if len(slices) > 1 else 0
+            if size_bytes and used + size_bytes > len(self._scratch):
+                if some:
+                    yield some, sums
+                some, sums, used = [], [], 0
+                if size_bytes > len(self._scratch):
+                    self._scratch = torch.empty(max(size_bytes, _SCRATCH_BYTES), dtype=torch.uint8)
+            some.append(member)
+            if size_bytes:
+                target = self._scratch[used : used + size_bytes].view(slices[0].dtype)
+                sum_(target, slices)
+                sums.append(target)
+                used += -(-size_bytes // 64) * 64
+            else:
+                sums.append(slices[0])
+        if some:
+            yield some, sums

@@ -1,4 +1,4 @@
-"""One parameter server of a job whose model is known: its blocks, and what it does with views and messages.
+"""One parameter server of a job whose model is known: its memory, what it does with views and messages, its reports.
 
 Source: DL2 §5, §6.1.
 """
@@ -10,25 +10,27 @@ from collections.abc import Callable
 import structlog
 
 from elastic_runtime.checkpoint import read_blocks, read_manifest, require_same_model
-from elastic_runtime.control.client import MemberLink
+from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.messages import Registration
 from elastic_runtime.errors import CheckpointDamaged, ElasticError, ProtocolError
-from elastic_runtime.layout import Layout
-from elastic_runtime.member_environment import MemberEnvironment
-from elastic_runtime.messages import Header, unpack
-from elastic_runtime.outbox import Outbox
-from elastic_runtime.plain_line import plain_line
-from elastic_runtime.plan import Phase, View
-from elastic_runtime.server.applying import Applying
-from elastic_runtime.server.part import ServerPart
-from elastic_runtime.server.regions import ServerRegions
-from elastic_runtime.server.reports import ServerReports
-from elastic_runtime.server.serving import Rules, Serving
+from elastic_runtime.member.environment import MemberEnvironment
+from elastic_runtime.member.outbox import Outbox, traffic_bytes
+from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.optimizers import Optimizer
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.messages import Header, unpack
+from elastic_runtime.protocol.plan import Phase, View
+from elastic_runtime.server.protocol.asynchronous import AsynchronousPart
+from elastic_runtime.server.protocol.block_table import Rules
+from elastic_runtime.server.protocol.part import ServerPart
+from elastic_runtime.server.protocol.snapshots import Snapshots
+from elastic_runtime.server.protocol.synchronous import SynchronousPart
 from elastic_runtime.server.shards import Shards
-from elastic_runtime.server.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.training import Training
-from elastic_runtime.transport import Endpoint, Message, Part
+from elastic_runtime.transport import Endpoint, Message, Part, Region
+from foundation.text import plain_line
+
+_REPORT_SECONDS = 0.5
 
 _log = structlog.get_logger()
 _ENDED = {Phase.FINISHED, Phase.SUSPENDED, Phase.FAILED}
@@ -83,7 +85,7 @@ class ParameterServer:
         if self._part.begins_generation(view):
             self._begin(view)
         else:
-            self.outbox.send(self._part.learn(view))
+            self.outbox.send(self._part.on_view(view))
         return True
 
     def handle(self, message: Message) -> None:
@@ -92,7 +94,7 @@ class ParameterServer:
             self.outbox.send(self._part.handle(message.peer, unpack(message.header), message.payload))
         except ProtocolError as error:
             self._part.dropped["protocol"] += 1
-            _log.warning("message_refused", peer=message.peer, error=str(error))
+            _log.warning("message-refused", peer=message.peer, error=str(error))
 
     def tick(self) -> None:
         """What is to be done now and then: send again, copy for a checkpoint."""
@@ -115,12 +117,14 @@ class ParameterServer:
             self._load(view, blocks)
         except CheckpointDamaged as error:
             # The coordinator decides from which other one all begin: in another generation.
-            _log.warning("checkpoint_damaged", generation=view.generation, reason=str(error))
+            _log.warning("checkpoint-damaged", generation=view.generation, reason=str(error))
             self._link.report(generation=view.generation, ready=False, damage=plain_line(str(error)), shards=())
             return
-        self.outbox.send(self._part.loaded(view))
-        self._link.report(generation=view.generation, ready=True, damage="", arrived=self._part.arrived, shards=())
-        _log.info("generation_loaded", generation=view.generation, step=view.start_step, blocks=len(blocks))
+        self.outbox.send(self._part.on_loaded(view))
+        self._link.report(
+            generation=view.generation, ready=True, damage="", arrived=self._part.arrived_change, shards=()
+        )
+        _log.info("generation-loaded", generation=view.generation, step=view.start_step, blocks=len(blocks))
 
     def _load(self, view: View, blocks: tuple[int, ...]) -> None:
         if not blocks:
@@ -145,7 +149,7 @@ def _part(
 ) -> ServerPart:
     """What the job's way to train asks of a server."""
     if not training.synchronous:
-        return Applying(task, layout, store, snapshots, clock)
+        return AsynchronousPart(task, layout, store, snapshots, clock)
     order = training.order()
     rules = Rules(
         order.batch_size,
@@ -154,4 +158,113 @@ def _part(
         order.total_steps,
         training.optimizer.clip_norm,
     )
-    return Serving(task, layout, store, rules, snapshots, clock)
+    return SynchronousPart(task, layout, store, rules, snapshots, clock)
+
+
+class ServerRegions:
+    """Addresses for the whole model, and memory for the blocks that the server ever owned.
+
+    Args:
+        task: the server's.
+        endpoint: its data plane.
+        layout: the model's.
+        optimizer: of the job.
+    """
+
+    def __init__(self, task: str, endpoint: Endpoint, layout: Layout, optimizer: Optimizer) -> None:
+        self._task = task
+        self._layout = layout
+        self._regions: dict[tuple[int, str], Region] = {}
+        for segment in layout.segments:
+            size_bytes = segment.elements * segment.element_bytes
+            if not size_bytes:
+                continue
+            for name in ("parameters", *(optimizer.state_names if segment.kind is Kind.PARAMETER else ())):
+                region = endpoint.region(f"{name}-{segment.index}", size_bytes, on_demand=True)
+                self._regions[segment.index, name] = region
+
+    @property
+    def memory(self) -> dict[tuple[int, str], memoryview]:
+        """All of it, by segment and tensor. Peers on this host read it in place: a block moves as fast as a push."""
+        return {place: region.memory for place, region in self._regions.items()}
+
+    def reserve(self, block: int) -> None:
+        """Make sure that a block has memory.
+
+        Raises:
+            ElasticError: the machine has none left.
+        """
+        place = self._layout.blocks[block]
+        element_bytes = self._layout.segments[place.segment].element_bytes
+        regions = [region for (segment, _), region in self._regions.items() if segment == place.segment]
+        try:
+            for region in regions:
+                region.reserve(place.start * element_bytes, place.stop * element_bytes)
+        except OSError as error:
+            raise ElasticError(f"{self._task}: no memory for block {block}: {error.strerror}") from error
+
+    def part(self, name: str, segment: int, start: int, stop: int) -> Part:
+        """Elements `start` to `stop` (exclusive) of a tensor of a segment, as they are sent."""
+        element_bytes = self._layout.segments[segment].element_bytes
+        return self._regions[segment, name].part(start * element_bytes, stop * element_bytes)
+
+
+class ServerReports:
+    """One server's reports.
+
+    Args:
+        link: to the coordinator.
+        endpoint: whose traffic is told.
+        part: what the server does.
+        store: its blocks.
+        shards: its parts of checkpoints.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        link: MemberLink,
+        endpoint: Endpoint,
+        part: ServerPart,
+        store: BlockStore,
+        shards: Shards,
+        clock: Callable[[], float],
+    ) -> None:
+        self._link, self._endpoint = link, endpoint
+        self._part, self._store, self._shards = part, store, shards
+        self._clock = clock
+        self._told_seconds = 0.0
+        self._told_arrived = 0
+        self._told_suspects: tuple[str, ...] = ()
+
+    def tell(self) -> None:
+        """Tell what is new, if it is time for it."""
+        part, now = self._part, self._clock()
+        finished = self._shards.take_finished() if self._shards.busy else None
+        if finished is not None:
+            self._link.report(shards=finished)
+        if part.arrived_change != self._told_arrived:
+            self._told_arrived = part.arrived_change
+            self._link.report(
+                arrived=part.arrived_change, moved_bytes=part.moved_bytes, stall_seconds=part.stall_seconds
+            )
+        if part.suspects != self._told_suspects:
+            self._told_suspects = part.suspects
+            self._link.report(suspects=part.suspects)
+        # What moved is told with the arrival of all of it: a report for each block would take time from the steps.
+        if now - self._told_seconds >= _REPORT_SECONDS:
+            self._tell_progress(now)
+
+    def _tell_progress(self, now: float) -> None:
+        part = self._part
+        self._told_seconds = now
+        sent, received = traffic_bytes(self._endpoint)
+        self._link.report(
+            step=part.lowest_version,
+            owned_bytes=sum(part.layout.blocks[block].size_bytes for block in self._store.owned),
+            moved_bytes=part.moved_bytes,
+            stall_seconds=part.stall_seconds,
+            bytes_sent=sent,
+            bytes_received=received,
+            staleness=part.staleness_versions,
+        )

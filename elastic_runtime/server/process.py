@@ -12,11 +12,11 @@ from contextlib import closing
 
 import structlog
 
-from elastic_runtime.control.client import MemberLink
+from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.messages import Registration
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.member_environment import MemberEnvironment
-from elastic_runtime.plan import Role, View
+from elastic_runtime.member.environment import MemberEnvironment
+from elastic_runtime.protocol.plan import Role, View
 from elastic_runtime.server.parameter_server import ParameterServer
 from elastic_runtime.transport import Endpoint, Message
 
@@ -136,8 +136,8 @@ class ServerProcess:
     def _follow_up(self, link: MemberLink, drained_seconds: float) -> None:
         if not self._asked:
             self._asked = True
-            _log.info("told_to_go", grace_seconds=self._environment.grace_seconds)
+            _log.info("drain-requested", grace_seconds=self._environment.grace_seconds)
             link.report(draining=True)
         elif drained_seconds >= self._environment.grace_seconds:
-            _log.warning("not_let_go", waited_seconds=round(drained_seconds, 1))
+            _log.warning("drain-expired", waited_seconds=round(drained_seconds, 1))
             self._stopped.set()

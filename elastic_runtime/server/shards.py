@@ -1,4 +1,4 @@
-"""This server's part of checkpoints: blocks go to writers in the background, finished shards to the coordinator."""
+"""A server's part of checkpoints: blocks go to writers in the background, finished shards to the coordinator."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import structlog
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of
 from elastic_runtime.control.messages import Shard
 from elastic_runtime.errors import CheckpointError
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import Optimizer
 
 _log = structlog.get_logger()
 _KEPT = 4
@@ -63,7 +63,7 @@ class ShardInWork:
             self._writer.abort()
 
     def _give_up(self, error: CheckpointError) -> None:
-        _log.error("checkpoint_shard_failed", step=self.step, error=str(error))
+        _log.error("checkpoint-shard-failed", step=self.step, error=str(error))
         self._writer = None
 
 
@@ -88,13 +88,13 @@ class Shards:
             folder = folder_of(self._folder, step)
             writer = ShardWriter(folder, self._server, self._layout, self._optimizer, blocks)
         except CheckpointError as error:
-            _log.error("checkpoint_shard_failed", step=step, error=str(error))
+            _log.error("checkpoint-shard-failed", step=step, error=str(error))
             return ShardInWork(None, change, step)
         shard = ShardInWork(writer, change, step)
         self._working.append(shard)
         return shard
 
-    def finished(self) -> tuple[Shard, ...] | None:
+    def take_finished(self) -> tuple[Shard, ...] | None:
         """The newest shards, if there is a new one since the last call."""
         new = [shard for work in self._working if (shard := work.result()) is not None]
         self._working = [w for w in self._working if not w.failed and w.change not in {shard.change for shard in new}]

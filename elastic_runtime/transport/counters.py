@@ -1,34 +1,19 @@
-"""What went over the data plane, for metrics."""
+"""Counters of one endpoint, for metrics, and log lines about what it refused."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+import structlog
 
-class Refusal(StrEnum):
-    """Why something from outside was not let in; metrics know these words."""
+from elastic_runtime.transport.errors import Refusal
+from elastic_runtime.transport.settings import Clock
+from foundation.refusal_log import RefusalWindows
 
-    BAD_TOKEN = "bad-token"  # noqa: S105 -- the name of a reason
-    """Its proof of the job's token was wrong."""
-    BAD_KEY = "bad-key"
-    """Its CURVE key belongs to no peer that is allowed."""
-    BAD_NAME = "bad-name"
-    """It says another name than it proved."""
-    FORBIDDEN = "forbidden"
-    """The peer was shut out since."""
-    HANDSHAKE = "handshake"
-    """It ended before it had said who it is: garbage, no answer in time, or one of the reasons above."""
-    UNKNOWN = "unknown"
-    """A message on a connection without a hello."""
-    MALFORMED = "malformed"
-    """A frame that is not what its place asks for."""
-    OUT_OF_RANGE = "out-of-range"
-    """A reference to memory that the peer did not hand over."""
-    DUPLICATE = "duplicate"
-    """A message whose number was received before."""
-    SHARING = "sharing"
-    """A region, or a connection to hand over regions, that was refused."""
+_QUIET_SECONDS = 10.0
+"""Between two lines of one reason."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -56,7 +41,7 @@ class PeerCounters:
 
 
 class Counters:
-    """Of one endpoint."""
+    """All peers of one endpoint, and what it refused."""
 
     def __init__(self) -> None:
         self.peers: dict[str, PeerCounters] = {}
@@ -64,9 +49,27 @@ class Counters:
         self.receive_wait_seconds = 0.0
 
     def peer(self, name: str) -> PeerCounters:
-        """Of one peer, made when first asked for."""
+        """One peer's, made when first asked for."""
         return self.peers.setdefault(name, PeerCounters())
 
     def refuse(self, reason: Refusal) -> None:
         """Count one."""
         self.refusals[reason] += 1
+
+
+class RefusalLog:
+    """Log lines of one endpoint's refusals: whoever floods it fills its counters, and not its log.
+
+    Each thread that refuses has its own.
+    """
+
+    def __init__(self, endpoint: str, clock: Clock) -> None:
+        self._endpoint = endpoint
+        self._windows: RefusalWindows[Refusal] = RefusalWindows(clock, quiet_seconds=_QUIET_SECONDS)
+
+    def write(self, reason: Refusal, **fields: str) -> None:
+        """Log one refusal, with how many went before it without a line. Never given a secret."""
+        due = self._windows.on_refusal(reason)
+        if due is not None:
+            _, left_out = due
+            _log.warning("peer-refused", endpoint=self._endpoint, reason=reason.value, before_unsaid=left_out, **fields)

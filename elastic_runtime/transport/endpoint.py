@@ -1,4 +1,4 @@
-"""The data plane of one process: bytes to and from peers, by the shortest way that there is.
+"""Data plane of one process: bytes to and from peers, by the shortest way that there is.
 
 On the same host messages go over a Unix socket, and parts that lie in shared memory are read in place; otherwise over
 TCP. Which way is taken is found out by trying, for each connection, and the caller sees no difference.
@@ -18,24 +18,19 @@ from typing import Self
 
 import zmq
 
-from elastic_runtime.transport.address import Address, host_identity
-from elastic_runtime.transport.counters import Counters, PeerCounters, Refusal
-from elastic_runtime.transport.errors import BadAddress, BadMessage, PeerUnreachable
-from elastic_runtime.transport.freed_memory import keep_freed_memory
-from elastic_runtime.transport.identity import Doorkeeper
+from elastic_runtime.transport.assembly import keep_freed_memory
+from elastic_runtime.transport.authentication import CurveKeys, ZapAuthenticator
+from elastic_runtime.transport.counters import Counters, PeerCounters, RefusalLog
+from elastic_runtime.transport.errors import BadAddress, BadMessage, PeerUnreachable, Refusal
 from elastic_runtime.transport.inbound import Inbound
-from elastic_runtime.transport.keys import CurveKeys
-from elastic_runtime.transport.limits import check_message, check_name, check_settings
 from elastic_runtime.transport.links import Links
-from elastic_runtime.transport.listening import listen
 from elastic_runtime.transport.message import Event, Place
 from elastic_runtime.transport.outbound import LinkState
-from elastic_runtime.transport.own import Clock, Context, Own
 from elastic_runtime.transport.reception import Reception
-from elastic_runtime.transport.refusal_log import RefusalLog
 from elastic_runtime.transport.regions import Allocate, Part, Region, allocate_pages
-from elastic_runtime.transport.settings import TransportSettings
-from elastic_runtime.transport.shared_regions import SharedRegions
+from elastic_runtime.transport.settings import Clock, TransportSettings, check_message, check_name, check_settings
+from elastic_runtime.transport.sharing import SharedRegions
+from elastic_runtime.transport.sockets import Address, Context, LocalEnd, host_identity, listen
 
 
 class Endpoint:
@@ -84,21 +79,23 @@ class Endpoint:
             keep_freed_memory()
         incarnation = secrets.token_bytes(16)
         shared_memory = shared_memory and settings.local_sockets
-        self._own = Own(name, incarnation, job_token, curve, host_identity(), shared_memory, settings, clock)
+        self._local = LocalEnd(
+            name, incarnation, job_token, curve, host_identity(), shared_memory, settings, clock, self.counters
+        )
         self._context: Context = zmq.Context(io_threads=settings.io_threads)
-        self._doorkeeper = Doorkeeper(
+        self._authenticator = ZapAuthenticator(
             self._context, name, job_token, curve=curve is not None, log=RefusalLog(name, clock), clock=clock
         )
         events: deque[Event] = deque()
-        self._links = Links(self._own, self._context, self.counters, events)
+        self._links = Links(self._local, self._context, events)
         self._closed = False
         socket = self._context.socket(zmq.ROUTER)
-        regions = SharedRegions(self._own, self.counters) if settings.local_sockets else None
+        regions = SharedRegions(self._local) if settings.local_sockets else None
         acknowledged = self._links.acknowledge
-        self._inbound = Inbound(socket, self._own, self._doorkeeper, self.counters, regions, place, acknowledged)
-        self._reception = Reception(self._inbound, self._links, events, self.counters, clock)
+        self._inbound = Inbound(socket, self._local, self._authenticator, regions, place, acknowledged)
+        self._reception = Reception(self._inbound, self._links, events, self._local)
         try:
-            self.address = listen(socket, self._own, bind, advertise, regions.address if regions else "").text()
+            self.address = listen(socket, self._local, bind, advertise, regions.address if regions else "").text()
         except zmq.ZMQError as error:
             self.close()
             raise BadAddress(f"cannot listen at {bind}: {error.strerror}") from error
@@ -106,7 +103,7 @@ class Endpoint:
     @property
     def incarnation(self) -> str:
         """Ours, as peers see it in `PeerUp`."""
-        return self._own.incarnation.hex()
+        return self._local.incarnation.hex()
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -130,7 +127,7 @@ class Endpoint:
         """
         if size_bytes < 1:
             raise BadMessage(f"region {name!r} of {size_bytes} bytes")
-        shared = shared and self._own.shared_memory
+        shared = shared and self._local.shared_memory
         return Region(name, size_bytes, shared=shared, allocate=self._allocate, on_demand=on_demand)
 
     def release(self, region: Region) -> None:
@@ -141,11 +138,11 @@ class Endpoint:
     def allow(self, peer: str, public_key: str | None = None) -> None:
         """Let `peer` connect to us; with CURVE, with this key only. From any thread."""
         check_name(peer)
-        self._doorkeeper.allow(peer, public_key)
+        self._authenticator.allow(peer, public_key)
 
     def forbid(self, peer: str) -> None:
         """Take nothing from `peer` any more. From any thread."""
-        self._doorkeeper.forbid(peer)
+        self._authenticator.forbid(peer)
 
     def connect(self, peer: str, address: str) -> None:
         """Keep a way to `peer` open, at what its endpoint gave as `address`; returns at once.
@@ -240,7 +237,7 @@ class Endpoint:
         self._closed = True
         self._links.close()
         self._inbound.close()
-        self._doorkeeper.close()
+        self._authenticator.close()
         self._context.term()
         self._reception.close()
 

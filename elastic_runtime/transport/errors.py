@@ -1,11 +1,14 @@
-"""What can go wrong on the data plane; the layer above decides what becomes of its step.
+"""Errors of the data plane's callers, and refusals of what its peers do wrong.
 
 `TransportError` is the root. `Busy` and `PeerUnreachable` come from `send` after its deadline: nothing was sent, and
-the call may be repeated. `UnknownPeer` and `BadMessage` are mistakes of the caller. What a *peer* does wrong raises
-nothing: it is counted (`Endpoint.refusals`) and the connection is closed.
+the call may be repeated. `UnknownPeer` and `BadMessage` are mistakes of the caller. The layer above decides what
+becomes of its step. What a *peer* does wrong raises nothing: it is a `Refusal`, which is counted (`Endpoint.refusals`),
+and its connection is closed.
 """
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 from elastic_runtime.errors import ElasticError
 
@@ -32,3 +35,28 @@ class BadMessage(TransportError):
 
 class BadAddress(TransportError):
     """A text that is not an endpoint's address."""
+
+
+class Refusal(StrEnum):
+    """Why something from outside was not let in; metrics know these words."""
+
+    BAD_TOKEN = "bad-token"  # noqa: S105 -- the name of a reason
+    """Its proof of the job's token was wrong."""
+    BAD_KEY = "bad-key"
+    """Its CURVE key belongs to no peer that is allowed."""
+    BAD_NAME = "bad-name"
+    """It says another name than it proved."""
+    FORBIDDEN = "forbidden"
+    """The peer was shut out since."""
+    HANDSHAKE = "handshake"
+    """It ended before it had said who it is: garbage, no answer in time, or one of the reasons above."""
+    UNKNOWN = "unknown"
+    """A message on a connection without a hello."""
+    MALFORMED = "malformed"
+    """A frame that is not what its place asks for."""
+    OUT_OF_RANGE = "out-of-range"
+    """A reference to memory that the peer did not hand over."""
+    DUPLICATE = "duplicate"
+    """A message whose number was received before."""
+    SHARING = "sharing"
+    """A region, or a connection to hand over regions, that was refused."""

@@ -1,4 +1,4 @@
-"""What comes in: one socket for all peers, one `Connection` for each of their links.
+"""Messages that come in: one socket for all peers, one `Connection` for each of their links.
 
 Nothing of a connection reaches the caller before its hello, and its hello only counts if ZeroMQ authenticated the same
 name. After a frame that is not what its place asks for, nothing that follows can be understood: the connection is
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from elastic_runtime.transport.assembly import Assembly
-from elastic_runtime.transport.counters import Counters, Refusal
-from elastic_runtime.transport.identity import MOST_NAME_BYTES, Doorkeeper
-from elastic_runtime.transport.memory_pool import MemoryPool
+from elastic_runtime.transport.assembly import Assembly, MemoryPool
+from elastic_runtime.transport.authentication import ZapAuthenticator
+from elastic_runtime.transport.counters import RefusalLog
+from elastic_runtime.transport.errors import Refusal
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
-from elastic_runtime.transport.own import NOT_WAITING, Own, Socket, is_readable
-from elastic_runtime.transport.receipts import Receipts
-from elastic_runtime.transport.refusal_log import RefusalLog
-from elastic_runtime.transport.shared_regions import SharedRegions
+from elastic_runtime.transport.settings import MOST_NAME_BYTES
+from elastic_runtime.transport.sharing import SharedRegions
+from elastic_runtime.transport.sockets import NOT_WAITING, LocalEnd, Socket, is_readable
 from elastic_runtime.transport.wire import (
+    NOTHING,
     Acknowledgement,
     Hello,
     Malformed,
@@ -34,6 +34,9 @@ from elastic_runtime.transport.wire import (
     unpack_hello,
     unpack_message,
 )
+
+_MUCH_BYTES = 256 * 1024
+"""An acknowledgement of less waits until there is nothing else to do, or a message to go with."""
 
 
 class OutOfRange(Malformed):
@@ -53,11 +56,56 @@ class Connection:
 
 
 @dataclass(slots=True)
-class Stream:
+class Numbering:
     """Numbers of a peer's messages, over its connections."""
 
     incarnation: bytes
     last: int = 0
+
+
+class Receipts:
+    """What our application has received and its senders do not know yet, by peer.
+
+    An acknowledgement is a frame of its own only when no message goes to the same peer: it wakes two threads on either
+    side. When the connection ends that carried such a message, it is said again.
+    """
+
+    def __init__(self, tell: Callable[[str, int], None]) -> None:
+        """`tell(peer, sequence)` sends one on its own."""
+        self._tell = tell
+        self._due: dict[str, Acknowledgement] = {}
+        self._newest: dict[str, Acknowledgement] = {}
+        self._due_bytes = 0
+
+    def add(self, peer: str, link: bytes, sequence: int, size_bytes: int) -> None:
+        """The application is about to have this message."""
+        self._due[peer] = self._newest[peer] = Acknowledgement(link, sequence)
+        self._due_bytes += size_bytes
+
+    def take(self, peer: str) -> Acknowledgement:
+        """For a message that goes to `peer` anyway."""
+        return self._due.pop(peer, NOTHING)
+
+    def repeat(self, peer: str) -> None:
+        """What was told with messages may not have come to `peer`."""
+        if peer in self._newest:
+            self._due[peer] = self._newest[peer]
+
+    def end(self, peer: str) -> None:
+        """The connection that they are for is gone."""
+        self._due.pop(peer, None)
+        self._newest.pop(peer, None)
+
+    def tell_much(self) -> None:
+        """Send them if they make up much of the senders' windows."""
+        if self._due_bytes >= _MUCH_BYTES:
+            self.tell_all()
+
+    def tell_all(self) -> None:
+        """Send what is due."""
+        due, self._due, self._due_bytes = self._due, {}, 0
+        for peer, acknowledgement in due.items():
+            self._tell(peer, acknowledgement.sequence)
 
 
 class Inbound:
@@ -66,26 +114,25 @@ class Inbound:
     def __init__(
         self,
         socket: Socket,
-        own: Own,
-        doorkeeper: Doorkeeper,
-        counters: Counters,
+        local: LocalEnd,
+        authenticator: ZapAuthenticator,
         regions: SharedRegions | None,
         place: Place | None,
         acknowledged: Callable[[str, Acknowledgement], None],
     ) -> None:
         self.socket = socket
         self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._own = own
-        self._doorkeeper = doorkeeper
-        self._counters = counters
+        self._local = local
+        self._authenticator = authenticator
+        self._counters = local.counters
         self._regions = regions
         self._place = place
         self._acknowledged = acknowledged
         self._pool = MemoryPool()
-        self._log = RefusalLog(own.name, own.clock)
+        self._log = RefusalLog(local.name, local.clock)
         self._connections: dict[bytes, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
-        self._streams: dict[str, Stream] = {}
+        self._numberings: dict[str, Numbering] = {}
         self.receipts = Receipts(self._acknowledge)
         self._events: deque[Event] = deque()
 
@@ -108,7 +155,7 @@ class Inbound:
                 self._greet(identity)
             elif connection.rejected:
                 self._skip()
-            elif self._doorkeeper.is_forbidden(connection.hello.name):
+            elif self._authenticator.is_forbidden(connection.hello.name):
                 self._skip()
                 self._reject(connection, Refusal.FORBIDDEN, "not allowed any more")
             else:
@@ -121,7 +168,7 @@ class Inbound:
         """Notice connections that ended, and regions that were handed over; never waits."""
         if self._regions is not None:
             self._regions.pump()
-        for reason, number in self._doorkeeper.take_refused().items():
+        for reason, number in self._authenticator.take_refused().items():
             self._counters.refusals[reason] += number
         while is_readable(self._monitor):
             event = parse_monitor_message(self._monitor.recv_multipart(NOT_WAITING))
@@ -151,7 +198,7 @@ class Inbound:
         if hello.name != user:
             self._refuse(identity, user, Refusal.BAD_NAME, f"{hello.name[:MOST_NAME_BYTES]!r} is not what was proved")
             return
-        if self._doorkeeper.is_forbidden(user):
+        if self._authenticator.is_forbidden(user):
             self._refuse(identity, user, Refusal.FORBIDDEN, "not allowed any more")
             return
         self.pump()  # an earlier connection's end may bear the same descriptor
@@ -160,9 +207,9 @@ class Inbound:
             self._end(before, "another connection took its place")
         connection = Connection(identity, hello, descriptor)
         self._connections[identity] = self._by_peer[user] = connection
-        stream = self._streams.get(user)
-        if stream is None or stream.incarnation != hello.incarnation:
-            self._streams[user] = Stream(hello.incarnation)
+        numbering = self._numberings.get(user)
+        if numbering is None or numbering.incarnation != hello.incarnation:
+            self._numberings[user] = Numbering(hello.incarnation)
         self._counters.peer(user).into.connections += 1
         self._events.append(PeerUp(user, Way.IN, hello.incarnation.hex()))
 
@@ -186,7 +233,7 @@ class Inbound:
         return self._finish(connection, assembly)
 
     def _begin(self, connection: Connection, frame: bytes) -> Assembly:
-        settings, peer = self._own.settings, connection.hello.name
+        settings, peer = self._local.settings, connection.hello.name
         head = unpack_message(
             frame,
             max_header_bytes=settings.max_header_bytes,
@@ -195,11 +242,11 @@ class Inbound:
         )
         if head.acknowledgement.sequence:
             self._acknowledged(peer, head.acknowledgement)
-        stream = self._streams[peer]
-        wanted = head.sequence > stream.last
+        numbering = self._numberings[peer]
+        wanted = head.sequence > numbering.last
         if wanted:
-            self._counters.peer(peer).into.lost_messages += head.sequence - stream.last - 1
-            stream.last = head.sequence
+            self._counters.peer(peer).into.lost_messages += head.sequence - numbering.last - 1
+            numbering.last = head.sequence
         else:
             self._counters.refuse(Refusal.DUPLICATE)
 
@@ -235,7 +282,7 @@ class Inbound:
 
     def _refuse(self, identity: bytes, peer: str, refusal: Refusal, reason: str) -> None:
         self._counters.refuse(refusal)
-        self._log.say(refusal, peer=peer, detail=reason)
+        self._log.write(refusal, peer=peer, detail=reason)
         self._answer(identity, pack_rejection(f"{refusal.value}: {reason}"))
 
     def _end(self, connection: Connection, reason: str) -> None:

@@ -1,20 +1,15 @@
-"""The ways to all peers, and waiting for one of them."""
+"""Links to all peers, and waiting for one of them."""
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 
-import zmq
-
-from elastic_runtime.transport.address import Address
-from elastic_runtime.transport.counters import Counters
 from elastic_runtime.transport.errors import BadAddress, Busy, PeerUnreachable, UnknownPeer
 from elastic_runtime.transport.message import Event
 from elastic_runtime.transport.outbound import Link, LinkState
-from elastic_runtime.transport.own import Context, Own, Socket
 from elastic_runtime.transport.regions import Part, Region
+from elastic_runtime.transport.sockets import Address, Context, LocalEnd, Socket, poll
 from elastic_runtime.transport.wire import Acknowledgement
 
 _NEVER_SECONDS = 3600.0
@@ -23,10 +18,10 @@ _NEVER_SECONDS = 3600.0
 class Links:
     """Of one endpoint, by peer."""
 
-    def __init__(self, own: Own, context: Context, counters: Counters, events: deque[Event]) -> None:
-        self._own = own
+    def __init__(self, local: LocalEnd, context: Context, events: deque[Event]) -> None:
+        self._local = local
         self._context = context
-        self._counters = counters
+        self._counters = local.counters
         self._events = events
         self._links: dict[str, Link] = {}
 
@@ -44,7 +39,7 @@ class Links:
         try:
             return self._links[peer]
         except KeyError:
-            raise UnknownPeer(f"{self._own.name} has no way to {peer!r}; call connect first") from None
+            raise UnknownPeer(f"{self._local.name} has no way to {peer!r}; call connect first") from None
 
     def connect(self, peer: str, address: Address) -> None:
         """See `Endpoint.connect`.
@@ -52,13 +47,13 @@ class Links:
         Raises:
             BadAddress: it has no key where we use CURVE.
         """
-        if self._own.curve is not None and not address.public_key:
+        if self._local.curve is not None and not address.public_key:
             raise BadAddress(f"the address of {peer} has no CURVE key; all members of a job use CURVE, or none does")
         link = self._links.get(peer)
         if link is None or link.address != address:
             self.disconnect(peer)
             out = self._counters.peer(peer).out
-            self._links[peer] = Link(peer, address, self._own, self._context, out, self._events)
+            self._links[peer] = Link(peer, address, self._local, self._context, out, self._events)
 
     def disconnect(self, peer: str) -> None:
         """Nothing if there is no way to it."""
@@ -104,34 +99,29 @@ class Links:
         """
         if link.state is LinkState.UP and link.room_for(parts):
             return
-        started = self._own.clock()
+        started = self._local.clock()
         try:
             while True:
                 link.pump()
                 up = link.state is LinkState.UP
                 if up and link.room_for(parts):
                     return
-                left = started + timeout_seconds - self._own.clock()
+                left = started + timeout_seconds - self._local.clock()
                 if left <= 0.0 and up:
                     raise Busy(f"{link.peer} has {len(link.unacknowledged)} messages that it did not receive yet")
                 if left <= 0.0:
                     raise PeerUnreachable(f"no connection to {link.peer}: {link.trouble}")
                 poll(link.pollables(), min(left, link.seconds_to_next_step()))
         finally:
-            self._counters.peer(link.peer).out.wait_seconds += self._own.clock() - started
+            self._counters.peer(link.peer).out.wait_seconds += self._local.clock() - started
 
     def flush(self, timeout_seconds: float) -> bool:
         """See `Endpoint.flush`."""
-        deadline = self._own.clock() + timeout_seconds
+        deadline = self._local.clock() + timeout_seconds
         while True:
             self.pump()
             waiting = [link for link in self._links.values() if link.unacknowledged]
-            left = deadline - self._own.clock()
+            left = deadline - self._local.clock()
             if not waiting or left <= 0.0:
                 return not waiting
             poll([pollable for link in waiting for pollable in link.pollables()], left)
-
-
-def poll(pollables: Sequence[Socket | int], seconds: float) -> dict[Socket | int, int]:
-    """Wait until some are readable; which."""
-    return dict(zmq.zmq_poll([(pollable, zmq.POLLIN) for pollable in pollables], math.ceil(1000.0 * max(0.0, seconds))))

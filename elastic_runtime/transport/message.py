@@ -1,4 +1,4 @@
-"""What `Endpoint.receive` returns: a message, or news about a peer."""
+"""Messages and news about peers, as `Endpoint.receive` returns them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to one peer: a connection that carries our messages there and their acknowledgements back.
+"""Link to one peer: a connection that carries our messages there and their acknowledgements back.
 
 ZeroMQ would connect again by itself and send what is still queued to whoever answers. Here each connection is a socket
 of its own, so that no message outlives the connection that it was sent on, and what is lost with it is known.
@@ -16,13 +16,20 @@ from enum import StrEnum
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from elastic_runtime.transport.address import Address
 from elastic_runtime.transport.counters import WayCounters
-from elastic_runtime.transport.dialing import FAILURES, choose_way, make_socket
 from elastic_runtime.transport.message import Event, PeerLost, PeerUp, Way
-from elastic_runtime.transport.own import NOT_WAITING, Context, Own, Socket, is_readable
 from elastic_runtime.transport.regions import Part, Region
 from elastic_runtime.transport.sharing import RegionSender
+from elastic_runtime.transport.sockets import (
+    FAILURES,
+    NOT_WAITING,
+    Address,
+    Context,
+    LocalEnd,
+    Socket,
+    dial,
+    is_readable,
+)
 from elastic_runtime.transport.wire import (
     Acknowledgement,
     Hello,
@@ -52,14 +59,20 @@ class Link:
     """To one peer; remade until it is closed."""
 
     def __init__(
-        self, peer: str, address: Address, own: Own, context: Context, counters: WayCounters, events: deque[Event]
+        self,
+        peer: str,
+        address: Address,
+        local: LocalEnd,
+        context: Context,
+        counters: WayCounters,
+        events: deque[Event],
     ) -> None:
         self.peer = peer
         self.address = address
         self.state = LinkState.WAITING
         self.trouble = "not connected yet"
         """Why it is not up."""
-        self._own = own
+        self._local = local
         self._context = context
         self._counters = counters
         self._events = events
@@ -68,7 +81,7 @@ class Link:
         self._regions: RegionSender | None = None
         self._link = b""
         self._failures = 0
-        self._next_seconds = own.clock()
+        self._next_seconds = local.clock()
         self._sent = 0
         self._in_flight: deque[tuple[int, int]] = deque()
         self._in_flight_bytes = 0
@@ -91,13 +104,13 @@ class Link:
 
     def seconds_to_next_step(self) -> float:
         """After which `pump` has something to do even without news."""
-        return max(0.0, self._next_seconds - self._own.clock()) if self.state is not LinkState.UP else 3600.0
+        return max(0.0, self._next_seconds - self._local.clock()) if self.state is not LinkState.UP else 3600.0
 
     def room_for(self, parts: Sequence[Part]) -> bool:
         """Whether the peer has received enough of what was sent before."""
         if not self._in_flight:
             return True
-        settings = self._own.settings
+        settings = self._local.settings
         return (
             len(self._in_flight) < settings.max_in_flight_messages
             and self._in_flight_bytes + self._framed_bytes(parts) <= settings.max_in_flight_bytes
@@ -114,7 +127,7 @@ class Link:
         references = self._refer(parts)
         sizes = [0 if reference.region else reference.size_bytes for reference in references]
         self._sent += 1
-        frame_bytes = self._own.settings.frame_bytes
+        frame_bytes = self._local.settings.frame_bytes
         self._put(pack_message(MessageHead(self._sent, frame_bytes, tuple(references), header, received)))
         for frame in cut(sizes, frame_bytes):
             if frame.joined:
@@ -145,7 +158,7 @@ class Link:
     def pump(self) -> None:
         """Take in what happened, and connect when it is time; never waits."""
         if self.state is LinkState.WAITING:
-            if self._own.clock() >= self._next_seconds:
+            if self._local.clock() >= self._next_seconds:
                 self._open()
             return
         self._read_answers()
@@ -155,7 +168,7 @@ class Link:
                 self._regions.take_answer()
             except OSError:
                 self._stop_sharing()
-        if self.state is LinkState.CONNECTING and self._own.clock() >= self._next_seconds:
+        if self.state is LinkState.CONNECTING and self._local.clock() >= self._next_seconds:
             self.fail("no answer in time")
 
     def fail(self, reason: str) -> None:
@@ -163,10 +176,10 @@ class Link:
         was_up = self.state is LinkState.UP
         lost = self.unacknowledged
         self.close()
-        settings = self._own.settings
+        settings = self._local.settings
         wait = min(settings.reconnect_most_seconds, settings.reconnect_first_seconds * 2.0 ** min(self._failures, 30))
         self._failures += 1
-        self._next_seconds = self._own.clock() + wait
+        self._next_seconds = self._local.clock() + wait
         self.trouble = reason
         if was_up:
             self._counters.lost_messages += len(lost)
@@ -186,16 +199,16 @@ class Link:
         self.state = LinkState.WAITING
 
     def _open(self) -> None:
-        own = self._own
+        local = self._local
         self._link = secrets.token_bytes(16)
-        endpoint, self._regions = choose_way(self.address, own, self.peer, self._link)
-        self._socket, self._monitor = make_socket(self._context, own, self.peer, self.address.public_key, self._link)
+        endpoint, self._regions = _choose_way(self.address, local, self.peer, self._link)
+        self._socket, self._monitor = dial(self._context, local, self.peer, self.address.public_key, self._link)
         self.state = LinkState.CONNECTING
-        self._next_seconds = own.clock() + 2 * own.settings.handshake_seconds
+        self._next_seconds = local.clock() + 2 * local.settings.handshake_seconds
         try:
             self._socket.connect(endpoint)
             with contextlib.suppress(zmq.Again):  # it failed already, as the monitor will say
-                self._put(pack_hello(Hello(own.incarnation, self._link, own.name)))
+                self._put(pack_hello(Hello(local.incarnation, self._link, local.name)))
         except zmq.ZMQError as error:
             self.fail(f"{endpoint}: {error}")
 
@@ -269,3 +282,25 @@ class Link:
         if self._socket is None:
             raise zmq.ZMQError(errno.ENOTCONN)
         self._socket.send(frame, NOT_WAITING, copy=False, track=False)
+
+
+def _choose_way(address: Address, local: LocalEnd, peer: str, link: bytes) -> tuple[str, RegionSender | None]:
+    """Where to connect to, and who hands our regions over.
+
+    On the same host that is a Unix socket, if somebody answers at the other one, on which regions are handed over.
+    """
+    if not local.settings.local_sockets or not address.ipc or not local.host or address.host != local.host:
+        return address.tcp, None
+    try:
+        regions = RegionSender(address.share)
+    except OSError:
+        return address.tcp, None
+    if local.shared_memory:
+        try:
+            regions.introduce(local.token, local.name, peer, link)
+        except OSError:
+            pass
+        else:
+            return address.ipc, regions
+    regions.close()
+    return address.ipc, None

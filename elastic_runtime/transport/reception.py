@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from elastic_runtime.transport.counters import Counters
 from elastic_runtime.transport.inbound import Inbound
-from elastic_runtime.transport.links import Links, poll
+from elastic_runtime.transport.links import Links
 from elastic_runtime.transport.message import Event, PeerLost, Way
-from elastic_runtime.transport.own import Clock
+from elastic_runtime.transport.sockets import LocalEnd, poll
 
 _PUMP_EVERY_MESSAGES = 16
 """News of connections are looked at so often while messages come without a pause."""
@@ -24,16 +23,15 @@ class Reception:
         inbound: what comes from peers.
         links: the ways to them, which have news too.
         events: news of the links.
-        counters: of the endpoint.
-        clock: seconds, monotonic.
+        local: the endpoint.
     """
 
-    def __init__(self, inbound: Inbound, links: Links, events: deque[Event], counters: Counters, clock: Clock) -> None:
+    def __init__(self, inbound: Inbound, links: Links, events: deque[Event], local: LocalEnd) -> None:
         self._inbound = inbound
         self._links = links
         self._events = events
-        self._counters = counters
-        self._clock = clock
+        self._counters = local.counters
+        self._clock = local.clock
         self._since_pump = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 

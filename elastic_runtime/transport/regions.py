@@ -61,7 +61,7 @@ class Region:
                 mapping = self._map_shared(None if on_demand else allocate)
             except OSError as error:
                 _log.warning(
-                    "no shared memory for a region; its parts are copied instead",
+                    "shared-memory-refused",
                     region=name,
                     size_bytes=size_bytes,
                     error=str(error),

@@ -1,8 +1,22 @@
-"""Bounds and times of the data plane; every default says why it is what it is."""
+"""Bounds and times of the data plane, and the checks of what a caller asks for against them.
+
+Every default says why it is what it is. What a caller asks for is refused before anything is sent.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from elastic_runtime.transport.errors import BadMessage
+from elastic_runtime.transport.regions import Part
+from elastic_runtime.transport.wire import MOST_FRAME_BYTES, SMALL_PART_BYTES
+
+Clock = Callable[[], float]
+"""Seconds, from anywhere, never back."""
+
+MOST_NAME_BYTES = 128
+"""Of an endpoint's name, in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,6 @@ class TransportSettings:
     """Reach peers on the same host over Unix sockets; without them there is no shared memory either."""
     io_threads: int = 1
     """Threads that move bytes; a second one helps only where cores are idle."""
-
     keep_freed_memory: bool = True
     """Ask the C library to keep freed memory in the process, for the next frame; all of the process's memory."""
 
@@ -53,3 +66,40 @@ class TransportSettings:
         """High-water mark of the sockets: more frames than the bounds above let anybody have in flight."""
         whole = max(self.max_in_flight_bytes, self.max_message_bytes) // self.frame_bytes
         return whole + self.max_parts + 2 * self.max_in_flight_messages
+
+
+def check_name(name: str) -> None:
+    """An endpoint's name.
+
+    Raises:
+        BadMessage: it is empty or too long.
+    """
+    if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
+        raise BadMessage(f"the name of an endpoint has 1 to {MOST_NAME_BYTES} bytes: {name[:200]!r}")
+
+
+def check_settings(settings: TransportSettings) -> None:
+    """An endpoint's settings.
+
+    Raises:
+        BadMessage: they would cut frames that nobody takes.
+    """
+    if not SMALL_PART_BYTES <= settings.frame_bytes <= MOST_FRAME_BYTES:
+        raise BadMessage(f"frames of {settings.frame_bytes} bytes; {SMALL_PART_BYTES} to {MOST_FRAME_BYTES} work")
+
+
+def check_message(header: bytes, parts: Sequence[Part], settings: TransportSettings) -> None:
+    """A message, before it is sent.
+
+    Raises:
+        BadMessage: header or parts are larger, or more, than the settings allow, or not within their regions.
+    """
+    total = sum(part.size_bytes for part in parts)
+    if len(header) > settings.max_header_bytes:
+        raise BadMessage(f"header of {len(header)} bytes; at most {settings.max_header_bytes}")
+    if len(parts) > settings.max_parts or total > settings.max_message_bytes:
+        raise BadMessage(
+            f"{len(parts)} parts of {total} bytes; at most {settings.max_parts} of {settings.max_message_bytes}"
+        )
+    for part in parts:
+        part.memory()

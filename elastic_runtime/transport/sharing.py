@@ -1,4 +1,4 @@
-"""Hands regions from one process to another on the same host, over a Unix socket.
+"""Regions handed from one process to another on the same host, over a Unix socket.
 
 A region has no name that could be opened; its descriptor is passed (SCM_RIGHTS). The socket lies in the abstract
 namespace, so that it leaves no file behind either. Who asks for it is on the same host, in the same network namespace;
@@ -18,13 +18,18 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from elastic_runtime.transport.identity import prove, proved
+from elastic_runtime.transport.authentication import prove, proved
+from elastic_runtime.transport.counters import RefusalLog
+from elastic_runtime.transport.errors import Refusal
 from elastic_runtime.transport.regions import SEALS, Region, allocate_pages
+from elastic_runtime.transport.sockets import LocalEnd
 
 _CREDENTIALS = struct.Struct("3i")
-_MOST_LETTER_BYTES = 4096
+_MOST_PACKET_BYTES = 4096
 _PROBE_BYTES = mmap.PAGESIZE
 _NONCE_BYTES = 32
+_MOST_UNKNOWN = 64
+"""Connections that did not say yet who they are; more are a mistake or an attack."""
 
 
 class SharingRefused(Exception):
@@ -78,7 +83,7 @@ class RegionSender:
             OSError: the reader refused, or is gone.
         """
         try:
-            answer = self._socket.recv(_MOST_LETTER_BYTES)
+            answer = self._socket.recv(_MOST_PACKET_BYTES)
         except BlockingIOError:
             return
         if answer != self._nonce:
@@ -105,8 +110,8 @@ class RegionSender:
         """The reader unmaps what is not in use."""
         self._socket.close()
 
-    def _give(self, letter: dict[str, Any], descriptor: int) -> None:
-        socket.send_fds(self._socket, [json.dumps(letter).encode()], [descriptor])
+    def _give(self, packet: dict[str, Any], descriptor: int) -> None:
+        socket.send_fds(self._socket, [json.dumps(packet).encode()], [descriptor])
 
 
 class RegionReader:
@@ -137,7 +142,7 @@ class RegionReader:
             return None
         return region[start_byte:stop_byte]
 
-    def read_letters(self, token: str, receiver: str) -> bool:
+    def read_packets(self, token: str, receiver: str) -> bool:
         """Take what was handed over; False when the sender is gone.
 
         Raises:
@@ -145,7 +150,7 @@ class RegionReader:
         """
         while True:
             try:
-                data, descriptors, flags, _ = socket.recv_fds(self._socket, _MOST_LETTER_BYTES, 4)
+                data, descriptors, flags, _ = socket.recv_fds(self._socket, _MOST_PACKET_BYTES, 4)
             except BlockingIOError:
                 return True
             except OSError:
@@ -154,37 +159,37 @@ class RegionReader:
                 if not data:
                     return False
                 if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
-                    raise SharingRefused("a letter too long")
-                self._read_letter(data, descriptors, token, receiver)
+                    raise SharingRefused("a packet too long")
+                self._read_packet(data, descriptors, token, receiver)
             except ConnectionError:
                 return False  # before its hello was answered: its other connection was not let in, say
             except (ValueError, KeyError, TypeError, OSError) as error:
-                raise SharingRefused(f"a letter that cannot be read: {error}") from error
+                raise SharingRefused(f"a packet that cannot be read: {error}") from error
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
-    def _read_letter(self, data: bytes, descriptors: Iterable[int], token: str, receiver: str) -> None:
-        letter = json.loads(data)
+    def _read_packet(self, data: bytes, descriptors: Iterable[int], token: str, receiver: str) -> None:
+        packet = json.loads(data)
         if not self.link:
             (probe,) = descriptors
-            if not proved(token, str(letter["hello"]), receiver, str(letter["proof"])):
+            if not proved(token, str(packet["hello"]), receiver, str(packet["proof"])):
                 raise SharingRefused("wrong token")
             with _map_sealed(probe, _PROBE_BYTES) as mapped:
                 self._socket.send(mapped[:_NONCE_BYTES])
-            self.sender = str(letter["hello"])
-            self.link = bytes.fromhex(letter["link"])
-        elif "region" in letter:
+            self.sender = str(packet["hello"])
+            self.link = bytes.fromhex(packet["link"])
+        elif "region" in packet:
             (descriptor,) = descriptors
-            number, size_bytes = int(letter["region"]), int(letter["size_bytes"])
+            number, size_bytes = int(packet["region"]), int(packet["size_bytes"])
             if not 0 < size_bytes <= self._max_region_bytes or len(self._mapped) >= self._max_regions:
                 raise SharingRefused(f"region of {size_bytes} bytes, beside {len(self._mapped)} others")
             self._mapped[number] = memoryview(_map_sealed(descriptor, size_bytes))
         else:
-            self._mapped.pop(int(letter["forget"]), None)
+            self._mapped.pop(int(packet["forget"]), None)
 
 
-class ShareDoor:
+class ShareListener:
     """Where peers on this host hand over their regions."""
 
     def __init__(self) -> None:
@@ -216,6 +221,88 @@ class ShareDoor:
     def close(self) -> None:
         """Nobody connects any more."""
         self._socket.close()
+
+
+class SharedRegions:
+    """All regions that peers on this host handed over, found by the connection whose messages refer to them."""
+
+    def __init__(self, local: LocalEnd) -> None:
+        self._local = local
+        self._counters = local.counters
+        self._log = RefusalLog(local.name, local.clock)
+        self._listener = ShareListener()
+        self._unknown: list[RegionReader] = []
+        self._by_link: dict[bytes, RegionReader] = {}
+
+    @property
+    def address(self) -> str:
+        """Of the abstract socket."""
+        return self._listener.address
+
+    def pollables(self) -> list[int]:
+        """What has news when it is readable."""
+        return [self._listener.fileno(), *(reader.fileno() for reader in (*self._unknown, *self._by_link.values()))]
+
+    def pump(self) -> None:
+        """Take in all that was handed over; never waits."""
+        settings, local = self._local.settings, self._local
+        try:
+            while reader := self._listener.accept(
+                max_region_bytes=settings.max_region_bytes, max_regions=settings.max_regions
+            ):
+                if len(self._unknown) >= _MOST_UNKNOWN:
+                    reader.close()
+                    self._refuse("too many that do not say who they are")
+                else:
+                    self._unknown.append(reader)
+        except SharingRefused as error:
+            self._refuse(str(error))
+        for reader in [*self._unknown, *self._by_link.values()]:
+            try:
+                alive = reader.read_packets(local.token, local.name)
+            except SharingRefused as error:
+                self._refuse(str(error))
+                alive = False
+            if not alive:
+                self._drop(reader)
+            elif reader.link and reader in self._unknown:
+                self._unknown.remove(reader)
+                self._by_link[reader.link] = reader
+
+    def view(self, peer: str, link: bytes, number: int, start_byte: int, stop_byte: int) -> memoryview | None:
+        """Bytes of a region that `peer` handed over on the connection `link`; None if it did not."""
+        for attempt in range(2):
+            reader = self._by_link.get(link)
+            if reader is not None and reader.sender == peer:
+                found = reader.view(number, start_byte, stop_byte)
+                if found is not None:
+                    return found
+            if attempt == 0:
+                self.pump()  # it was handed over before the message, on another socket
+        return None
+
+    def end(self, link: bytes) -> None:
+        """The connection is gone; its regions are unmapped when the last view dies."""
+        reader = self._by_link.get(link)
+        if reader is not None:
+            self._drop(reader)
+
+    def close(self) -> None:
+        """Nothing is handed over any more."""
+        self._listener.close()
+        for reader in [*self._unknown, *self._by_link.values()]:
+            self._drop(reader)
+
+    def _drop(self, reader: RegionReader) -> None:
+        reader.close()
+        if reader in self._unknown:
+            self._unknown.remove(reader)
+        if self._by_link.get(reader.link) is reader:
+            del self._by_link[reader.link]
+
+    def _refuse(self, reason: str) -> None:
+        self._counters.refuse(Refusal.SHARING)
+        self._log.write(Refusal.SHARING, detail=reason)
 
 
 def _user_of(connection: socket.socket) -> int:

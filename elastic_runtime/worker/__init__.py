@@ -1,1 +1,1 @@
-"""What runs in a worker: the user's script, and under it one of three modes that look the same to it."""
+"""The worker: the user's script, and under it one of three modes that look the same to it."""

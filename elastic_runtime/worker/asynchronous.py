@@ -1,7 +1,7 @@
 """A worker's way through asynchronous training: takes leased batches, pushes updates, goes on with what comes back.
 
-Nobody waits for another worker: no votes, no common step. A worker that is told to leave, or to halt, ends the update
-in hand, tells what it has done, and gives back the rest.
+Nobody waits for another worker: no votes, no common step. Updates go to the blocks' owners, wherever these move. A
+worker that is told to leave, or to halt, ends the update in hand, tells what it has done, and gives back the rest.
 
 Source: DL2 §2.2, §5 (asynchronous training).
 """
@@ -13,16 +13,23 @@ import torch
 
 from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.plan import Phase, View
+from elastic_runtime.member.outbox import Outbox
+from elastic_runtime.protocol.asynchronous_messages import Update
+from elastic_runtime.protocol.block_runs import Payload
+from elastic_runtime.protocol.messages import Header, Outgoing
+from elastic_runtime.protocol.plan import Phase, View
+from elastic_runtime.transport import Part
 from elastic_runtime.worker.batches import Batch
-from elastic_runtime.worker.gradient_clipping import clip_gradients
+from elastic_runtime.worker.flat_model import clip_gradients
 from elastic_runtime.worker.lease_queue import LeaseQueue
-from elastic_runtime.worker.membership import PATIENCE_SECONDS
+from elastic_runtime.worker.membership import PATIENCE_SECONDS, Membership
 from elastic_runtime.worker.parameter_servers import ParameterServerMode
-from elastic_runtime.worker.update_traffic import UpdateTraffic
-from elastic_runtime.worker.updates import LAST
+from elastic_runtime.worker.protocol.updates import LAST, Updates
+from elastic_runtime.worker.shared_model import SharedModel
+from elastic_runtime.worker.waiting import Waiting
 
 _log = structlog.get_logger()
+
 _TAKE_SECONDS = 0.05
 """For a lease to come, before it is looked whether there is something else to do."""
 
@@ -42,9 +49,9 @@ class AsynchronousMode(ParameterServerMode):
     @property
     def is_first(self) -> bool:
         """Whether this is the first worker of the plan."""
-        if self._gate.view is None:
+        if self._barrier.view is None:
             return False
-        workers = self._gate.timeline.at(LAST).workers
+        workers = self._barrier.timeline.at(LAST).workers
         return bool(workers) and workers[0] == self._task
 
     @property
@@ -64,7 +71,7 @@ class AsynchronousMode(ParameterServerMode):
         super().close()
 
     def _go_on(self, view: View) -> Batch | None:
-        if self._member.ended(view) or (self._task in view.leaving and not self._traffic.entered):
+        if self._member.is_over(view) or (self._task in view.leaving and not self._traffic.entered):
             self._member.leave()
         elif view.generation != self._traffic.generation or not view.generation:
             self._traffic.entered = self._pushed = False
@@ -81,14 +88,14 @@ class AsynchronousMode(ParameterServerMode):
             return self._next()
         return None
 
-    def _computed(self, batch: Batch, loss: torch.Tensor) -> None:
+    def _on_computed(self, batch: Batch, loss: torch.Tensor) -> None:
         clip_norm = self._training.optimizer.clip_norm
         if clip_norm is not None:
             clip_gradients(self._model.flat, self._member.layout, clip_norm)
-        self._meter.computed(float(loss.detach()), batch.size)
+        self._meter.on_computed(float(loss.detach()), batch.size)
         self._samples_unmerged += batch.size
         self._unmerged += 1
-        self._merging = self._unmerged >= self._training.buffer_merge_steps or self._leases.last
+        self._merging = self._unmerged >= self._training.buffer_merge_steps or self._leases.is_last_taken
         if self._merging:
             self._model.take_buffers()
         self._traffic.push(self._samples_unmerged if self._merging else 0)
@@ -101,12 +108,12 @@ class AsynchronousMode(ParameterServerMode):
     def _enter(self, view: View) -> None:
         """Come to a generation, once a plan of it names this worker."""
         self._first_checkpoint.write_if_asked(view)
-        named = view.generation and self._task in self._gate.timeline.at(LAST).workers
+        named = view.generation and self._task in self._barrier.timeline.at(LAST).workers
         if not named:
             if view.generation:
                 self._member.link.report(ready=True, generation=view.generation)
             newer = self._member.newer(view)
-            if self._member.let_go(newer):
+            if self._member.is_let_go(newer):
                 self._member.leave()
             return
         self._leases.begin(view.generation)
@@ -119,7 +126,7 @@ class AsynchronousMode(ParameterServerMode):
             self._traffic.entered = True
             self._meter.begin()
             self._report(ready=True)
-            _log.info("entered", generation=self._traffic.generation, version=self._traffic.version)
+            _log.info("generation-entered", generation=self._traffic.generation, version=self._traffic.version)
 
     # ---- batches
 
@@ -134,7 +141,7 @@ class AsynchronousMode(ParameterServerMode):
             self._report_if_due()
             return None
         leased, following = self._leased, self._leases.next
-        ends_epoch = self._leases.last if following is None else following.epoch != leased.epoch
+        ends_epoch = self._leases.is_last_taken if following is None else following.epoch != leased.epoch
         batch = self._batches.leased(self.global_step, leased.epoch, leased.start, leased.stop, ends_epoch=ends_epoch)
         if following is not None:
             self._batches.expect_leased(following.epoch, following.start, following.stop)
@@ -147,9 +154,9 @@ class AsynchronousMode(ParameterServerMode):
         self._swap(buffers=self._merging)
         self._pushed = False
         if self._leased is not None:
-            self._leases.done(self._leased)
+            self._leases.on_done(self._leased)
             self._leased = None
-        self._meter.stepped()
+        self._meter.on_stepped()
         self._traffic.follow(idle=False)
         self._report_if_due()
 
@@ -161,24 +168,24 @@ class AsynchronousMode(ParameterServerMode):
     # ---- the end
 
     def _is_to_stop(self, view: View) -> bool:
-        timeline = self._gate.timeline
+        timeline = self._barrier.timeline
         halted = timeline.halts_at() is not None
-        return halted or self._member.let_go(view) or self._task not in timeline.at(LAST).workers
+        return halted or self._member.is_let_go(view) or self._task not in timeline.at(LAST).workers
 
     def _stop(self, view: View) -> None:
         """Tell what is done, give back the rest, and wait to be let go; a lost server may make the job go on."""
         self._leases.stop(PATIENCE_SECONDS)
         self._traffic.follow(idle=True, stopped=True)
         self._report()
-        if not self._member.let_go(view):
+        if not self._member.is_let_go(view):
             if self._leases.finished:
                 return
-            if self._gate.timeline.halts_at() is not None:
+            if self._barrier.timeline.halts_at() is not None:
                 generation = self._traffic.generation
                 view = self._member.newer(view)
                 if view.generation != generation:
                     return
-        if self._member.let_go(view) or self._gate.timeline.halts_at() is None:
+        if self._member.is_let_go(view) or self._barrier.timeline.halts_at() is None:
             self._member.leave()
 
     def _finish(self) -> None:
@@ -194,7 +201,7 @@ class AsynchronousMode(ParameterServerMode):
         view = self._member.view()
         while view.generation == generation:
             self._traffic.follow(idle=True, stopped=True)
-            if self._member.let_go(view):
+            if self._member.is_let_go(view):
                 self._member.leave()
                 return
             if view.phase is Phase.FAILED:
@@ -203,7 +210,7 @@ class AsynchronousMode(ParameterServerMode):
         self.finished = False
 
     def _report_if_due(self) -> None:
-        if self._meter.due:
+        if self._meter.is_due:
             self._report()
 
     def _report(self, **progress: bool) -> None:
@@ -214,3 +221,105 @@ class AsynchronousMode(ParameterServerMode):
             stall_seconds=self.stall_seconds,
             **progress,
         )
+
+
+class UpdateTraffic:
+    """One worker's updates on their way.
+
+    Args:
+        member: this worker.
+        model: what is sent, and where answers go.
+
+    Attributes:
+        entered: this worker has part in the generation; it ends the update in hand even where it is to leave.
+        stall_seconds: waited after a server had said that a block had left for another one.
+    """
+
+    def __init__(self, member: Membership, model: SharedModel) -> None:
+        self.entered = False
+        self.stall_seconds = 0.0
+        self._member, self._barrier = member, member.barrier
+        self._model = model
+        self._settled = 0
+        self._redirected_seconds: float | None = None
+        self._updates = Updates(member.environment.incarnation, member.layout, model.flat)
+        self._outbox = Outbox(member.endpoint, self._parts)
+        self._waiting = Waiting(member, self._outbox, self._updates, self._handle)
+
+    @property
+    def generation(self) -> int:
+        """The one that was begun last."""
+        return self._updates.generation
+
+    @property
+    def version(self) -> int:
+        """Updates applied to all parameters, as far as is known here."""
+        return self._updates.version
+
+    def start(self, view: View) -> None:
+        """Begin a generation: ask for every block."""
+        self.entered = False
+        self._outbox.forget()
+        self._outbox.connect(view.members, self._member.task)
+        self._outbox.send(self._updates.start(self._barrier.timeline))
+
+    def push(self, buffer_samples: int) -> None:
+        """Send the gradients that lie in their bank; see `Updates.push`."""
+        self._outbox.send(self._updates.push(buffer_samples))
+
+    def fetch(self) -> None:
+        """Ask for every block as it is now."""
+        self._outbox.send(self._updates.fetch())
+
+    def wait(self) -> bool:
+        """Wait for what is outstanding; whether all of it came.
+
+        Raises:
+            ElasticError: see `Membership.check`.
+        """
+        self._redirected_seconds = None
+        if not self._waiting.until_complete(self._goes_on):
+            return False
+        if self._redirected_seconds is not None:
+            self.stall_seconds += self._member.clock() - self._redirected_seconds
+        return True
+
+    def follow(self, *, idle: bool, stopped: bool = False) -> None:
+        """Take up the newest view; tell the coordinator once nothing is asked of former owners any more.
+
+        Args:
+            idle: nothing is to be pushed soon.
+            stopped: nothing will be pushed before the job goes on: this worker stands where the job halts.
+        """
+        view, timeline = self._member.view(), self._barrier.timeline
+        if view.generation != self._updates.generation:
+            return
+        self._outbox.connect(view.members, self._member.task)
+        self._outbox.send(self._updates.follow(timeline))
+        if idle and self._updates.is_complete:
+            self._outbox.send(self._updates.settle())
+        settled = self._updates.settled
+        halt = next((change.number for change in timeline.changes if change.halt), None)
+        if halt is not None and not stopped:
+            settled = min(settled, halt - 1)
+        if settled != self._settled:
+            self._settled = settled
+            self._member.link.report(arrived=settled, generation=view.generation)
+
+    def _goes_on(self, view: View) -> bool:
+        """While values are waited for: act on the newest view; False if there is something else to do than to wait."""
+        if view.generation != self._updates.generation or view.phase is Phase.FAILED or self._member.is_over(view):
+            return False
+        if self._member.task in view.leaving and not self.entered:
+            return False
+        self.follow(idle=False)
+        return True
+
+    def _handle(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
+        out = self._updates.handle(peer, header, payload)
+        if self._updates.redirected and self._redirected_seconds is None:
+            self._redirected_seconds = self._member.clock()
+        return out
+
+    def _parts(self, header: Header) -> list[Part]:
+        return [self._model.part(*self._updates.part(header))] if isinstance(header, Update) else []

@@ -24,9 +24,11 @@ import torch
 from torch import nn
 
 from elastic_runtime.errors import BadInput, ModelMismatch
-from elastic_runtime.layout import Layout, Segment, Slot
-from elastic_runtime.tensors import Kind
-from elastic_runtime.worker.flat_banks import Allocate, Bank, flat_tensor, make_bank
+from elastic_runtime.model.layout import Kind, Layout, Segment, Slot
+from elastic_runtime.worker.banks import Allocate, Bank, flat_tensor, make_bank
+
+_EPSILON = 1e-6
+"""As in torch.nn.utils.clip_grad_norm_."""
 
 
 @dataclass(slots=True)
@@ -235,3 +237,13 @@ def _device(parameters: dict[str, nn.Parameter]) -> torch.device:
     if len(devices) > 1:
         raise BadInput(f"the model's parameters are on {', '.join(sorted(map(str, devices)))}; put them on one device")
     return next(iter(devices), torch.device("cpu"))
+
+
+def clip_gradients(model: FlatModel, layout: Layout, clip_norm: float) -> None:
+    """Scale the gradients down to a global norm of `clip_norm`, if theirs is larger."""
+    segments = [segment.index for segment in layout.segments if segment.kind is Kind.PARAMETER]
+    gradients = [model.gradients(segment) for segment in segments]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.float()) for g in gradients]))
+    scale = float(clip_norm / (norm + _EPSILON))
+    if scale < 1.0:
+        torch._foreach_mul_(gradients, scale)

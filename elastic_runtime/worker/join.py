@@ -1,4 +1,4 @@
-"""Where a script joins its job; the environment says whether there is one, and of which kind."""
+"""The entry of a script into its job; the environment says whether there is one, and of which kind."""
 
 from __future__ import annotations
 
@@ -13,19 +13,16 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from elastic_runtime.errors import EXIT_CODES, BadInput, NotNeeded
-from elastic_runtime.layout import build_layout
-from elastic_runtime.model_layout import describe_model
-from elastic_runtime.optimizers import Optimizer
+from elastic_runtime.errors import BadInput, NotNeeded
+from elastic_runtime.model.layout import build_layout
+from elastic_runtime.model.model_layout import describe_model
+from elastic_runtime.model.optimizers import Optimizer
+from elastic_runtime.model.training import Training
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_script_logging
-from elastic_runtime.training import Training
 from elastic_runtime.worker.alone import AloneMode
-from elastic_runtime.worker.batches import Batches
-from elastic_runtime.worker.job import Job
-from elastic_runtime.worker.mode import Mode
-from elastic_runtime.worker.model_guard import ModelGuard
-from elastic_runtime.worker.not_needed import NotNeededMode
-from elastic_runtime.worker.samples import Collate, as_samples
+from elastic_runtime.worker.batches import Batches, Collate, as_samples
+from elastic_runtime.worker.job import Job, ModelGuard
+from elastic_runtime.worker.mode import Mode, NotNeededMode
 
 COORDINATOR_VARIABLE = "ELASTIC_COORDINATOR"
 WORLD_VARIABLE = "WORLD_SIZE"
@@ -162,7 +159,7 @@ def _end_with_2_for_bad_input() -> None:
     def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         before(kind, error, trace)
         if isinstance(error, BadInput):
-            raise SystemExit(EXIT_CODES[BadInput])  # the interpreter ends with it, in good order
+            raise SystemExit(BadInput.exit_code)  # the interpreter ends with it, in good order
 
     sys.excepthook = end
 

@@ -1,21 +1,31 @@
 """A worker's place in its job: its data plane, its line to the coordinator, the newest view, and the way out.
 
+A container gets SIGTERM before it is ended: the worker asks to be let go, and works until it is.
+
 Source: DL2 §5.
 """
 
 from __future__ import annotations
 
+import os
+import queue
+import signal
+import threading
 from collections.abc import Callable, Mapping
+from types import FrameType
+
+import structlog
 
 from elastic_runtime.control.messages import MemberReport
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
-from elastic_runtime.layout import Layout
-from elastic_runtime.member_environment import MemberEnvironment
-from elastic_runtime.plan import Phase, Role, View
-from elastic_runtime.training import Training
-from elastic_runtime.worker.eviction import Eviction
-from elastic_runtime.worker.gate import Gate, Vote
+from elastic_runtime.member.environment import MemberEnvironment
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, Role, View
+from elastic_runtime.worker.protocol.step_turns import Vote
+from elastic_runtime.worker.step_barrier import StepBarrier
 
+_JOIN_SECONDS = 5.0
 _START_SECONDS = 600.0
 """Until the job's tasks are all there, or a new worker is named in a plan."""
 PATIENCE_SECONDS = 300.0
@@ -23,6 +33,8 @@ PATIENCE_SECONDS = 300.0
 _FAILURE_SECONDS = 5.0
 """For the coordinator to take the news of a script that raised."""
 _ENDED = {Phase.FINISHED, Phase.SUSPENDED}
+
+_log = structlog.get_logger()
 
 
 class Membership:
@@ -56,7 +68,7 @@ class Membership:
         except BaseException:
             self.endpoint.close()
             raise
-        self.gate = Gate(self.task, clock, PATIENCE_SECONDS, self.link.expelled.is_set)
+        self.barrier = StepBarrier(self.task, clock, PATIENCE_SECONDS, self.link.expelled.is_set)
         try:
             self.link.register(self.endpoint.address, layout.to_json(), training.to_json())
         except BaseException:
@@ -76,7 +88,7 @@ class Membership:
         """
 
         def receive(view: View) -> None:
-            answer = self.gate.receive(view)
+            answer = self.barrier.on_view(view)
             if vote is not None and (answer.accepted or answer.refused):
                 vote(view, answer)
             self.endpoint.wake()
@@ -86,7 +98,7 @@ class Membership:
 
     def view(self) -> View:
         """The newest view, waited for if none has come."""
-        return self.gate.view or self.wait_for(lambda _: True)
+        return self.barrier.view or self.wait_for(lambda _: True)
 
     def newer(self, view: View) -> View:
         """A newer view than this one, waited for."""
@@ -98,20 +110,20 @@ class Membership:
         Raises:
             ElasticError: none came in time, or this worker is no member any more.
         """
-        view = self.gate.wait(ready, _START_SECONDS)
+        view = self.barrier.wait(ready, _START_SECONDS)
         self.check()
         if view is None:
             seconds = f"{_START_SECONDS:.0f} s"
             raise ElasticError(f"{self.task} was neither needed nor let go within {seconds}; see the job's status")
         return view
 
-    def ended(self, view: View) -> bool:
+    def is_over(self, view: View) -> bool:
         """Whether the job is over, or suspended."""
         return view.phase in _ENDED
 
-    def let_go(self, view: View) -> bool:
+    def is_let_go(self, view: View) -> bool:
         """Whether the coordinator needs this worker no more."""
-        return self.ended(view) or self.task in view.leaving
+        return self.is_over(view) or self.task in view.leaving
 
     def check(self, waited_seconds: float = 0.0) -> None:
         """Whether this worker is still a member, and not left alone for too long.
@@ -156,3 +168,60 @@ class Membership:
             self._eviction.close()
         self.link.close()
         self.endpoint.close()
+
+
+class Eviction:
+    """Answers SIGTERM until it is closed: the first asks, the second ends the process as if nobody answered.
+
+    A script that handles SIGTERM itself, or trains in another thread than its main one, is left to itself.
+
+    Args:
+        ask: tells the coordinator that this worker wants to go; called in a thread.
+        grace_seconds: how long to wait to be let go; then the process ends as by a second SIGTERM.
+    """
+
+    def __init__(self, ask: Callable[[], None], grace_seconds: float) -> None:
+        self._ask = ask
+        self._grace_seconds = grace_seconds
+        self._process = os.getpid()
+        self._asked = self._closed = False
+        # A handler may come upon any lock of its own thread: it only fills a queue made for that.
+        self._news: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self._thread = threading.Thread(target=self._wait, name="eviction", daemon=True)
+            self._thread.start()
+            signal.signal(signal.SIGTERM, self._take)
+
+    def close(self) -> None:
+        """SIGTERM does again what it did before."""
+        if self._thread is None:
+            return
+        self._closed = True
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and signal.getsignal(signal.SIGTERM) == self._take:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._news.put(False)
+        self._thread.join(_JOIN_SECONDS)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        # A child that was forked with this handler has no thread that would act on it.
+        if self._asked or self._closed or os.getpid() != self._process:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        else:
+            self._asked = True
+            self._news.put(True)
+
+    def _wait(self) -> None:
+        if not self._news.get():
+            return
+        _log.warning("drain-requested", grace_seconds=self._grace_seconds)
+        self._ask()
+        try:
+            self._news.get(timeout=self._grace_seconds)
+        except queue.Empty:
+            _log.warning("drain-expired", waited_seconds=self._grace_seconds)
+            os.kill(self._process, signal.SIGTERM)

@@ -1,5 +1,8 @@
 """Training with parameter servers: what a worker does whether all take each step together, or each its own.
 
+It may have to write the job's first checkpoint: the model as its script made it. It tells the coordinator of its
+progress (samples, loss, speed, traffic), not too often.
+
 Source: DL2 §5.
 """
 
@@ -12,15 +15,22 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 
+from elastic_runtime.checkpoint import ShardWriter, write_manifest
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.layout import Layout
-from elastic_runtime.plan import Phase, View
-from elastic_runtime.training import Training
+from elastic_runtime.member.outbox import traffic_bytes
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, View
 from elastic_runtime.worker.batches import Batch, Batches
-from elastic_runtime.worker.first_checkpoint import FirstCheckpoint
+from elastic_runtime.worker.flat_model import FlatModel
 from elastic_runtime.worker.membership import Membership
-from elastic_runtime.worker.meter import Meter
 from elastic_runtime.worker.shared_model import SharedModel
+
+_REPORT_SECONDS = 0.25
+"""Between two reports of progress; votes and news go at once."""
+_NEWEST_COUNTS = 0.1
+"""The share of the newest step in the average step time."""
 
 
 class ParameterServerMode(ABC):
@@ -53,7 +63,7 @@ class ParameterServerMode(ABC):
     ) -> None:
         self._training, self._batches, self._clock = training, batches, clock
         self._member = Membership(environment, layout, training, clock)
-        self._task, self._gate = self._member.task, self._member.gate
+        self._task, self._barrier = self._member.task, self._member.barrier
         try:
             self._model = SharedModel(self._member.endpoint, layout, model)
         except BaseException:
@@ -85,7 +95,7 @@ class ParameterServerMode(ABC):
         # The mean over a slice counts by the slice's share; the servers only add.
         (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
         flat.finish_backward()
-        self._computed(batch, loss)
+        self._on_computed(batch, loss)
 
     def fail(self, error: BaseException) -> None:
         """Tell the coordinator that the script raised."""
@@ -106,5 +116,92 @@ class ParameterServerMode(ABC):
         """Do what is next, given the newest view; a batch if one is to be computed."""
 
     @abstractmethod
-    def _computed(self, batch: Batch, loss: torch.Tensor) -> None:
+    def _on_computed(self, batch: Batch, loss: torch.Tensor) -> None:
         """The gradient of the batch that was given last lies in its bank: push it."""
+
+
+class FirstCheckpoint:
+    """What every server begins from at step 0, if the coordinator asks this worker for it.
+
+    Args:
+        member: this worker.
+        model: in flat memory.
+    """
+
+    def __init__(self, member: Membership, model: FlatModel) -> None:
+        self._member = member
+        self._model = model
+        self._written = False
+
+    def write_if_asked(self, view: View) -> None:
+        """Write it once, if this view asks this worker for it.
+
+        Raises:
+            CheckpointError: the disk refuses.
+        """
+        if view.initialiser != self._member.task or view.generation or self._written:
+            return
+        layout, optimizer = self._member.layout, self._member.training.optimizer
+        folder = self._member.environment.checkpoints / view.start_checkpoint
+        writer = ShardWriter(folder, self._member.task, layout, optimizer, range(len(layout.blocks)))
+        for block in layout.blocks:
+            segment = layout.segments[block.segment]
+            flat = self._model.buffers if segment.kind is Kind.BUFFER else self._model.active
+            writer.add(BlockState(block.index, 0, flat(segment.index)[block.start : block.stop].clone(), {}))
+        write_manifest(folder, 0, layout, optimizer, [writer.finish()], {})
+        self._written = True  # not again: servers may read it before a view says that it is there
+        self._member.link.report(initialised=True)
+
+
+class Meter:
+    """One worker's progress.
+
+    Args:
+        member: this worker.
+    """
+
+    def __init__(self, member: Membership) -> None:
+        self._member = member
+        self._clock = member.clock
+        self._loss: float | None = None
+        self._samples = 0
+        self._step_seconds = 0.0
+        self._reported_seconds = self._began_seconds = member.clock()
+
+    def on_computed(self, loss: float, samples: int) -> None:
+        """A batch was computed."""
+        self._loss = loss
+        self._samples += samples
+
+    def begin(self) -> None:
+        """The time of a step counts from now."""
+        self._began_seconds = self._clock()
+
+    def on_stepped(self) -> None:
+        """A step ends here, and the next one begins."""
+        now = self._clock()
+        seconds, self._began_seconds = now - self._began_seconds, now
+        newest = _NEWEST_COUNTS * (seconds - self._step_seconds)
+        self._step_seconds += newest if self._step_seconds else seconds
+
+    def per_second(self, samples_per_step: float) -> float:
+        """Samples a second, if a step has so many; 0 before the first step has ended."""
+        return samples_per_step / self._step_seconds if self._step_seconds else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last report is so old that progress is to be told anew."""
+        return self._clock() - self._reported_seconds >= _REPORT_SECONDS
+
+    def report(self, **progress: float) -> None:
+        """Tell how far this worker is; the arguments are further fields of `MemberReport`."""
+        self._reported_seconds = self._clock()
+        sent, received = traffic_bytes(self._member.endpoint)
+        self._member.link.report(
+            loss=self._loss,
+            samples=self._samples,
+            step_seconds=self._step_seconds,
+            bytes_sent=sent,
+            bytes_received=received,
+            **progress,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from elastic_runtime.layout import Kind, Layout
+from elastic_runtime.model.layout import Kind, Layout
 from elastic_runtime.transport import Endpoint, Part, Region
 from elastic_runtime.worker.flat_model import FlatModel
 

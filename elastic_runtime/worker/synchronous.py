@@ -1,7 +1,8 @@
 """A worker's way through the steps of synchronous training: enters, computes its slices, waits for values, leaves.
 
 The script's thread does all of it between two batches; a control thread only brings views. While a step's values are
-outstanding the model keeps the old ones, so that the slice of a worker that died can be computed with them.
+outstanding the model keeps the old ones, so that the slice of a worker that died can be computed with them: a worker
+has one slice of a step as a rule, and more if it computes in place of others.
 
 Source: DL2 §5.
 """
@@ -14,15 +15,16 @@ import structlog
 import torch
 
 from elastic_runtime.control.messages import MemberReport
-from elastic_runtime.messages import Header, Push
-from elastic_runtime.outbox import Outbox
-from elastic_runtime.plan import Phase, View
+from elastic_runtime.member.outbox import Outbox
+from elastic_runtime.protocol.messages import Header, Outgoing, Push
+from elastic_runtime.protocol.plan import Phase, View
 from elastic_runtime.transport import Part
-from elastic_runtime.worker.batches import Batch
-from elastic_runtime.worker.exchange import Exchange
-from elastic_runtime.worker.gate import Turn, Vote
+from elastic_runtime.worker.batches import Batch, Batches
+from elastic_runtime.worker.flat_model import FlatModel
 from elastic_runtime.worker.parameter_servers import ParameterServerMode
-from elastic_runtime.worker.slices import StepSlices
+from elastic_runtime.worker.protocol.exchange import Exchange
+from elastic_runtime.worker.protocol.step_turns import Turn, Vote
+from elastic_runtime.worker.step_barrier import StepBarrier
 from elastic_runtime.worker.waiting import Waiting
 
 _log = structlog.get_logger()
@@ -38,7 +40,7 @@ class SynchronousMode(ParameterServerMode):
         self._warm = self._computing = False
         self._switching_seconds = 0.0
         self._exchange = Exchange(member.task, layout, flat, self._training.buffer_merge_steps, self._total_steps)
-        self._slices = StepSlices(member.task, member.gate, self._exchange, batches, flat)
+        self._slices = StepSlices(member.task, member.barrier, self._exchange, batches, flat)
         self._outbox = Outbox(member.endpoint, self._parts)
         self._waiting = Waiting(member, self._outbox, self._exchange, self._exchange.handle)
         member.follow(self._vote, self._refresh)
@@ -46,11 +48,11 @@ class SynchronousMode(ParameterServerMode):
     @property
     def is_first(self) -> bool:
         """Whether this worker computes the first slice of the step in hand."""
-        view = self._gate.view
+        view = self._barrier.view
         if view is None or not view.start_plan.workers:
             return False
         step = min(max(self.global_step, view.start_step), max(self._total_steps - 1, view.start_step))
-        return self._gate.timeline.at(step).workers[0] == self._task
+        return self._barrier.timeline.at(step).workers[0] == self._task
 
     @property
     def finished(self) -> bool:
@@ -60,10 +62,10 @@ class SynchronousMode(ParameterServerMode):
     @property
     def stall_seconds(self) -> float:
         """How long this worker waited for changes to be resolved, and what it took to go over to new plans."""
-        return self._gate.waited_seconds + self._switching_seconds
+        return self._barrier.waited_seconds + self._switching_seconds
 
     def _go_on(self, view: View) -> Batch | None:
-        if self._member.let_go(view):
+        if self._member.is_let_go(view):
             self._member.leave()
             return None
         if view.generation != self._exchange.generation or not view.generation:
@@ -73,18 +75,18 @@ class SynchronousMode(ParameterServerMode):
             self._begin()
             return None
         batch = self._slices.next()
-        if batch is None and self._exchange.complete:
+        if batch is None and self._exchange.is_complete:
             self._advance()
         elif batch is None:
             self._waiting.until_complete(self._keeps_waiting)
         return batch
 
-    def _computed(self, batch: Batch, loss: torch.Tensor) -> None:
+    def _on_computed(self, batch: Batch, loss: torch.Tensor) -> None:
         if batch.warm_up:
             self._warm = True
             self._member.link.report(ready=True, generation=self._member.view().generation)
             return
-        self._meter.computed(float(loss.detach()), batch.size)
+        self._meter.on_computed(float(loss.detach()), batch.size)
         if self._exchange.merges_buffers:
             self._model.take_buffers(self._slices.bank)
         self._outbox.send(self._slices.push())
@@ -97,7 +99,7 @@ class SynchronousMode(ParameterServerMode):
         if view.generation == 0:
             self._member.newer(view)
             return None
-        timeline = self._gate.timeline
+        timeline = self._barrier.timeline
         if timeline.generation != view.generation:
             return None  # a newer view has come in between
         self._outbox.forget()
@@ -117,7 +119,7 @@ class SynchronousMode(ParameterServerMode):
         self._model.flat.load_buffers()
         # Who had finished before the job went back has steps to do again.
         self._member.link.report(generation=view.generation, step=self.global_step, ready=True, finished=self.finished)
-        _log.info("entered", generation=view.generation, step=self.global_step)
+        _log.info("generation-entered", generation=view.generation, step=self.global_step)
         return None
 
     def _warm_up(self, view: View) -> Batch:
@@ -131,18 +133,18 @@ class SynchronousMode(ParameterServerMode):
         if self.finished:
             self._stop()
             return
-        waited, began = self._gate.waited_seconds, self._clock()
-        if not self._gate.may_begin(self.global_step, self._exchange.generation):
+        waited, began = self._barrier.waited_seconds, self._clock()
+        if not self._barrier.may_begin(self.global_step, self._exchange.generation):
             self._report()  # whom this step waits for may wait to hear that all are here
-        turn = self._gate.begin(self.global_step, self._exchange.generation)
+        turn = self._barrier.begin(self.global_step, self._exchange.generation)
         if turn is Turn.GO:
-            timeline = self._gate.timeline
+            timeline = self._barrier.timeline
             self._exchange.follow(timeline)
             self._exchange.begin(self.global_step)
             self._slices.begin(self.global_step)
             self._computing = True
             if timeline.changes_at(self.global_step):
-                self._switching_seconds += self._clock() - began - (self._gate.waited_seconds - waited)
+                self._switching_seconds += self._clock() - began - (self._barrier.waited_seconds - waited)
         elif turn is Turn.LEAVE:
             self._stop()
         elif turn is Turn.EXPELLED:
@@ -152,10 +154,10 @@ class SynchronousMode(ParameterServerMode):
 
     def _keeps_waiting(self, view: View) -> bool:
         """While values are waited for: act on the newest view; False if there is something else to do than to wait."""
-        if view.generation != self._exchange.generation or view.phase is Phase.FAILED or self._member.let_go(view):
+        if view.generation != self._exchange.generation or view.phase is Phase.FAILED or self._member.is_let_go(view):
             return False
         self._outbox.connect(view.members, self._task)
-        self._exchange.follow(self._gate.timeline)
+        self._exchange.follow(self._barrier.timeline)
         return not (self._computing and self._slices.open())
 
     def _advance(self) -> None:
@@ -164,8 +166,8 @@ class SynchronousMode(ParameterServerMode):
             self._model.flat.load_buffers()
         self.global_step += 1
         self._computing = False
-        self._meter.stepped()
-        if self._meter.due:
+        self._meter.on_stepped()
+        if self._meter.is_due:
             self._report()
 
     def _stop(self) -> None:
@@ -174,12 +176,12 @@ class SynchronousMode(ParameterServerMode):
         generation = self._exchange.generation
         view = self._member.wait_for(
             lambda view: (
-                self._member.let_go(view)
+                self._member.is_let_go(view)
                 or view.generation != generation
-                or (not self.finished and self._gate.may_begin(self.global_step, generation))
+                or (not self.finished and self._barrier.may_begin(self.global_step, generation))
             )
         )
-        if self._member.let_go(view):
+        if self._member.is_let_go(view):
             self._member.leave()
 
     # ---- what is sent, and what is told
@@ -204,7 +206,7 @@ class SynchronousMode(ParameterServerMode):
         return replace(report, step=self.global_step) if report.generation == self._exchange.generation else report
 
     def _report(self, **progress: bool) -> None:
-        workers = len(self._gate.timeline.at(max(self.global_step - 1, self._gate.timeline.start_step)).workers)
+        workers = len(self._barrier.timeline.at(max(self.global_step - 1, self._barrier.timeline.start_step)).workers)
         self._meter.report(
             generation=self._exchange.generation,
             step=self.global_step,
@@ -212,3 +214,69 @@ class SynchronousMode(ParameterServerMode):
             stall_seconds=self.stall_seconds,
             **progress,
         )
+
+
+class StepSlices:
+    """One worker's slices, step by step.
+
+    Args:
+        task: this worker.
+        barrier: has the plans.
+        exchange: knows which slices were pushed.
+        batches: the data.
+        model: takes gradients.
+    """
+
+    def __init__(self, task: str, barrier: StepBarrier, exchange: Exchange, batches: Batches, model: FlatModel) -> None:
+        self._task = task
+        self._barrier = barrier
+        self._exchange = exchange
+        self._batches = batches
+        self._model = model
+        self._step = self._slice = 0
+        self._pushed: list[int] = []
+
+    def begin(self, step: int) -> None:
+        """A step begins: nothing of it is pushed."""
+        self._step = step
+        self._pushed.clear()
+
+    def next(self) -> Batch | None:
+        """The slice to compute next, whose gradient goes into a bank of its own; None if all are pushed."""
+        timeline = self._barrier.timeline
+        self._exchange.follow(timeline)
+        slices = self.open()
+        if not slices:
+            return None
+        self._model.use_gradients(self.bank)
+        workers = len(timeline.at(self._step).workers)
+        self._slice = slices[0]
+        batch = self._batches.batch(self._step, self._slice, workers, last=len(slices) == 1)
+        if len(slices) == 1:
+            coming = timeline.at(self._step + 1)
+            self._batches.expect(self._step + 1, coming.slices_of(self._task), len(coming.workers))
+        return batch
+
+    def open(self) -> list[int]:
+        """The slices that are still to be computed."""
+        plan = self._barrier.timeline.at(self._step)
+        order = self._batches.order
+        return [
+            k
+            for k in plan.slices_of(self._task)
+            if k not in self._exchange.pushed and len(order.slice_indices(self._step, k, len(plan.workers)))
+        ]
+
+    @property
+    def bank(self) -> int:
+        """The bank of the slice that `next` gave."""
+        return len(self._pushed)
+
+    def push(self) -> list[Outgoing]:
+        """The gradient of the slice that `next` gave is there: send it."""
+        self._pushed.append(self._slice)
+        return self._exchange.push(self._slice)
+
+    def bank_of(self, slice_index: int) -> int:
+        """The bank of a slice that was pushed."""
+        return self._pushed.index(slice_index)

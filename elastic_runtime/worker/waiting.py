@@ -1,4 +1,4 @@
-"""A worker waits for values: takes what comes, asks for what does not, and says who keeps it waiting."""
+"""Waits of a worker for values: it takes what comes, asks for what does not, and says who keeps it waiting."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 import structlog
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.message_memory import Payload
-from elastic_runtime.messages import Header, Outgoing, unpack
-from elastic_runtime.outbox import Outbox
-from elastic_runtime.plan import View
+from elastic_runtime.member.outbox import Outbox
+from elastic_runtime.protocol.block_runs import Payload
+from elastic_runtime.protocol.messages import Header, Outgoing, unpack
+from elastic_runtime.protocol.plan import View
 from elastic_runtime.transport import Message
 from elastic_runtime.worker.membership import Membership
 
@@ -30,7 +30,7 @@ class Expected(Protocol):
     """What a worker waits for: its part in the protocol, as `Exchange` and `Updates` are."""
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """All blocks are there."""
         ...
 
@@ -87,7 +87,7 @@ class Waiting:
         ask_seconds = _ASK_FIRST_SECONDS
         began = asked = self._clock()
         lost = self._member.view().lost_servers
-        while not self._expected.complete:
+        while not self._expected.is_complete:
             kept = self._outbox.flush()
             event = self._member.endpoint.receive(_RETRY_SECONDS if kept else _RECEIVE_SECONDS)
             if isinstance(event, Message):
@@ -115,4 +115,4 @@ class Waiting:
         try:
             self._outbox.send(self._handle(message.peer, unpack(message.header), message.payload))
         except ProtocolError as error:
-            _log.warning("message_refused", peer=message.peer, error=str(error))
+            _log.warning("message-refused", peer=message.peer, error=str(error))

@@ -1,1 +1,1 @@
-"""How the updates of many clusters become one head: each at once, in cohorts, or in rounds."""
+"""Aggregation of the updates of many clusters into one head: each at once, in cohorts, or in rounds."""

@@ -1,4 +1,4 @@
-"""The protocol of everything that turns taken updates into a moved head.
+"""Protocol of everything that turns taken updates into a moved head.
 
 An aggregator sees updates in the order of the log, live and in a replay, and must do the same both times, bit for bit:
 no clock, no randomness, nothing that is not in the update, in its own settings or in what it kept. Every update that is
@@ -8,30 +8,11 @@ moves the weights is the aggregator's affair.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from global_learner.errors import StateUnusable
-from global_learner.optimizer import AdamState
-from global_learner.update_log import AppliedUpdate, Kind
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What an aggregator remembers beside the head: part of every snapshot.
-
-    Attributes:
-        facts: JSON.
-        arrays: of any shape and dtype, by name; kept bit for bit.
-    """
-
-    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    arrays: Mapping[str, NDArray[np.generic]] = field(default_factory=lambda: MappingProxyType({}))
+from global_learner.storage.snapshot import AdamState, Kept
+from global_learner.storage.update_records import AppliedUpdate, Kind
 
 
 class Aggregator(Protocol):

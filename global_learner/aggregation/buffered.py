@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from global_learner.aggregation.base import Kept, unexpected
+from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.cohort import Cohort, Slot
 from global_learner.aggregation.flower import (
     OWN_STEP,
@@ -22,10 +22,11 @@ from global_learner.aggregation.flower import (
     restore_strategy_arrays,
     strategy_arrays,
 )
+from global_learner.aggregation.optimizer import AdamConstants, apply_adam
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, ServerStep
 from global_learner.aggregation.vote_memory import VoteMemory
-from global_learner.optimizer import AdamConstants, AdamState, apply_adam
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.snapshot import AdamState, Kept
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from policy_net.exchange.spec import Weights, WeightSpec
 
 _SLOT, _STRATEGY, _VOTE = "slot/", "strategy/", "vote/"

@@ -1,4 +1,4 @@
-"""The updates that wait for each other: one slot a cluster, since robust strategies count votes by cluster.
+"""Updates that wait for each other: one slot a cluster, since robust strategies count votes by cluster.
 
 A further update of a cluster that already has a slot is merged into it, weighted by samples: it is neither lost nor a
 second vote, so a cluster that pushes ten times as often as the others weighs no more than they do.
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from global_learner.aggregation.base import Kept
-from global_learner.update_log import AppliedUpdate
+from global_learner.storage.snapshot import Kept
+from global_learner.storage.update_records import AppliedUpdate
 from policy_net.exchange.spec import Weights
 
 

@@ -1,15 +1,24 @@
-"""The sections `optimizer` and `aggregation` of the learner's configuration."""
+"""Settings of the sections `optimizer` and `aggregation`, and their copy beside the log that was written under them.
+
+A replay of the log must not depend on what the configuration says by now.
+"""
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
+from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from policy_net.exchange.set_spec import SET
-from policy_net.exchange.spec import WeightSpec
+from foundation.files import write_whole
+from foundation.text import parse_json
+from global_learner.errors import StateUnusable
+from policy_net.exchange.spec import SET, WeightSpec
 from policy_net.settings import Section
 
+AGGREGATION_NAME = "aggregation.json"
+"""In the state directory from the first start on: the settings under which its log was written."""
 SET_TRUST_RADIUS = 0.1
 """A third of what the parameters of the shipped policy measure on average."""
 
@@ -113,3 +122,36 @@ class AggregationSettings(Section):
                 f"min_clusters = {self.min_clusters} is above buffer = {self.buffer}: no cohort is ever closed early"
             )
         return self
+
+
+def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettings] | None:
+    """The settings of the log; None in a state directory that has none yet.
+
+    Raises:
+        StateUnusable: they are damaged.
+    """
+    path = state_dir / AGGREGATION_NAME
+    try:
+        content = parse_json(path.read_text())
+        return (
+            AggregationSettings.model_validate(content["aggregation"]),
+            OptimizerSettings.model_validate(content["optimizer"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, ValidationError) as error:
+        raise StateUnusable(f"{path}: damaged; restore the state directory from a copy") from error
+
+
+def write_settings(state_dir: Path, aggregation: AggregationSettings, optimizer: OptimizerSettings) -> None:
+    """Keep the settings for what will be logged from now on, whole or not at all.
+
+    Raises:
+        OSError: they could not be written.
+    """
+    path = state_dir / AGGREGATION_NAME
+    content = {"aggregation": aggregation.model_dump(mode="json"), "optimizer": optimizer.model_dump(mode="json")}
+    text = json.dumps(content, indent=2) + "\n"
+    if path.exists() and path.read_text() == text:
+        return
+    write_whole(path, text, alone=True)

@@ -1,4 +1,4 @@
-"""Each cluster's votes of past cohorts, running out: what it has kept saying, rather than what it says this once.
+"""Memory of each cluster's votes of past cohorts: what it kept saying, rather than what it says this once.
 
 A robust strategy finds the liar where honest votes agree. Single policy gradients agree little: their noise is larger
 than what they have in common, and a cluster that sends its gradient with the sign flipped hides in it, cohort after
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from global_learner.aggregation.base import Kept
+from global_learner.storage.snapshot import Kept
 from policy_net.exchange.spec import Weights
 
 _FADED = 1e-3

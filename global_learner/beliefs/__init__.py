@@ -1,1 +1,1 @@
-"""What clusters have told of speeds: checked, kept, and merged into the versions' priors."""
+"""Beliefs of the clusters about speeds: checked, kept, and merged into the versions' priors."""

@@ -1,4 +1,4 @@
-"""The priors of the next version: what the clusters told, merged, by those that count now."""
+"""Priors of the next version: what the clusters told, merged, by those that count now."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import structlog
 
-from global_learner.beliefs.book import BeliefBook
-from global_learner.beliefs.settings import BeliefSettings
+from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore
 from global_learner.telemetry import Telemetry
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic, statistics_digest
 from policy_net.throughput.fleet_priors import merge_fleet
 
@@ -56,17 +54,17 @@ def priors_for(spec: WeightSpec, source: PriorsSource | None) -> VersionPriors |
 
 
 class PriorsSource:
-    """Makes priors of what is in the book; called on the registry's thread."""
+    """Makes priors of what is in the store; called on the registry's thread."""
 
     def __init__(
         self,
-        book: BeliefBook,
+        store: BeliefStore,
         settings: BeliefSettings,
         first_priors: Callable[[], tuple[SpeedStatistic, ...]],
         telemetry: Telemetry,
     ) -> None:
         """`first_priors` reads what stands in v1, for what the fleet does not know (yet); asked once."""
-        self._book = book
+        self._store = store
         self._settings = settings
         self._first_priors = first_priors
         self._base: tuple[SpeedStatistic, ...] | None = None
@@ -87,13 +85,13 @@ class PriorsSource:
             self._base = self._first_priors()
         if not self._settings.into_versions:
             return VersionPriors(self._base)
-        reports = self._book.reports(lambda cluster, at: not any(excluded(cluster, at) for excluded in self._excluded))
+        reports = self._store.reports(lambda cluster, at: not any(excluded(cluster, at) for excluded in self._excluded))
         merged = merge_fleet(reports, self._base, self._settings.min_clusters)
         if merged.withheld or merged.left_out:
             _log.warning(
-                "beliefs-contradict",
+                "beliefs-contradicted",
                 types_withheld=list(merged.withheld),
                 left_out=[f"{cluster}: {job_type}" for cluster, job_type in merged.left_out],
             )
-        self._telemetry.priors_made(merged)
+        self._telemetry.on_priors(merged)
         return VersionPriors(merged.statistics, merged.clusters, merged.observations)

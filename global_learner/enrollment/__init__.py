@@ -1,1 +1,1 @@
-"""How clusters come to have an identity: the authority, who is invited, who holds which certificate, what was done."""
+"""Enrollment of clusters: the authority, who is invited, who holds which certificate, what was done."""

@@ -1,6 +1,7 @@
-"""The certificate authority: signs for clusters, for administrators and for the learner itself.
+"""Certificate authority: it signs for clusters, for administrators and for the learner itself.
 
-A cluster's certificate is good for showing who calls, never for being called: an agent cannot pose as the learner.
+A cluster's certificate is good for showing who calls, never for being called: an agent cannot pose as the learner. Of
+a request for a certificate only a sound key is taken; the authority writes the rest itself.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from policy_net.exchange.identity_file import BACKDATE_SECONDS, fingerprint
-from policy_net.exchange.signing_request import new_key
+from global_learner.errors import BadRequest
+from policy_net.exchange.identity_file import BACKDATE_SECONDS, fingerprint, new_key
 
 DAY_SECONDS = 86_400.0
 SERVER_SECONDS = 730 * DAY_SECONDS
 """Two years. The key is made anew at each start and never written, so a shorter life would protect nothing more."""
 SERVER_BACKDATE_SECONDS = DAY_SECONDS
 """Agents check the learner's certificate by their own clocks, which may be hours behind."""
+
+_MAX_REQUEST_BYTES = 8192
+_LEAST_RSA_BITS = 2048
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
@@ -127,3 +132,26 @@ def _alternative_name(name: str) -> x509.GeneralName:
 def moment(unix_seconds: float) -> datetime.datetime:
     """A moment as X.509 takes it."""
     return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC)
+
+
+def requested_key(request: bytes) -> PublicKey:
+    """The public key in a request for a certificate, of which the caller has shown to hold the private half.
+
+    Raises:
+        BadRequest: no such request, or a key that is too weak or of a kind that TLS does not take.
+    """
+    if len(request) > _MAX_REQUEST_BYTES:
+        raise BadRequest(f"a signing request of {len(request)} bytes; {_MAX_REQUEST_BYTES} are more than any needs")
+    try:
+        parsed = x509.load_der_x509_csr(request)
+        key = parsed.public_key()
+        genuine = parsed.is_signature_valid
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion) as error:
+        raise BadRequest("the signing request cannot be read; it must be PKCS #10 in DER") from error
+    if not genuine:
+        raise BadRequest("the signing request is not signed with its own key")
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size >= _LEAST_RSA_BITS:
+        return key
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, (ec.SECP256R1, ec.SECP384R1)):
+        return key
+    raise BadRequest(f"the signing request's key is taken on P-256 or P-384, or RSA of {_LEAST_RSA_BITS} bits or more")

@@ -1,12 +1,18 @@
-"""Where the authority comes from: made once under the state directory, or brought along by the platform's owner."""
+"""Files of the authority and of its administrator.
+
+The authority is made once under the state directory, or brought along by the platform's owner. The owner's identity
+file is made at the first start, renewed at later ones, and made anew if it is gone.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import structlog
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
@@ -18,10 +24,17 @@ from global_learner.enrollment.authority import (
     digest_for,
     moment,
 )
+from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import BadConfig
-from policy_net.exchange.private_files import read_private, write_private
-from policy_net.exchange.signing_request import new_key
+from global_learner.identity import Role
+from policy_net.errors import IdentityFileError
+from policy_net.exchange.identity_file import new_key, parse_identity, read_identity, read_private, write_private
 
+_log = structlog.get_logger()
+
+ADMINISTRATOR = "policyctl"
+ADMINISTRATOR_FILE = "admin.pem"
+ADMINISTRATOR_SECONDS = 365 * DAY_SECONDS
 AUTHORITY_SECONDS = 3650 * DAY_SECONDS
 """Ten years: replacing an authority means enrolling every cluster again."""
 
@@ -67,6 +80,36 @@ def read_authority(certificate_file: Path, key_file: Path, now: float) -> Author
     if _public_bytes(key.public_key()) != public:
         raise BadConfig(f"certificate authority: {key_file} is not the key of {certificate_file}")
     return Authority(certificate, key)
+
+
+def ensure_administrator(path: Path, authority: Authority, store: IdentityStore, now: float) -> None:
+    """See that the file is there and good for a while; a new one takes the place of all earlier ones.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    try:
+        present = read_identity(path)
+        known = store.known.get(present.fingerprint)
+        if (
+            known is not None
+            and known.role is Role.ADMIN
+            and not known.revoked
+            and present.authority == authority.pem
+            and now < present.renewal_unix_seconds()
+        ):
+            return
+    except IdentityFileError as error:
+        if path.exists():
+            _log.warning("administrator-unreadable", reason=str(error))
+    key_pem = new_key()
+    public_key = serialization.load_pem_private_key(key_pem, None).public_key()
+    assert isinstance(public_key, ec.EllipticCurvePublicKey)  # noqa: S101  (new_key makes no other)
+    grant = store.add_administrator(
+        ADMINISTRATOR, now, lambda: authority.for_client(public_key, ADMINISTRATOR, now, ADMINISTRATOR_SECONDS)
+    )
+    parse_identity(key_pem + grant.pem + authority.pem).write(path)
+    _log.info("administrator-written", file=str(path), expires_unix_seconds=round(grant.expires_unix_seconds))
 
 
 def _read_key(key_file: Path) -> PrivateKey:

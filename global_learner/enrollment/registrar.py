@@ -1,22 +1,22 @@
-"""Invites, enrolls, renews and turns out clusters: authority and book, off the event loop, counted and logged."""
+"""Registrar of clusters: it invites, enrolls, renews and turns out; off the event loop, counted and logged."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from global_learner.audit import AuditEntry
-from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey
-from global_learner.enrollment.book import IdentityBook
-from global_learner.enrollment.known import ClusterIdentity, Grant, Invitation
-from global_learner.enrollment.requested_key import requested_key
+from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey, requested_key
+from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.settings import IdentitySettings
+from global_learner.enrollment.types import ClusterIdentity, Grant, Invitation
 from global_learner.errors import BadRequest, NoAuthority
 from global_learner.identity import checked_name
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.storage.audit import AuditEntry
 from global_learner.telemetry import Telemetry
 
 _log = structlog.get_logger()
@@ -25,39 +25,47 @@ _MINUTE_SECONDS = 60.0
 _MAX_TOKEN_CHARACTERS = 128
 
 
+@dataclass(frozen=True, slots=True)
+class EnrollmentRules:
+    """Who may be enrolled, and what a revocation means.
+
+    Attributes:
+        revocable: whether certificates made elsewhere can be refused by name.
+        reserved: names that no cluster may have: administrators', the learner's own.
+    """
+
+    settings: IdentitySettings
+    revocable: bool
+    reserved: frozenset[str]
+
+
 class Registrar:
     """Answers everything about identities.
 
     Args:
         authority: signs; None where certificates are made elsewhere, or there are none.
-        revocable: whether certificates made elsewhere can be refused by name.
-        reserved: names that no cluster may have: administrators', the learner's own.
     """
 
     def __init__(
         self,
-        book: IdentityBook,
+        store: IdentityStore,
         thread: RegistryThread,
         authority: Authority | None,
-        settings: IdentitySettings,
-        revocable: bool,
-        reserved: Iterable[str],
+        rules: EnrollmentRules,
         telemetry: Telemetry,
         clock: Callable[[], float],
     ) -> None:
         self.enroll_port = 0
-        self._book = book
+        self._store = store
         self._thread = thread
         self._authority = authority
-        self._settings = settings
-        self._revocable = revocable
-        self._reserved = frozenset(reserved)
+        self._rules = rules
         self._telemetry = telemetry
         self._clock = clock
 
     @property
     def enrolls(self) -> bool:
-        """Whether this learner signs certificates, so that clusters have a standing."""
+        """Whether this learner signs certificates, so that clusters have a status."""
         return self._authority is not None
 
     @property
@@ -79,10 +87,10 @@ class Registrar:
         self._signer()
         if self.enroll_port == 0:
             raise NoAuthority("this learner enrolls nobody: identity.enroll_port is null; set it and start again")
-        if checked_name(cluster) in self._reserved:
+        if checked_name(cluster) in self._rules.reserved:
             raise BadRequest(f"{cluster} is the learner's or an administrator's name; name the cluster otherwise")
-        seconds = self._settings.token_minutes * _MINUTE_SECONDS
-        invitation = await self._thread.call(self._book.invite, cluster, actor, self._clock(), seconds)
+        seconds = self._rules.settings.token_minutes * _MINUTE_SECONDS
+        invitation = await self._thread.call(self._store.invite, cluster, actor, self._clock(), seconds)
         self._count("invited", cluster, actor)
         return invitation
 
@@ -98,7 +106,7 @@ class Registrar:
         checked_name(cluster)
         key = requested_key(request)
         grant = await self._thread.call(
-            self._book.redeem, cluster, token, _digest(key), self._clock(), lambda: self._issue(key, cluster)
+            self._store.redeem, cluster, token, _digest(key), self._clock(), lambda: self._issue(key, cluster)
         )
         self._count("repeated" if grant.repeated else "enrolled", cluster, cluster)
         return grant
@@ -114,22 +122,22 @@ class Registrar:
         self._signer()
         key = requested_key(request)
         grant = await self._thread.call(
-            self._book.renew, cluster, presented, self._clock(), lambda: self._issue(key, cluster)
+            self._store.renew, cluster, presented, self._clock(), lambda: self._issue(key, cluster)
         )
         self._count("renewed", cluster, cluster)
         return grant
 
     async def clusters(self) -> list[ClusterIdentity]:
         """Every cluster that was ever invited or turned out, by name."""
-        return await self._thread.call(self._book.clusters, self._clock())
+        return await self._thread.call(self._store.clusters, self._clock())
 
     def turned_out(self, cluster: str, unix_seconds: float) -> bool:
         """Whether what a cluster said at a moment counts no longer, as it was revoked; callable from any thread."""
-        return self._book.turned_out(cluster, unix_seconds)
+        return self._store.turned_out(cluster, unix_seconds)
 
     async def audit(self, since_unix_seconds: float) -> list[AuditEntry]:
         """What was done with identities since a moment, oldest first."""
-        return await self._thread.call(self._book.audit, since_unix_seconds)
+        return await self._thread.call(self._store.audit, since_unix_seconds)
 
     async def revoke(self, cluster: str, actor: str) -> tuple[int, int]:
         """Turn a cluster out; how many certificates and tokens were good until now.
@@ -141,16 +149,18 @@ class Registrar:
         checked_name(cluster)
         counts = (0, 0)
         if self._authority is None:
-            if not self._revocable:
+            if not self._rules.revocable:
                 self._signer()
-            await self._thread.call(self._book.revoke_name, cluster, actor, self._clock())
+            await self._thread.call(self._store.revoke_name, cluster, actor, self._clock())
         else:
-            counts = await self._thread.call(self._book.revoke, cluster, actor, self._clock())
+            counts = await self._thread.call(self._store.revoke, cluster, actor, self._clock())
         self._count("revoked", cluster, actor)
         return counts
 
     def _issue(self, key: PublicKey, cluster: str) -> Issued:
-        return self._signer().for_client(key, cluster, self._clock(), self._settings.certificate_days * DAY_SECONDS)
+        return self._signer().for_client(
+            key, cluster, self._clock(), self._rules.settings.certificate_days * DAY_SECONDS
+        )
 
     def _signer(self) -> Authority:
         if self._authority is None:
@@ -161,7 +171,7 @@ class Registrar:
 
     def _count(self, outcome: str, cluster: str, actor: str) -> None:
         self._telemetry.enrollments.labels(outcome).inc()
-        _log.info("identity", outcome=outcome, cluster=cluster, actor=actor)
+        _log.info("identity-changed", outcome=outcome, cluster=cluster, actor=actor)
 
 
 def _digest(key: PublicKey) -> str:

@@ -1,4 +1,4 @@
-"""The settings of the learner's own certificate authority."""
+"""Settings of the learner's own certificate authority."""
 
 from __future__ import annotations
 

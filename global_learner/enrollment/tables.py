@@ -1,11 +1,17 @@
-"""The tables of identities, in a file of their own: they hold what the rest of the learner need not read."""
+"""Tables of identities, and what a cluster's rows amount to: invited, enrolled, expired or revoked.
+
+They are in a file of their own: they hold what the rest of the learner need not read.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from sqlalchemy import Float, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from global_learner.audit import AuditColumns
+from global_learner.enrollment.types import ClusterIdentity, State
+from global_learner.storage.audit import AuditColumns
 
 
 class Base(DeclarativeBase):
@@ -52,3 +58,41 @@ class AuditRow(AuditColumns, Base):
     """The audit log of identities."""
 
     __tablename__ = "audit"
+
+
+def statuses(
+    certificates: Sequence[CertificateRow],
+    invitations: Sequence[InvitationRow],
+    revocations: Sequence[RevocationRow],
+    now: float,
+) -> list[ClusterIdentity]:
+    """Every cluster's status, by name; an enrolled cluster that was invited again is still enrolled."""
+    found = {row.name: _turned_out(row) for row in revocations}
+    for certificate in sorted(certificates, key=lambda row: row.issued_unix_seconds):
+        found[certificate.name] = _holder(certificate, now)
+    for invitation in invitations:
+        present = found.get(invitation.cluster)
+        if present is None or present.state is not State.ENROLLED:
+            found[invitation.cluster] = _invited(invitation, now)
+    return [found[name] for name in sorted(found)]
+
+
+def _holder(row: CertificateRow, now: float) -> ClusterIdentity:
+    state = State.ENROLLED if row.expires_unix_seconds > now else State.EXPIRED
+    return ClusterIdentity(
+        row.name,
+        State.REVOKED if row.revoked_unix_seconds is not None else state,
+        row.issued_unix_seconds,
+        row.expires_unix_seconds,
+        row.fingerprint,
+        row.revoked_unix_seconds or 0.0,
+    )
+
+
+def _invited(row: InvitationRow, now: float) -> ClusterIdentity:
+    state = State.INVITED if row.expires_unix_seconds > now else State.EXPIRED
+    return ClusterIdentity(row.cluster, state, expires_unix_seconds=row.expires_unix_seconds)
+
+
+def _turned_out(row: RevocationRow) -> ClusterIdentity:
+    return ClusterIdentity(row.name, State.REVOKED, revoked_unix_seconds=row.unix_seconds)

@@ -1,1 +1,1 @@
-"""The platform owner's command line."""
+"""Platform owner's command line."""

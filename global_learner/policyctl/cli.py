@@ -1,30 +1,27 @@
-"""The program `policyctl`: what the platform owner asks a learner."""
+"""Program `policyctl`: what the platform owner asks a learner; with the commands `fleet` and `report`."""
 
 from __future__ import annotations
 
-import typer
+import time
+from pathlib import Path
+from typing import Annotated
 
-from global_learner.errors import EXIT_CODES
+import typer
+from rich.table import Table
+
+from foundation.command_line import leave, run
+from foundation.option_groups import with_option_groups
 from global_learner.policyctl.cluster_commands import cluster_app
-from global_learner.policyctl.deed_commands import assign_version, head_app, show_audit, unassign_version
+from global_learner.policyctl.operator_commands import assign_version, head_app, show_audit, unassign_version
 from global_learner.policyctl.options import CallOptions
-from global_learner.policyctl.report_command import write_report
 from global_learner.policyctl.version_commands import version_app
-from global_learner.policyctl.views import fleet_facts, fleet_table
-from policy_net.cli_errors import leave, run
-from policy_net.option_groups import with_option_groups
+from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
+from global_learner.report.content import report_content
+from global_learner.report.page import write_page
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
-app.add_typer(version_app, name="version")
-app.add_typer(cluster_app, name="cluster")
-app.command("report")(write_report)
-app.add_typer(head_app, name="head")
-app.command("assign")(assign_version)
-app.command("unassign")(unassign_version)
-app.command("audit")(show_audit)
 
 
-@app.command("fleet")
 @with_option_groups
 def show_fleet(options: CallOptions) -> None:
     """All clusters: their jobs, what they act on, what they contributed."""
@@ -33,9 +30,60 @@ def show_fleet(options: CallOptions) -> None:
     options.show(facts, fleet_table(facts))
 
 
+@with_option_groups
+def write_report(
+    out: Annotated[Path, typer.Option("--out", help="The folder for index.html; made if it is not there.")] = Path(
+        "report"
+    ),
+    state_dir: Annotated[
+        Path | None,
+        typer.Option("--state-dir", help="Read the files of a learner that has ended; nothing is known of jobs then."),
+    ] = None,
+    *,
+    options: CallOptions,
+) -> None:
+    """Write the fleet's report: one page that needs nothing else, to open in a browser, print or pass on."""
+    if state_dir is not None:
+        # Loads what a learner itself does: only who reads a state directory waits for it.
+        from global_learner.report.offline import report_of_files  # noqa: PLC0415
+
+        content = report_content(report_of_files(state_dir, time.time()))
+    else:
+        with options.client() as client:
+            content = report_content(client.report())
+    page = write_page(content, out)
+    facts: Facts = {
+        "page": str(page),
+        "headline": content["headline"]["text"],
+        "clusters": len(content["clusters"]),
+        "versions": len(content["versions"]) + content["versions_left_out"],
+    }
+    options.show(facts, report_table(facts))
+
+
+def report_table(facts: Facts) -> Table:
+    """Where the page is, and what it says first."""
+    table = Table("report", facts["page"])
+    table.add_row("says", facts["headline"])
+    table.add_row("clusters", str(facts["clusters"]))
+    table.add_row("versions", str(facts["versions"]))
+    return table
+
+
+# In the order in which the help shows them.
+app.add_typer(version_app, name="version")
+app.add_typer(cluster_app, name="cluster")
+app.command("report")(write_report)
+app.add_typer(head_app, name="head")
+app.command("assign")(assign_version)
+app.command("unassign")(unassign_version)
+app.command("audit")(show_audit)
+app.command("fleet")(show_fleet)
+
+
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, "policyctl", codes=EXIT_CODES))
+    leave(run(app, "policyctl"))
 
 
 if __name__ == "__main__":

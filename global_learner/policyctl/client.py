@@ -1,4 +1,4 @@
-"""Asks a learner, with a deadline; gRPC's errors become `Unreachable`, or the learner's own line."""
+"""Client of a learner's `Admin` service; gRPC's errors become `Unreachable`, or the learner's own line."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class AdminClient:
         return reply
 
     def clusters(self) -> list[fleet_pb2.ClusterIdentity]:
-        """Every cluster's standing, by name."""
+        """Every cluster's status, by name."""
         return list(self._call(self._admin.ListClusters, fleet_pb2.ListClustersRequest()).clusters)
 
     def revoke_cluster(self, cluster: str) -> fleet_pb2.RevokeClusterReply:

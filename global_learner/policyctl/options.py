@@ -1,12 +1,14 @@
-"""Options that every command of policyctl takes: the connection that they stand for, and how results are printed."""
+"""Options that commands of policyctl share: the learner to ask, how results are printed, versions and moments."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from global_learner.errors import BadConfig
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from global_learner.policyctl.views import Facts
 
@@ -26,6 +29,9 @@ class Output(StrEnum):
     JSON = "json"
 
 
+VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
+_AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _FILE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, where the widest one fits."""
 
@@ -79,3 +85,33 @@ class CallOptions:
         else:
             console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
             console.print(table)
+
+
+def version_number(text: str) -> int | None:
+    """The number in `3` or `v3`; None for `latest`.
+
+    Raises:
+        BadConfig: it is neither.
+    """
+    if text == "latest":
+        return None
+    digits = text.removeprefix("v")
+    if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) < 2**63:
+        raise BadConfig(f"{text!r} is no version: use a number such as 3 or v3, or `latest`")
+    return int(digits)
+
+
+def moment_of(text: str, now_unix_seconds: float) -> float:
+    """Unix seconds of `90s`, `30m`, `12h` or `7d` before now, or of a date or moment in UTC.
+
+    Raises:
+        BadConfig: it is none of these.
+    """
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return now_unix_seconds - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise BadConfig(f"{text!r} is no moment: use 30m, 12h, 7d, or 2026-01-31 or 2026-01-31T12:00 (UTC)") from error

@@ -1,13 +1,12 @@
-"""`policyctl version`: which versions there are, what is known of them, which are kept."""
+"""Commands of `policyctl version`: which versions there are, what is known of them, which are kept."""
 
 from __future__ import annotations
 
 import typer
 
-from global_learner.policyctl.diff_views import diff_table
-from global_learner.policyctl.options import CallOptions
-from global_learner.policyctl.version_diff import difference
-from global_learner.policyctl.version_names import VersionArgument, version_number
+from foundation.option_groups import with_option_groups
+from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
+from global_learner.policyctl.version_diff import diff_table, difference
 from global_learner.policyctl.version_views import (
     pin_table,
     shown_version_facts,
@@ -16,7 +15,6 @@ from global_learner.policyctl.version_views import (
     versions_table,
 )
 from global_learner.policyctl.views import Facts
-from policy_net.option_groups import with_option_groups
 
 version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.")
 

@@ -1,4 +1,4 @@
-"""How two versions differ: their cards, specs, weights, scores, and decisions at fixed states."""
+"""Difference of two versions: their cards, specs, weights, scores, and decisions at fixed states."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import numpy as np
+from rich.table import Table
 
 from global_learner.policyctl.version_views import version_facts
-from global_learner.policyctl.views import Facts
+from global_learner.policyctl.views import Facts, moment
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights, split_weights
@@ -129,3 +130,35 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+
+
+def diff_table(facts: Facts) -> Table:
+    """A row a difference."""
+    table = Table("", facts["from"], facts["to"])
+    for section in ("card", "spec"):
+        for name, (one, other) in facts[section].items():
+            if name == "created_unix_seconds":
+                table.add_row(name, *(f"{moment(value)} UTC" for value in (one, other)))
+                continue
+            table.add_row(name if section == "card" else f"spec.{name}", shown(one), shown(other))
+    weights, scores, decisions = facts["weights"], facts["scores"], facts["decisions"]
+    if "reason" in weights:
+        table.add_row("weights", "–", weights["reason"])
+    else:
+        for name, layer in {"all weights": weights["all"], **weights["layers"]}.items():
+            cosine = "–" if layer["cosine"] is None else f"{layer['cosine']:.6f}"
+            table.add_row(name, "", f"L2 {layer['l2']:.4g}, max {layer['max']:.3g}, cosine {cosine}")
+    if "reason" in scores:
+        table.add_row("scores", "–", scores["reason"])
+        return table
+    for name, (one, other) in scores["over"].items():
+        table.add_row(f"average JCT over {name}", f"{one - 1.0:+.1%}", f"{other - 1.0:+.1%}")
+    for name, (one, other) in scores["avg_jct_seconds"].items():
+        table.add_row(f"avg JCT, {name}", f"{one:.0f} s", f"{other:.0f} s")
+    table.add_row(
+        "decisions that differ",
+        "",
+        f"{decisions['differing']} of {decisions['states']} states of {decisions['replay_set']} "
+        f"({decisions['share']:.0%})",
+    )
+    return table

@@ -1,4 +1,4 @@
-"""What `policyctl version` prints: plain values for `-o json`, tables for people."""
+"""Output of `policyctl version`: plain values for `-o json`, tables for people."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 
+from foundation.text import parse_json
 from global_learner.policyctl.views import Facts, moment
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.plain_json import parse_json
 
 _KILOBYTE, _MEGABYTE = 1e3, 1e6
 

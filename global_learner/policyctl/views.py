@@ -1,4 +1,4 @@
-"""What policyctl prints: plain values for `-o json`, tables for people."""
+"""Output of `policyctl fleet`, and what all output is made of: plain values for `-o json`, tables for people."""
 
 from __future__ import annotations
 

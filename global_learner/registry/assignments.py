@@ -1,4 +1,4 @@
-"""Which cluster acts on which version, by an operator's word; one transaction each, with its lines in the audit log."""
+"""Assignments of clusters to versions, by an operator's word; one transaction each, with its lines in the audit log."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from global_learner.audit import AuditLog
 from global_learner.errors import BadRequest, UnknownCluster, UnknownPolicyVersion
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.tables import AuditRow, ClusterRow, VersionRow
+from global_learner.storage.audit import AuditLog
 
 AUDIT = AuditLog(AuditRow)
 _LARGEST_INTEGER = 2**63 - 1

@@ -1,13 +1,22 @@
-"""Files on disk by digest: written whole or not at all, checked whenever they are read."""
+"""Store of policy files by digest, and the rule of which go.
+
+A file is written whole or not at all, and checked whenever it is read. Files go by count and age of their versions, but
+never one that somebody may still need.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from foundation.files import write_whole
 from global_learner.errors import StateUnusable, UnknownPolicyVersion
+from global_learner.registry.cards import FIRST_VERSION
+from global_learner.registry.tables import VersionRow
 from policy_net.exchange.policy_file import digest_of
+
+_DAY_SECONDS = 86_400.0
 
 
 class PolicyStore:
@@ -27,17 +36,7 @@ class PolicyStore:
         """
         digest = digest_of(data)
         path = self.path(digest)
-        partial = path.with_suffix(".partial")
-        with partial.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_whole(path, data, alone=True)
         return digest
 
     def read(self, digest: str) -> bytes:
@@ -75,3 +74,36 @@ class PolicyStore:
     def path(self, digest: str) -> Path:
         """Where a file lies, or would."""
         return self._folder / f"{digest}{self._suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How many versions are kept, and for how long.
+
+    Attributes:
+        versions: the newest so many; 0: any number.
+        days: those that are younger; None: of any age.
+    """
+
+    versions: int = 0
+    days: float | None = None
+
+
+def superfluous(
+    rows: Sequence[VersionRow], assigned: Collection[int], rule: Retention, unix_seconds: float
+) -> list[VersionRow]:
+    """Those of the kept versions (newest first) whose files may go.
+
+    Never: v1, the newest, those assigned or pinned, the one that the head was reset to, and the parents of all these,
+    with which they are compared and to which one goes back.
+    """
+    if not rows:
+        return []
+    needed = {FIRST_VERSION, rows[0].version, *assigned}
+    needed |= {row.version for row in rows if row.pinned or row.reset_base}
+    needed |= {row.parent for row in rows if row.version in needed}
+    beyond = {row.version for row in rows[rule.versions :]} if rule.versions else set()
+    if rule.days is not None:
+        oldest = unix_seconds - rule.days * _DAY_SECONDS
+        beyond |= {row.version for row in rows if row.created_unix_seconds < oldest}
+    return [row for row in rows if row.version in beyond - needed]

@@ -1,4 +1,4 @@
-"""Which versions exist, which cluster acts on which, and each cluster's incarnation: durable before it is told.
+"""Registry of versions, of which cluster acts on which, and of incarnations: durable before it is told.
 
 SQLite in WAL mode with full synchronisation: a commit survives a crash of the process and of the machine. Every method
 blocks; the learner calls them on one thread of their own.
@@ -14,20 +14,17 @@ from typing import Any
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from global_learner.audit import AuditEntry
 from global_learner.errors import UnknownPolicyVersion
 from global_learner.registry import assignments
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
-from global_learner.registry.database import check_whole, durable_engine, usable
-from global_learner.registry.policy_store import PolicyStore
-from global_learner.registry.retention import Retention, superfluous
+from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
+from global_learner.storage.audit import AuditEntry
+from global_learner.storage.database import check_whole, durable_engine, usable
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
-from policy_net.exchange.set_spec import Spec
+from policy_net.exchange.spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
-
-__all__ = ["FIRST_VERSION", "Registration", "Registry", "VersionCard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +237,7 @@ class Registry:
                 AUDIT.record(session, now, actor, "head-reset", f"v{version}", detail)
 
     def note(self, actor: str, action: str, subject: str, detail: str, now: float) -> None:
-        """Write down a deed that is kept elsewhere."""
+        """Write down an act that is kept elsewhere."""
         with Session(self._engine) as session, session.begin():
             AUDIT.record(session, now, actor, action, subject, detail)
 

@@ -1,4 +1,4 @@
-"""The registry on a thread of its own, since SQLite blocks and an event loop must not."""
+"""Thread on which the registry runs alone, since SQLite blocks and an event loop must not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from global_learner.disk_full import is_disk_full
 from global_learner.errors import DiskFull, LearnerError
 from global_learner.registry.registry import Registry
+from global_learner.storage.disk import is_disk_full
 
 P = ParamSpec("P")
 T = TypeVar("T")

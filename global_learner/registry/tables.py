@@ -1,4 +1,4 @@
-"""The registry's tables: versions, clusters with what they are assigned, and the audit log of both."""
+"""Tables of the registry: versions, clusters with what they are assigned, and the audit log of both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.schema import CreateColumn
 
-from global_learner.audit import AuditColumns
+from global_learner.storage.audit import AuditColumns
 
 
 class Base(DeclarativeBase):

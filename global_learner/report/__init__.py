@@ -1,1 +1,1 @@
-"""The report of a fleet: one page, as a file to pass on or live at the learner's HTTP port."""
+"""Report of a fleet: one page, as a file to pass on or live at the learner's HTTP port."""

@@ -1,4 +1,4 @@
-"""Everything that the report shows, as JSON: what `/report.json` answers, and what is inlined in the file.
+"""Content of the report, as JSON: what `/report.json` answers, and what is inlined in the file.
 
 The page draws; all that is worked out or said in sentences is made here.
 """
@@ -8,16 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from global_learner.report.clusters import attention, cluster_rows
-from global_learner.report.completion import completion_times
-from global_learner.report.headline import ENDED, headline
-from global_learner.report.histogram import staleness_histogram
-from global_learner.report.interventions import interventions
-from global_learner.report.jobs import told_jobs
-from global_learner.report.learning import learning_curve
-from global_learner.report.replays import Replays
-from global_learner.report.scores import Scores, comparable_scores
-from global_learner.report.versions import version_rows
+from global_learner.report.fleet import attention, cluster_rows, interventions, told_jobs
+from global_learner.report.learning import learning_curve, staleness_histogram
+from global_learner.report.savings import ENDED, Replays, completion_times, headline
+from global_learner.report.versions import Scores, comparable_scores, version_rows
 from global_learner.report.words import counted, policy_label
 from policy_net.exchange.generated import fleet_pb2
 

@@ -1,13 +1,31 @@
-"""The learning curve: what versions are worth, over the updates that made them."""
+"""Section of learning: what versions are worth, over the updates that made them, and how late updates were."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from global_learner.report.replays import CurvePoint
 from global_learner.report.words import change
+
+MOST_BINS = 24
+"""Bars that find room beside each other, also on a telephone; the rare late updates share one more."""
+_RARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What one version is worth.
+
+    Attributes:
+        by: cluster to average JCT over the reference's on the same jobs; 1 is as good.
+    """
+
+    version: int
+    head_step: int
+    by: Mapping[str, float]
 
 
 def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dict[str, Any] | None:
@@ -38,3 +56,54 @@ def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dic
 
 def _than(means: Sequence[float]) -> str:
     return "as" if "as much" in change(means[-1] / means[0]) else "than"
+
+
+def staleness_histogram(counts: Mapping[str, Mapping[int, int]], of: str) -> dict[str, Any] | None:
+    """Bars of equal width in head steps, and one for the latest hundredth if that is far away; None without updates.
+
+    Args:
+        counts: cluster to staleness to updates.
+        of: which updates these are, for the caption.
+    """
+    every: Counter[int] = Counter()
+    for by_staleness in counts.values():
+        every.update(dict(by_staleness))
+    total = every.total()
+    if not total:
+        return None
+    oldest = max(steps for steps, count in every.items() if count)
+    width = _quantile(every, total, 1.0 - _RARE) // MOST_BINS + 1
+    beyond = (_quantile(every, total, 1.0 - _RARE) // width + 1) * width
+    edges = [(first, first + width - 1) for first in range(0, beyond, width)]
+    if oldest >= beyond:
+        edges.append((beyond, oldest))
+    return {
+        "of": of,
+        "total": total,
+        "oldest": oldest,
+        "median": _quantile(every, total, 0.5),
+        "clusters": sorted(cluster for cluster, by_staleness in counts.items() if any(by_staleness.values())),
+        "bins": [
+            {
+                "from": first,
+                "to": last,
+                "rest": first == beyond,
+                "by": {
+                    cluster: count
+                    for cluster, by_staleness in sorted(counts.items())
+                    if (count := sum(n for steps, n in by_staleness.items() if first <= steps <= last))
+                },
+            }
+            for first, last in edges
+        ],
+    }
+
+
+def _quantile(every: Counter[int], total: int, share: float) -> int:
+    """The least staleness that this share of the updates does not exceed."""
+    passed = 0
+    for steps in sorted(every):
+        passed += every[steps]
+        if passed >= share * total:
+            return steps
+    raise AssertionError("all updates together are the whole")

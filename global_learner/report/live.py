@@ -1,4 +1,4 @@
-"""The live page's answers: asked on the HTTP server's threads, worked out on the learner's event loop."""
+"""Live page's answers: asked on the HTTP server's threads, worked out on the learner's event loop."""
 
 from __future__ import annotations
 

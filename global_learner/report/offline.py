@@ -1,21 +1,21 @@
-"""The report of a learner that has ended, from its state directory: all but what clusters said of themselves."""
+"""Report of a learner that has ended, from its state directory: all but what clusters said of themselves."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
 
-from global_learner.enrollment.book import IdentityBook
-from global_learner.enrollment.messages import identity_message
-from global_learner.enrollment.opening import ADMINISTRATOR_FILE, FOLDER
+from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
+from global_learner.enrollment.identity_store import IdentityStore
+from global_learner.enrollment.types import identity_message
 from global_learner.errors import BadConfig, StateUnusable
 from global_learner.fleet import ClusterEntry, Fleet
-from global_learner.ledger import Ledger
+from global_learner.registry.cards import version_message
 from global_learner.registry.registry import Registry
 from global_learner.settings import IngestSettings
-from global_learner.snapshot import read_newest_snapshot
-from global_learner.state_dir import StateDir
-from global_learner.version_messages import version_message
+from global_learner.storage.snapshot import read_newest_snapshot
+from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
+from global_learner.updates.ledger import Ledger
 from policy_net.exchange.generated import fleet_pb2
 
 
@@ -36,7 +36,7 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
         fleet: Fleet[fleet_pb2.ClusterStatus] = Fleet(
             registry.registrations(), {} if snapshot is None else snapshot.counters, lambda: 0.0
         )
-        identities = _identities(state.path / FOLDER, now)
+        identities = _identities(state.path / IDENTITY_FOLDER, now)
     return fleet_pb2.GetReportReply(
         made_unix_seconds=now,
         ended=True,
@@ -66,11 +66,11 @@ def _held(state_dir: Path) -> StateDir:
 
 
 def _identities(folder: Path, now: float) -> list[fleet_pb2.ClusterIdentity] | None:
-    """Every cluster's standing; None where the learner signed no certificates."""
+    """Every cluster's status; None where the learner signed no certificates."""
     if not (folder / ADMINISTRATOR_FILE).is_file():
         return None
-    with contextlib.closing(IdentityBook(folder)) as book:
-        return [identity_message(entry) for entry in book.clusters(now)]
+    with contextlib.closing(IdentityStore(folder)) as store:
+        return [identity_message(entry) for entry in store.clusters(now)]
 
 
 def _view(entry: ClusterEntry[fleet_pb2.ClusterStatus], ledger: Ledger) -> fleet_pb2.ClusterView:

@@ -1,4 +1,4 @@
-"""The page: one template, fed with data inside the file, or by `report.json` beside it while it is live.
+"""Page of the report: one template, fed with data inside the file, or by `report.json` beside it while it is live.
 
 Nothing is loaded from anywhere else, and only the page's own script and style count: the content security policy names
 their hashes. What clusters say never becomes markup: it is JSON with its `<` escaped, which the script puts into the
@@ -12,8 +12,13 @@ import hashlib
 import json
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from foundation.files import write_whole
+from global_learner.errors import BadConfig
+
+PAGE_NAME = "index.html"
 _PARTS = files("global_learner.report") / "template"
 _SCRIPTS = (
     "words.js",
@@ -40,6 +45,21 @@ _POLICY = (
 def static_page(content: dict[str, Any]) -> str:
     """A file that shows this content for ever, wherever it is opened."""
     return _page(content, connect="'none'")
+
+
+def write_page(content: dict[str, Any], folder: Path) -> Path:
+    """Write the page, whole or not at all; returns its path.
+
+    Raises:
+        BadConfig: it cannot be written there.
+    """
+    page = folder / PAGE_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(page, static_page(content), durable=False)
+    except OSError as error:
+        raise BadConfig(f"{page}: cannot be written ({error.strerror}); name another folder with --out") from error
+    return page
 
 
 def live_page() -> str:

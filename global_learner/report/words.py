@@ -1,9 +1,9 @@
-"""How the report says numbers in sentences; tables and charts have their own in `words.js`."""
+"""Words for numbers in the report's sentences; tables and charts have their own in `words.js`."""
 
 from __future__ import annotations
 
-from policy_net.report.policies import label
-from policy_net.report.words import UNITS, counted, percent
+from foundation.figures import UNITS, counted, percent
+from policy_net.laboratory.report.policies import label
 
 __all__ = ["change", "counted", "job_hours", "listed", "percent", "policy_label", "silence"]
 

@@ -1,4 +1,4 @@
-"""The process that scores one policy file: `python -m global_learner.scores FILE DIGEST CACHE LIMITS`.
+"""Process that scores one policy file: `python -m global_learner.scores FILE DIGEST CACHE LIMITS`.
 
 It bounds itself before it reads anything: niceness, processor time, address space, one thread. Its one line of output
 is the score as JSON; if there is none, the last line of its errors says why.

@@ -1,4 +1,4 @@
-"""The fixed replays: named, seeded, small; what scores are scores *on*.
+"""Fixed replays: named, seeded, small; what scores are scores *on*.
 
 Nobody trains on these seeds, and nothing is chosen by them but what an operator chooses. A change of the set, or of the
 simulation such that the figures differ, must change `REVISION`: scores are only ever compared under one digest.
@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import Workload
 
 NAME = "fixed-1"
 REVISION = 1

@@ -1,4 +1,4 @@
-"""Has every published version scored, one after the other, by processes of their own, beside the updates.
+"""Scorer of the published versions, one after the other, by processes of their own, beside the updates.
 
 Nothing depends on a score: whatever happens to such a process, the learner goes on. A version whose process fails says
 why on its card, and is tried again at the learner's next starts, three times in all.
@@ -16,18 +16,35 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from pydantic import Field
 
 from global_learner.errors import LearnerError, UnknownPolicyVersion
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.scores.replay_set import NAME, set_digest
-from global_learner.scores.settings import ScoreSettings
 from global_learner.telemetry import Telemetry
+from policy_net.settings import Section
 
 _log = structlog.get_logger()
 
 _ATTEMPTS = 3
 _MAX_REASON_CHARACTERS = 300
 _WORKER = ("-m", "global_learner.scores")
+
+
+class ScoreSettings(Section):
+    """Scores of versions on fixed replays, by a process of its own that runs after everything else."""
+
+    enabled: bool = True
+    """Every published version is replayed on the fixed replays, beside drf, optimus and oracle: a few CPU seconds each,
+    one at a time, the newest first."""
+    deadline_seconds: float = Field(600.0, gt=0.0, le=86_400.0)
+    """Longest time, on the clock and of the processor, after which a version has no score. The replays take one to
+    four seconds; a policy that schedules badly has long ones, and a busy machine leaves little to low priority."""
+    nice: int = Field(10, ge=0, le=19)
+    """Added to the process's niceness. 10 leaves a tenth of a busy core to it; at 19 a machine on which much runs
+    may not get round to it before the deadline."""
+    max_memory_mb: int = Field(2048, ge=512, le=1_048_576)
+    """Address space of the process; it takes about a tenth of it. Beyond, it ends, and the version has no score."""
 
 
 class Scorer:
@@ -85,7 +102,7 @@ class Scorer:
                 if card.kept and _wants_score(card.score):
                     self.add(card.version)
         except (OSError, LearnerError) as error:
-            _log.error("scores-off", reason=str(error))
+            _log.error("scoring-stopped", reason=str(error))
             return
         while True:
             while self._pending:
@@ -111,7 +128,9 @@ class Scorer:
         except LearnerError as error:
             found = {"state": "failed", "reason": str(error)}
         self._telemetry.scores.labels(found["state"]).inc()
-        _log.info("score", version=version, state=found["state"], over=found.get("over"), reason=found.get("reason"))
+        _log.info(
+            "version-scored", version=version, state=found["state"], over=found.get("over"), reason=found.get("reason")
+        )
 
     async def _ask(self, path: Path, digest: str) -> dict[str, Any]:
         """A process's answer, or why there is none."""

@@ -1,25 +1,25 @@
-"""Replays a policy on the fixed replays, beside the baselines, and notes what it decides at fixed states."""
+"""Score of a policy on the fixed replays, beside the baselines, and what it decides at fixed states."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import policy_net.baselines  # noqa: F401  (registers the baselines' names)
+from foundation.files import write_whole
 from global_learner.scores.replay_set import BASELINES, NAME, REPLAYS, STATES_A_REPLAY, set_digest, worlds
 from policy_net.domain import ClusterState, Decision, PolicyContext, Trigger
-from policy_net.learned import load_policy
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import build_policy
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import Workload
+from policy_net.policy_kinds import load_policy
 
 
 def score(policy_file: Path, cache: Path) -> dict[str, Any]:
@@ -75,9 +75,7 @@ def baseline_jcts(cache: Path) -> dict[str, dict[str, float]]:
         entry.name: {name: average_jct(name, workload, environment) for name in BASELINES}
         for entry, workload, environment in worlds()
     }
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(jcts))
-    partial.replace(path)
+    write_whole(path, json.dumps(jcts), durable=False)
     return jcts
 
 

@@ -5,12 +5,10 @@ from policy_net.baselines.authors_optimus import build_optimus_authors
 from policy_net.baselines.authors_tetris import build_tetris_authors
 from policy_net.baselines.drf import build_drf
 from policy_net.baselines.drf_peak import build_drf_peak
-from policy_net.baselines.fifo import build_fifo
-from policy_net.baselines.fifo_backfill import build_fifo_backfill
+from policy_net.baselines.fifo import build_fifo, build_fifo_backfill
 from policy_net.baselines.las import build_las
 from policy_net.baselines.marginal import build_marginal, build_oracle
-from policy_net.baselines.optimus import build_optimus, build_optimus_true_table
-from policy_net.baselines.optimus_fitted import build_optimus_fitted
+from policy_net.baselines.optimus import build_optimus, build_optimus_fitted, build_optimus_true_table
 from policy_net.baselines.optimus_sr import build_optimus_sr
 from policy_net.baselines.srtf import build_srtf
 from policy_net.baselines.tetris import build_tetris

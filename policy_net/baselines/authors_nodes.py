@@ -1,4 +1,4 @@
-"""How the code that the DL2 authors published places tasks: one by one, as they are granted, and never moved again.
+"""Nodes as the code that the DL2 authors published fills them: task by task, as they are granted, never moved again.
 
 Every grant is tried on one node only: the least loaded, load being CPU cores and GPUs added up in the authors' units (a
 GPU is worth four cores), ties by position. If the grant does not fit there, the whole decision ends. A bundle has to

@@ -16,8 +16,7 @@ import heapq
 from collections.abc import Sequence
 
 from policy_net.baselines.authors_nodes import ONE_WORKER, AuthorsNodes
-from policy_net.baselines.remaining import remaining_samples
-from policy_net.baselines.truth import true_speeds_for
+from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import (
     MAX_TASKS_PER_ROLE,
     Allocation,
@@ -29,6 +28,7 @@ from policy_net.domain import (
     SpeedModel,
     Trigger,
 )
+from policy_net.policy import true_speeds_for
 
 ONE_SERVER = Allocation(ps=1)
 NEVER = 1e30

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policy_net.baselines.first_grant import Demands, demands_of
+from policy_net.baselines.needs import Demands, demands_of
 from policy_net.domain import Allocation, ClusterState, Decision, Job, JobKind, PolicyContext, Progress, Trigger
 from policy_net.placement.capacity import open_capacity
 

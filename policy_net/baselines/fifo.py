@@ -1,8 +1,11 @@
-"""First come, first served: jobs wait for the size that they asked for, and keep it to their end.
+"""FIFO scheduling: jobs wait for the size that they asked for, and keep it to their end.
 
-The job at the head of the queue holds up all others until it fits. Non-preemptive, not elastic; needs neither
-durations nor speeds.
-Source: DL2 §6.1 (FIFO among the schedulers in use); the default of Slurm, YARN and Kubernetes queues.
+The job at the head of the queue holds up all others until it fits. `fifo-backfill` lets a later job start when it fits
+and an earlier one does not. Non-preemptive, not elastic; needs neither durations nor speeds.
+Source: DL2 §6.1 (FIFO among the schedulers in use); the default of Slurm, YARN and Kubernetes queues. Backfilling:
+Mu'alem and Feitelson (IEEE TPDS 2001).
+Deviation: no reservation for the head of the queue, which would need durations (EASY); with backfilling, large jobs
+may wait long.
 """
 
 from __future__ import annotations
@@ -50,3 +53,8 @@ class FifoPolicy:
 def build_fifo(context: PolicyContext) -> FifoPolicy:  # noqa: ARG001  (needs neither seed nor speeds)
     """Build the policy registered as `fifo`."""
     return FifoPolicy("fifo")
+
+
+def build_fifo_backfill(context: PolicyContext) -> FifoPolicy:  # noqa: ARG001  (needs neither seed nor speeds)
+    """Build the policy registered as `fifo-backfill`."""
+    return FifoPolicy("fifo-backfill", backfill=True)

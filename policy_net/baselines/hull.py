@@ -1,4 +1,4 @@
-"""What more tasks are worth to a job type: its best splits, and their upper concave hull.
+"""The worth of more tasks to a job type: its best splits, and their upper concave hull.
 
 A split divides n tasks into parameter servers and workers; an all-reduce type has workers only. The hull skips splits
 that only pay off with more tasks still to come, so a greedy over its segments does not stop where the next single task
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import SUSPENDED, Allocation, SpeedModel
-from policy_net.throughput.type_cache import TypeCache
+from policy_net.throughput.beliefs import TypeCache
 
 FAIRNESS_EXPONENT = 0.25
 """−a of the utility; measured best or near best among −1 … −0.1 where the cluster is neither empty nor jammed."""

@@ -1,4 +1,4 @@
-"""Least attained service first: jobs that have used few GPU-seconds go before those that have used many.
+"""Least attained service (LAS): jobs that have used few GPU-seconds go before those that have used many.
 
 Every job runs at the size that it asked for. Jobs sink through four queues as they attain 1, 10 and 100 GPU-hours;
 queue goes before queue, and by arrival within one. Preemptive, not elastic; needs neither durations nor speeds.

@@ -1,4 +1,4 @@
-"""Give tasks where they add most utility: a greedy over the concave hulls of all jobs.
+"""The marginal-gain planner: tasks go where they add most utility, by a greedy over the concave hulls of all jobs.
 
 Each job walks its type's hull (`hull.py`) from 0/0 upwards; the next step in the cluster is always the segment with
 the highest slope × remaining work^−0.25, so short jobs come first but large ones keep a share. With beliefs that it
@@ -13,10 +13,10 @@ import heapq
 from collections.abc import Sequence
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT, HullCache
-from policy_net.baselines.remaining import remaining_samples
+from policy_net.baselines.needs import remaining_samples
 from policy_net.baselines.room import Room
-from policy_net.baselines.truth import true_speeds_for
 from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, SpeedModel, Trigger
+from policy_net.policy import true_speeds_for
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.probing import choose_probes

@@ -1,4 +1,4 @@
-"""Give the next task where it saves most remaining time, one task at a time.
+"""Optimus: the next task goes where it saves most remaining time, one task at a time.
 
 Every job starts with the least with which it trains (one worker, and one parameter server unless it trains by
 all-reduce, if it says nothing else), in arrival order; then the job whose remaining time shrinks
@@ -7,7 +7,9 @@ which little is known are probed first (`probing.py`).
 Source: Optimus (Peng et al., EuroSys 2018) §4.1; `optimus` fits speeds online as in §3.2.
 Deviation: the gain is per task, not per unit of dominant resource, and jobs are not placed here; `optimus-true-table`
 knows the simulator's speeds, as in the code that accompanies DL2. A task that brings nothing by itself ends a role's
-growth even where two tasks together would pay: that is the published greedy, and its weakness.
+growth even where two tasks together would pay: that is the published greedy, and its weakness. `optimus-fitted` plans
+on speeds fitted beforehand, to points that the user brings, of all types at once, and not to a few sample runs of every
+new job.
 """
 
 from __future__ import annotations
@@ -18,9 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.baselines.first_grant import demands_of, first_grant
-from policy_net.baselines.remaining import remaining_samples
-from policy_net.baselines.truth import true_speeds_for
+from policy_net.baselines.needs import demands_of, first_grant, remaining_samples
 from policy_net.domain import (
     MAX_TASKS_PER_ROLE,
     Allocation,
@@ -33,7 +33,9 @@ from policy_net.domain import (
     SpeedModel,
     Trigger,
 )
+from policy_net.errors import BadInput
 from policy_net.placement.capacity import open_capacity
+from policy_net.policy import true_speeds_for
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 from policy_net.throughput.probing import choose_probes
@@ -197,3 +199,17 @@ def build_optimus(context: PolicyContext) -> OptimusPolicy:  # noqa: ARG001  (pl
 def build_optimus_true_table(context: PolicyContext) -> OptimusPolicy:
     """Build the policy registered as `optimus-true-table`. Raises BadInput without true speeds."""
     return OptimusPolicy("optimus-true-table", true_speeds_for("optimus-true-table", context))
+
+
+def build_optimus_fitted(context: PolicyContext) -> OptimusPolicy:
+    """Build the policy registered as `optimus-fitted`.
+
+    Raises:
+        BadInput: the context has no measured speeds.
+    """
+    if context.measured_speeds is None:
+        raise BadInput(
+            "policy 'optimus-fitted' plans on speeds measured beforehand: give them with replay's --fit-points FILE,"
+            " or use optimus, which learns speeds from progress"
+        )
+    return OptimusPolicy("optimus-fitted", context.measured_speeds)

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from policy_net.baselines.first_grant import first_grant
+from policy_net.baselines.needs import first_grant, remaining_seconds
 from policy_net.baselines.optimus import Array, OptimusPolicy, seconds_per_sample
-from policy_net.baselines.remaining import remaining_seconds
 from policy_net.domain import ClusterState, Job, PolicyContext
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit

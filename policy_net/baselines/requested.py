@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from policy_net.baselines.first_grant import demands_of, first_grant
+from policy_net.baselines.needs import demands_of, first_grant
 from policy_net.baselines.room import Room
 from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Job, Node
 from policy_net.placement.capacity import open_capacity

@@ -1,4 +1,4 @@
-"""Shortest remaining time first, elastic.
+"""Shortest remaining time first (SRTF), elastic.
 
 Jobs get the size that they asked for in order of their believed remaining time at that size; what is left over then
 goes to the same jobs in the same order, each taking the fastest split for which there is room. Needs durations, and
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from policy_net.baselines.hull import HullCache
-from policy_net.baselines.remaining import remaining_seconds
+from policy_net.baselines.needs import remaining_seconds
 from policy_net.baselines.requested import RequestedSizes, serve
 from policy_net.baselines.room import Room
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger

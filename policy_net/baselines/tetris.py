@@ -1,4 +1,4 @@
-"""Packing and short jobs first: the job whose demand aligns best with what is free, less what it has left to do.
+"""Tetris: packing, and short jobs first; demand that aligns best with what is free, less the work that is left.
 
 Every job runs at the size that it asked for. A job's score is the dot product of its demand and of what is free, both
 as shares of the cluster, less ε times its remaining work: remaining time × its shares. ε is the mean alignment over the
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.baselines.remaining import remaining_seconds
+from policy_net.baselines.needs import remaining_seconds
 from policy_net.baselines.requested import RequestedSizes
 from policy_net.baselines.room import Room
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger

@@ -1,1 +1,1 @@
-"""What agents and the learner exchange: specs, weights, policy files, messages."""
+"""The exchange between agents and the learner: messages, specs, policy files, decision logs, identities."""

@@ -1,7 +1,7 @@
-"""What a cluster is invited with: a one-time token, and the authority by which it knows the learner.
+"""The invitation of a cluster: a one-time token, and the authority by which it knows the learner.
 
 `policyctl cluster enroll` writes it, the agent's operator carries it to the cluster, the agent trades it once for a
-certificate. Whoever holds it before that is the cluster, so it is written for its owner's eyes only.
+certificate. Whoever holds it before that is the cluster, so only its owner can read the file.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from foundation.text import parse_json
 from policy_net.errors import IdentityFileError
-from policy_net.exchange.private_files import read_private, write_private
-from policy_net.plain_json import parse_json
+from policy_net.exchange.identity_file import read_private, write_private
 
 FORMAT = "fedl2-enrollment-1"
 
@@ -38,7 +38,7 @@ class EnrollmentFile:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
 
     def write(self, path: Path) -> None:
-        """Write the file, for its owner's eyes only.
+        """Write the file, readable for its owner only.
 
         Raises:
             OSError: the disk refuses.

@@ -1,28 +1,36 @@
-"""Who a program is, in one file: private key, certificate, and the authority that it trusts (PEM, in this order).
+"""Identity of a program in one file: private key, certificate, and the authority that it trusts (PEM, in this order).
 
 Agents keep theirs in the state directory; the learner writes one for the platform owner, for `policyctl --cert`. One
-file rather than three, so that key and certificate are replaced together or not at all.
+file rather than three, so that key and certificate are replaced together or not at all. Files that hold secrets are
+read and written here: only their owner may read them, and they are whole or absent whenever the writer dies.
+Keys are P-256: small, fast in a handshake, and what BoringSSL, OpenSSL and every authority take.
 """
 
 from __future__ import annotations
 
 import datetime
+import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from policy_net.errors import IdentityFileError
-from policy_net.exchange.private_files import read_private, write_private
+from foundation.files import PRIVATE, check_replaceable, write_whole
+from policy_net.errors import IdentityFileError, SecretExposed
 
 BACKDATE_SECONDS = 300.0
 """Certificates begin to hold this long before they are made, for clocks that are a little behind."""
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL)
+
+_OTHERS = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
+"""A group may read: that is how containers are handed their secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class IdentityFile:
         return self.key + self.certificate + self.authority
 
     def write(self, path: Path) -> None:
-        """Write the file, for its owner's eyes only.
+        """Write the file, readable for its owner only.
 
         Raises:
             OSError: the disk refuses.
@@ -113,6 +121,30 @@ def parse_identity(data: bytes) -> IdentityFile:
     )
 
 
+def new_key() -> bytes:
+    """A fresh private key (PEM)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def signing_request(key_pem: bytes, name: str) -> bytes:
+    """A request for a certificate for this key (PKCS #10, DER); the authority decides on everything but the key.
+
+    Raises:
+        IdentityFileError: this is no such key.
+    """
+    try:
+        key = serialization.load_pem_private_key(key_pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise IdentityFileError("the private key cannot be read: it is damaged") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise IdentityFileError("the private key is not on an elliptic curve, as all of ours are")
+    builder = x509.CertificateSigningRequestBuilder().subject_name(
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    )
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
 def fingerprint(certificate: x509.Certificate) -> str:
     """The certificate's SHA-256, in hex: what names it for ever."""
     return certificate.fingerprint(hashes.SHA256()).hex()
@@ -122,6 +154,43 @@ def common_name(certificate: x509.Certificate) -> str:
     """The name that the certificate was made out to; empty if there is none."""
     names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
     return str(names[0].value) if names else ""
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file's content whole; mode 600 from its first byte on, on disk when this returns.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    check_replaceable(path)
+    write_whole(path, data, mode=PRIVATE)
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder that only its owner may enter; one that is there is closed to others.
+
+    Raises:
+        OSError: the disk refuses, or it is somebody else's.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.chmod(0o700)
+
+
+def read_private(path: Path) -> bytes:
+    """The content of a file that nobody but its owner, or its group, may read.
+
+    Raises:
+        SecretExposed: others may; whoever could read it may have done so.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as stream:
+        mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+        if mode & _OTHERS:
+            raise SecretExposed(
+                f"{path}: others on this machine may read or change it (mode {mode:o}), and it holds a secret: "
+                f"run chmod 600 {path}, and replace it if somebody may have copied it"
+            )
+        return stream.read()
 
 
 def _unix(moment: datetime.datetime) -> float:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from foundation.text import parse_json
 from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import JsonObject
-from policy_net.plain_json import parse_json
 
 CHECKPOINT_START = '{"checkpoint":'
 DECISION_START = '{"state":'

@@ -5,7 +5,6 @@ The card is free-form JSON (seeds, data, scores, parent): what a reader wants to
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -20,12 +19,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from foundation.files import PARTIAL, check_replaceable, write_whole
+from foundation.text import parse_json
 from policy_net.errors import PolicyFileError
-from policy_net.exchange.set_spec import SET, SetSpec, Spec
-from policy_net.exchange.spec import PolicySpec, Weights, split_weights
+from policy_net.exchange.spec import SET, PolicySpec, SetSpec, Spec, Weights, split_weights
 from policy_net.exchange.statistics import SpeedStatistic, statistics_from_rows, statistics_to_rows
-from policy_net.paths import check_replaceable
-from policy_net.plain_json import parse_json
 
 FORMAT = "fedl2-policy-1"
 _HEADER_LENGTH_BYTES = 8
@@ -174,7 +172,7 @@ def check_writable(path: Path) -> None:
     Raises:
         PolicyFileError: it cannot.
     """
-    partial = _partial(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,26 +184,16 @@ def check_writable(path: Path) -> None:
         ) from error
 
 
-def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
-
-
 def write_policy_file(path: Path, content: PolicyFile) -> None:
     """Write a policy file whole or not at all.
 
     Raises:
         PolicyFileError: the file cannot be written; nothing is left behind.
     """
-    partial = _partial(path)
+    data = content.to_bytes()
     try:
         check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as stream:
-            stream.write(content.to_bytes())
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
+        write_whole(path, data)
     except OSError as error:
-        with contextlib.suppress(OSError):  # the cause of the failure is reported, not the failed clean-up
-            partial.unlink()
         raise PolicyFileError(f"{path}: cannot be written ({error.strerror})") from error

@@ -1,10 +1,14 @@
-"""What a set of weights is for: the shapes, the features and the vocabulary that a policy was built with.
+"""Specifications of weights: the shapes, the features and the vocabulary that a policy was built with.
 
 Two programs that agree on a spec's digest agree on the meaning of every float in the flat weight vector; the learner
-and every agent compare it before anything is applied.
-Source: DL2 §4.1 (J jobs a batch, 3J+1 actions, two hidden layers of 256).
-Deviation: the job type is one-hot over a fixed number of reserved columns (the paper's text; the authors' code
-writes it in four bits), so that the vocabulary can grow without a change of shape.
+and every agent compare it before anything is applied. There is a spec for each kind of policy:
+
+- `PolicySpec`, of `dl2`. Source: DL2 §4.1 (J jobs a batch, 3J+1 actions, two hidden layers of 256). Deviation: the job
+  type is one-hot over a fixed number of reserved columns (the paper's text; the authors' code writes it in four bits),
+  so that the vocabulary can grow without a change of shape.
+- `SetSpec`, of `set`: any number of jobs, every one through the same small network. It turns a job's ratios, and their
+  products with contention, into a tilt of the planner's scores; see `policy_net.set_policy`. There are no job types in
+  it and no J, so one set of weights serves clusters of every size.
 """
 
 from __future__ import annotations
@@ -30,6 +34,17 @@ SCALARS_PER_JOB = 5
 
 OTHER_TYPE = "other"
 """The reserved type of every job whose model is not in the vocabulary; always column 0."""
+
+SET = "set"
+
+SET_FEATURE_VERSION = 1
+"""Raised whenever the meaning of an input changes."""
+
+SET_INPUTS = 21
+"""Numbers that the network sees of a job."""
+
+SET_OUTPUTS = 2
+"""Priority and steepness of a job."""
 
 
 class WeightSpec(BaseModel):
@@ -137,6 +152,41 @@ class PolicySpec(WeightSpec):
                 yield f"{net}.{layer}.weight", (width, inputs)
                 yield f"{net}.{layer}.bias", (width,)
 
+
+class SetSpec(WeightSpec):
+    """The shape and meaning of a `set` policy's weights."""
+
+    reads = (SET, SET_FEATURE_VERSION)
+
+    policy: str = SET
+    hidden: tuple[int, ...] = Field((), description="widths of the hidden layers; none makes it linear")
+    bound: float = Field(1.5, gt=0.0, le=10.0, description="largest size of a tilt, in nats of a score")
+    temperature: float = Field(
+        0.2, gt=0.0, le=100.0, description="of the softmax over log scores, in nats, where picks are drawn"
+    )
+    set_feature_version: int = SET_FEATURE_VERSION
+
+    @model_validator(mode="after")
+    def _widths_are_sane(self) -> SetSpec:
+        if any(width < 1 or width > 4096 for width in self.hidden):
+            raise ValueError("hidden widths must lie between 1 and 4096")
+        return self
+
+    @property
+    def written_for(self) -> tuple[str, int]:
+        """The kind of policy and the version of its features."""
+        return self.policy, self.set_feature_version
+
+    def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Names and shapes of all tensors, in the order of the flat vector."""
+        tensors: list[tuple[str, tuple[int, ...]]] = []
+        for layer, (inputs, width) in enumerate(itertools.pairwise((SET_INPUTS, *self.hidden, SET_OUTPUTS))):
+            tensors += [(f"residual.{layer}.weight", (width, inputs)), (f"residual.{layer}.bias", (width,))]
+        return tuple(tensors)
+
+
+Spec = PolicySpec | SetSpec
+"""Every kind of spec that there is."""
 
 Weights = NDArray[np.float32]
 """A flat weight vector (or a gradient of one), shape (parameter_count,)."""

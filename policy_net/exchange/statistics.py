@@ -1,4 +1,4 @@
-"""What clusters tell one another about speeds: per job type and split, the mean log speed and how often it was seen.
+"""Statistics of speeds, which clusters tell one another: per job type and split, the mean log speed and its count.
 
 Nothing else about jobs ever travels: no names, users, times or sizes. Counts are capped where many reports are merged,
 so that no cluster's history drowns another's.

@@ -1,22 +1,50 @@
-"""The messages of `fleet.proto` as plain values, and back; only lengths are checked here, judgement is the learner's.
+"""Messages between agents and the learner: `fleet.proto`'s as plain values, and the way there and back.
 
-Plain protobuf, no gRPC: whoever opens the connection passes the bytes on.
+Plain protobuf, no gRPC: whoever opens the connection passes the bytes on. Only lengths are checked here, and whether
+statistics can have been observed; judgement is the learner's. What is not one of `SpeedStatistic`'s six fields has no
+place in the messages, so that nothing else about jobs can leave a cluster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
 import numpy as np
 
-from policy_net.errors import SpecMismatch
+from foundation.text import plain_line
+from policy_net.domain import JobKind
+from policy_net.errors import ImpossibleStatistics, SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.messages import GradientUpdate, RoundAnswer, RoundKind, RoundTask
 from policy_net.exchange.spec import Weights, weights_to_bytes
-from policy_net.plain_text import plain_line
+from policy_net.exchange.statistics import SpeedStatistic
 
 _FLOAT_BYTES = 4
 _LONGEST_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True)
+class GradientUpdate:
+    """One cluster's gradient of the loss at a head step; (cluster, incarnation, sequence) names it for ever.
+
+    Attributes:
+        base_step: the learner head's step at which the gradient was computed.
+        gradient: float32, shape (parameter_count,); descent goes along its negative.
+        samples: micro-actions that it was computed from.
+        effective_samples: the same after importance weighting.
+    """
+
+    cluster: str
+    incarnation: int
+    sequence: int
+    base_step: int
+    spec_digest: str
+    gradient: Weights
+    samples: int
+    effective_samples: float
+    statistics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def push_request(update: GradientUpdate, want_weights: bool) -> fleet_pb2.PushRequest:
@@ -52,6 +80,48 @@ def gradient_update(request: fleet_pb2.PushRequest) -> GradientUpdate:
         effective_samples=request.effective_samples,
         statistics=MappingProxyType(dict(request.statistics)),
     )
+
+
+class RoundKind(StrEnum):
+    """What a round asks for."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTask:
+    """What a round asks of a cluster.
+
+    Attributes:
+        task: names it; the answer repeats it.
+        weights: where to start, shape (parameter_count,).
+        numbers: the strategy's configuration, as are `texts`.
+    """
+
+    task: str
+    kind: RoundKind
+    weights: Weights
+    spec_digest: str
+    numbers: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAnswer:
+    """A cluster's answer to a task.
+
+    Attributes:
+        weights: of a train task: where the cluster ended; empty otherwise.
+        samples: micro-actions that the answer was computed from.
+        error: not empty: there is no answer, and why.
+    """
+
+    task: str
+    weights: Weights
+    samples: int
+    metrics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    error: str = ""
 
 
 _KINDS = {RoundKind.TRAIN: fleet_pb2.RoundTask.TRAIN, RoundKind.EVALUATE: fleet_pb2.RoundTask.EVALUATE}
@@ -103,6 +173,46 @@ def round_answer(request: fleet_pb2.ReplyRequest) -> RoundAnswer:
     """
     error = plain_line(request.error, _LONGEST_ERROR)
     return RoundAnswer(request.task, floats(request.weights), request.samples, dict(request.metrics), error)
+
+
+def type_messages(statistics: Iterable[SpeedStatistic]) -> list[fleet_pb2.TypeStatistics]:
+    """The wire form, one message a type and kind, in the order of their first statistic."""
+    messages: dict[tuple[str, JobKind], fleet_pb2.TypeStatistics] = {}
+    for entry in statistics:
+        message = messages.setdefault(
+            (entry.job_type, entry.kind), fleet_pb2.TypeStatistics(job_type=entry.job_type, kind=entry.kind.value)
+        )
+        message.ps.append(entry.ps)
+        message.workers.append(entry.workers)
+        message.mean_log_speed.append(entry.mean_log_speed)
+        message.count.append(entry.count)
+    return list(messages.values())
+
+
+def statistics_of(messages: Sequence[fleet_pb2.TypeStatistics]) -> tuple[SpeedStatistic, ...]:
+    """The inverse of `type_messages`; every split once, every type of one kind.
+
+    Raises:
+        ImpossibleStatistics: they cannot have been observed.
+    """
+    found: dict[tuple[str, int, int], SpeedStatistic] = {}
+    kinds: dict[str, str] = {}
+    for message in messages:
+        name = message.job_type[:64]
+        if kinds.setdefault(message.job_type, message.kind) != message.kind:
+            raise ImpossibleStatistics(f"type {name!r} is reported as {kinds[message.job_type]!r} and {message.kind!r}")
+        lists = (message.ps, message.workers, message.mean_log_speed, message.count)
+        if len({len(values) for values in lists}) != 1:
+            raise ImpossibleStatistics(f"type {name!r}: its lists have {[len(values) for values in lists]} entries")
+        for ps, workers, mean, count in zip(*lists, strict=True):
+            try:
+                entry = SpeedStatistic(message.job_type, JobKind(message.kind), ps, workers, mean, count)
+            except ValueError as error:
+                raise ImpossibleStatistics(f"type {name!r}: {error}") from error
+            if (message.job_type, ps, workers) in found:
+                raise ImpossibleStatistics(f"type {name!r}: {ps} PSs and {workers} workers are reported twice")
+            found[message.job_type, ps, workers] = entry
+    return tuple(found[split] for split in sorted(found))
 
 
 def floats(data: bytes) -> Weights:

@@ -1,4 +1,8 @@
-"""`fedl2/ClusterScheduling-v0`: one step is one micro-action, one episode a workload until its last job has ended.
+"""Gymnasium environment `fedl2/ClusterScheduling-v0`: one step is one micro-action, one episode a workload to its end.
+
+A decision is made action by action, as `LearnedPolicy` does with a network: more than J jobs are given to in batches of
+J in arrival order, and a batch ends with void or when nothing can be given. The world is set by the options of
+`policy-net replay` as keyword arguments.
 
 Legend: J jobs a batch, L type columns, F = J·(L + 5) features, A = 3J + 1 actions.
 Source: DL2 §4.1 (state, actions, repeated inference).
@@ -8,27 +12,43 @@ Deviation: the reward of a decision comes with the micro-action that completes i
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.encoding import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, BatchEncoder
+from policy_net.dl2.batch import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, Batch, BatchEncoder
+from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
-from policy_net.gym.open_decision import OpenDecision
 from policy_net.gym.rewards import GymReward, new_reward
-from policy_net.gym.world import world_options
-from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.metrics import summarise
+from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import DecideOn, PlacementStrategy
+from policy_net.laboratory.simulation.metrics import summarise
+from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.placement.capacity import open_capacity
 
 DEFAULT_WORKLOAD = "dl2:jobs=30,arrivals=google,sizes=varied"
 DECISIONS_PER_JOB = 200
 """Decisions after which an episode is truncated, for every job of its workload; a drained one takes 2 to 15."""
+
+CHOICES: Mapping[str, Callable[[Any], object]] = MappingProxyType(
+    {
+        "capacity": CapacityMode,
+        "decide_on": DecideOn,
+        "placement": PlacementStrategy,
+        "job_kind": JobKindChoice,
+        "speeds_file": Path,
+    }
+)
+"""What the command line makes of these options' texts."""
 
 Observation = NDArray[np.float32]
 
@@ -184,3 +204,81 @@ def observation_space(spec: PolicySpec) -> gymnasium.spaces.Space[Observation]:
     high_JR[:, spec.type_columns] = SLOTS_RUN_SCALE * largest_log
     high_JR[:, spec.type_columns + 1] = REMAINING_EPOCHS_SCALE * largest_log
     return gymnasium.spaces.Box(0.0, high_JR.ravel(), dtype=np.float32)
+
+
+def world_options(given: Mapping[str, Any]) -> WorldOptions:
+    """The options under `WorldOptions`' names, with a seed to be set later.
+
+    Raises:
+        BadInput: there is no such option, or a choice is not one of those that there are.
+    """
+    if "seed" in given:
+        raise BadInput("seed is no option of the environment: give it to reset(seed=…), which draws the workload")
+    values = dict(given)
+    for name, choice in CHOICES.items():
+        if values.get(name) is not None:
+            try:
+                values[name] = choice(values[name])
+            except (TypeError, ValueError) as error:
+                raise BadInput(f"{name} is {values[name]!r}: {error}") from error
+    try:
+        return WorldOptions(**values)
+    except TypeError as error:
+        raise BadInput(
+            f"{error}; the options are the fields of policy_net.laboratory.commands.world_options.WorldOptions"
+        ) from error
+
+
+class OpenDecision:
+    """Batch after batch of the jobs of a state; batches without any choice are passed over."""
+
+    def __init__(self, state: ClusterState, encoder: BatchEncoder) -> None:
+        self.state = state
+        self._encoder = encoder
+        self._capacity = open_capacity(state)
+        self._allocation: dict[str, Allocation] = {}
+        self._next_job = 0
+        self._something_runs = False
+        self._batch: Batch | None = None
+        self._open_next()
+
+    @property
+    def batch(self) -> Batch | None:
+        """The batch that is being given to; None once the decision is complete."""
+        return self._batch
+
+    def act(self, index: int) -> None:
+        """Take an admissible action of the present batch."""
+        batch = self._batch
+        if batch is None:
+            raise RuntimeError("the decision is complete: there is nothing more to give")
+        if index != batch.void:
+            batch.grant(index)
+        if index == batch.void or batch.only_void:
+            self._close(batch)
+            self._open_next()
+
+    def decision(self) -> Decision:
+        """What has been given; of a complete decision, to all jobs."""
+        return Decision(dict(self._allocation))
+
+    def _close(self, batch: Batch) -> None:
+        self._something_runs = batch.something_runs
+        self._allocation.update(batch.allocation())
+
+    def _open_next(self) -> None:
+        self._batch = None
+        jobs, size = self.state.jobs, self._encoder.spec.jobs_per_batch
+        while self._next_job < len(jobs):
+            batch = Batch(
+                jobs[self._next_job : self._next_job + size],
+                self.state,
+                self._capacity,
+                self._encoder,
+                something_runs=self._something_runs,
+            )
+            self._next_job += size
+            if not batch.only_void:
+                self._batch = batch
+                return
+            self._close(batch)

@@ -1,9 +1,10 @@
-"""What an agent is paid when a decision has run its course.
+"""Rewards of an agent, paid when a decision has run its course.
 
 `jct`: minus the time that jobs spent in the system, in job-slots. Over an episode that drains the workload, the rewards
 add up to minus the sum of completion times (in slots), whatever happened in between: the figure that people care about.
-`slot-utility`: the reward that our own learner climbs (`policy_net.reward`), about 0 to 1 a decision. Denser, but a sum
-of it over an episode favours slow ones, as they have more decisions: use it with a fixed horizon or discounting.
+`slot-utility`: the reward that our own learner climbs (`policy_net.learning.reward`), about 0 to 1 a decision. Denser,
+but a sum of it over an episode favours slow ones, as they have more decisions: use it with a fixed horizon or
+discounting.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from policy_net.domain import ClusterState, Progress
-from policy_net.reward import slot_utility_reward
+from policy_net.learning.reward import slot_utility_reward
 from policy_net.throughput.parametric import OnlineFit
 
 

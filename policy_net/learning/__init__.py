@@ -1,1 +1,1 @@
-"""Training: imitation, actor-critic, replay, exploration, evaluation."""
+"""Online learning: rewards, the replay of experience, gradients; what a cluster needs to learn from its own days."""

@@ -3,10 +3,10 @@
 Legend: S segments, K decision times, B micro-actions, F features, A actions.
 Source: DL2 §4.3 (REINFORCE with a baseline, entropy bonus, mini-batches from a replay; for the paper's reward a learned
 value function is the baseline and the advantage of a slot goes to all of its samples).
-Deviation: with the slot-utility reward, advantages come from `credit` and the critic rests. They are scaled by their
-own running size, which is how clusters of different size and load come to speak with one voice. The off-policy
-correction is one ratio a micro-action, clipped at 1: the product over the forty of a decision time is noise, and their
-geometric mean, tried before, lets a replayed grant that the policy has long unlearned be unlearned without end.
+Deviation: with the slot-utility reward, advantages come from `utility_advantages` and the critic rests. They are
+scaled by their own running size, so that clusters of different size and load weigh alike. The off-policy correction is
+one ratio a micro-action, clipped at 1: the product over the forty of a decision time is noise, and their geometric
+mean, tried before, lets a replayed grant that the policy has long unlearned be unlearned without end.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from policy_net.dl2.network import actor_logits, critic_values, tensors_of
+from policy_net.dl2.policy import DecisionSamples
 from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.learned import DecisionSamples
-from policy_net.learning.credit import utility_advantages
-from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment
+from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment, utility_advantages
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
-from policy_net.network import actor_logits, critic_values, tensors_of
 
 
 class GradientComputer:

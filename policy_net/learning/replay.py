@@ -1,4 +1,4 @@
-"""What a cluster lived through, kept for learning: decision times in order, the oldest forgotten first.
+"""Experience of a cluster, kept for learning: decision times in order, the oldest forgotten first.
 
 Source: DL2 §4.3 (a replay of 8192 samples).
 Deviation: whole decision times are kept, since advantages are per decision time; the bound still counts samples.
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from policy_net.learning.reward import SlotUtility
 from policy_net.policy import Samples
-from policy_net.reward import SlotUtility
 
 REPLAY_SAMPLES = 32_768
 """Four times the paper's: about a thousand decision times, so that quiet nights do not wash out busy days."""

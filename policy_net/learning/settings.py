@@ -1,4 +1,4 @@
-"""How a policy learns: every knob of imitation and of the actor-critic, with its unit and why that default."""
+"""Settings of learning: every knob of imitation and of the actor-critic, with its unit and why that default."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from policy_net.settings import Section
 
 
 class RewardKind(StrEnum):
-    """Which reward a policy climbs; see `policy_net.reward`."""
+    """Which reward a policy climbs; see `policy_net.learning.reward`."""
 
     SLOT_UTILITY = "slot-utility"
     PAPER = "paper"

@@ -1,1 +1,1 @@
-"""Which node gets which task: one file a strategy."""
+"""Placement: which node gets which task; one file a strategy."""

@@ -1,4 +1,4 @@
-"""What is left of a cluster while a decision is being made.
+"""Capacity of a cluster while a decision is being made: what is left of it, and whether tasks fit.
 
 Policies ask `fits` for every job and action, about a million times in a replay, so a yes must be cheap. In `nodes`
 mode the answer is exact for the placement that will really be used: yes exactly if `spread` from scratch places every
@@ -16,9 +16,8 @@ from typing import Protocol
 
 from policy_net.domain import CapacityMode, ClusterState, Resources
 from policy_net.errors import InvalidAllocation
-from policy_net.placement.layout import NodeLayout, layout_of, placing_order
+from policy_net.placement.layout import NodeLayout, VolumeBound, layout_of, placing_order
 from policy_net.placement.spread import fill
-from policy_net.placement.volume_bound import VolumeBound
 
 
 class Capacity(Protocol):

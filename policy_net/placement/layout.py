@@ -1,8 +1,17 @@
-"""The nodes of a cluster as arrays, and the order in which demand classes are placed on them."""
+"""Layout of a cluster's nodes: their capacities as arrays, the order of placing, and a proof that tasks fit, from sums.
+
+`spread` fails on a task of class j only when every node is blocked for it: too little CPU or too few GPUs left. Only
+classes placed before j, and j itself, have used anything by then, so blocking all nodes takes at least a certain sum
+of their demand (of GPUs if j needs one, else of CPU). Below that sum, every task of class j has a place. For
+DL2's demands (2 CPU and 1 or 0 GPU, on nodes of 8 CPU and 2 GPU) the bound is exact; elsewhere it may say "not proven".
+"""
 
 from __future__ import annotations
 
-from functools import cached_property
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +20,10 @@ from policy_net.domain import Node, Resources
 
 IntArray = NDArray[np.int64]
 
+LAYOUTS_KEPT = 16
+"""Enough for the clusters that one process simulates in turn; each keeps its nodes from decision to decision."""
 
-def placing_order(demand: Resources) -> tuple[int, int]:
-    """Sort key of a demand class: GPU-heavy first, then CPU-heavy."""
-    return (-demand.gpu, -demand.cpu_milli)
+_latest: list[NodeLayout] = []
 
 
 class NodeLayout:
@@ -35,12 +44,6 @@ class NodeLayout:
         return tuple(counts.items())
 
 
-LAYOUTS_KEPT = 16
-"""Enough for the clusters that one process simulates in turn; each keeps its nodes from decision to decision."""
-
-_latest: list[NodeLayout] = []
-
-
 def layout_of(nodes: tuple[Node, ...]) -> NodeLayout:
     """The layout of these nodes; the latest ones are remembered by the identity of the tuple."""
     for layout in _latest:
@@ -49,3 +52,114 @@ def layout_of(nodes: tuple[Node, ...]) -> NodeLayout:
     layout = NodeLayout(nodes)
     _latest[:] = [layout, *_latest[: LAYOUTS_KEPT - 1]]
     return layout
+
+
+def placing_order(demand: Resources) -> tuple[int, int]:
+    """Sort key of a demand class: GPU-heavy first, then CPU-heavy."""
+    return (-demand.gpu, -demand.cpu_milli)
+
+
+class VolumeBound:
+    """Running sums of what is taken, against the sums that could block every node.
+
+    Args:
+        classes: the demand classes that will be counted, in any order; repeated ones count once.
+    """
+
+    def __init__(self, layout: NodeLayout, classes: tuple[Resources, ...]) -> None:
+        self._classes, self._index, self._limits, self._largest = _bounds_of(layout, classes)
+        self._counts = [0] * len(self._classes)
+        self._used = [0] * len(self._classes)
+
+    @property
+    def classes(self) -> tuple[Resources, ...]:
+        """The classes that are counted, in placing order."""
+        return self._classes
+
+    def add(self, demand: Resources, count: int = 1) -> None:
+        """Count tasks of a known class as taken."""
+        index = self._index[demand]
+        self._counts[index] += count
+        for later in range(index, len(self._classes)):
+            self._used[later] += count * _amount(demand, self._classes[later])
+
+    def spare(self, demands: tuple[Resources, ...]) -> int:
+        """How many further tasks, of any of the classes, may be taken before these demands are in doubt.
+
+        -1 if it is not certain that the demands fit now. All demands must be of the classes.
+        """
+        indices = [self._index[demand] for demand in demands]
+        spare = sys.maxsize
+        for index in range(len(self._classes)):
+            here = self._classes[index]
+            taken = self._used[index] - _amount(here, here)
+            for demand, other in zip(demands, indices, strict=True):
+                if other <= index:
+                    taken += _amount(demand, here)
+            room = self._limits[index] - 1 - taken
+            if room < 0:
+                if self._counts[index] or index in indices:
+                    return -1
+                spare = 0  # no task of this class is there that could fail, until one is taken
+            elif self._largest[index]:
+                spare = min(spare, room // self._largest[index])
+        return spare
+
+    def rounds(self, per_round: Mapping[Resources, int]) -> int:
+        """How often these numbers of tasks, all of known classes, may be taken on top and are certain to fit."""
+        rounds = sys.maxsize
+        for index, here in enumerate(self._classes):
+            if not self._counts[index] and here not in per_round:
+                continue
+            room = self._limits[index] - 1 - self._used[index] + _amount(here, here)
+            if room < 0:
+                return 0
+            taken = sum(count * _amount(demand, here) for demand, count in self._upto(index, per_round))
+            if taken:
+                rounds = min(rounds, room // taken)
+        return rounds
+
+    def _upto(self, index: int, tasks: Mapping[Resources, int]) -> Iterator[tuple[Resources, int]]:
+        return ((demand, count) for demand, count in tasks.items() if self._index[demand] <= index)
+
+
+def _amount(demand: Resources, measured_for: Resources) -> int:
+    """What a task takes of the resource by which the other class is measured."""
+    return demand.gpu if measured_for.gpu else demand.cpu_milli
+
+
+@lru_cache(maxsize=64)
+def _bounds_of(
+    layout: NodeLayout, classes: tuple[Resources, ...]
+) -> tuple[tuple[Resources, ...], dict[Resources, int], tuple[int, ...], tuple[int, ...]]:
+    """The classes in placing order, where each stands, its blocking sum, and the largest task up to it."""
+    ordered = tuple(sorted(set(classes), key=placing_order))
+    largest = tuple(max(_amount(other, here) for other in ordered[: index + 1]) for index, here in enumerate(ordered))
+    return ordered, {demand: index for index, demand in enumerate(ordered)}, _blocking_sums(layout, ordered), largest
+
+
+def _blocking_sums(layout: NodeLayout, classes: tuple[Resources, ...]) -> tuple[int, ...]:
+    """For each class, the least sum of demand (its own and of classes before it) that can block all nodes for it."""
+    sums = []
+    for index, demand in enumerate(classes):
+        before = classes[: index + 1]
+        cpu_unit = math.gcd(*(other.cpu_milli for other in before)) or 1
+        gpu_unit = math.gcd(*(other.gpu for other in before)) or 1
+        total = 0
+        for capacity, nodes in layout.shapes:
+            cpu_to_block = _round_up(max(0, capacity.cpu_milli - demand.cpu_milli + 1), cpu_unit)
+            if demand.gpu == 0:
+                total += nodes * cpu_to_block
+                continue
+            blocks = [_round_up(max(0, capacity.gpu - demand.gpu + 1), gpu_unit)]
+            # Blocking the CPU also uses GPUs, as every class up to here needs some: at least this many.
+            heaviest = max(before, key=lambda other: other.cpu_milli / other.gpu)
+            if heaviest.cpu_milli:
+                blocks.append(-(-cpu_to_block * heaviest.gpu // heaviest.cpu_milli))
+            total += nodes * min(blocks)
+        sums.append(total)
+    return tuple(sums)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

@@ -1,4 +1,4 @@
-"""Place a job's workers on as few nodes as possible, so that they exchange gradients over short ways.
+"""Packing: a job's workers on as few nodes as possible, so that they exchange gradients over short ways.
 
 Jobs with most workers go first, and the workers of a job before any parameter server. A job's workers go to the
 fullest node that can hold them all (fewest GPUs free); where none can, as many as possible go to the emptiest one, and

@@ -1,4 +1,4 @@
-"""Place tasks on the least loaded nodes, GPU workers first.
+"""Spreading: tasks on the least loaded nodes, GPU workers first.
 
 The order matters: tasks are placed class by class, those that need most GPUs first, then most CPU. Placing in grant
 order, or CPU tasks first, strands GPUs beside full CPUs and costs a fifth to a third of the jobs' completion time when
@@ -16,8 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from policy_net.domain import Allocation, ClusterState, Resources, Share
-from policy_net.placement.layout import IntArray, NodeLayout, layout_of, placing_order
-from policy_net.placement.volume_bound import VolumeBound
+from policy_net.placement.layout import IntArray, NodeLayout, VolumeBound, layout_of, placing_order
 
 
 def fill(layout: NodeLayout, classes: Sequence[tuple[Resources, int]]) -> list[IntArray]:

@@ -1,8 +1,7 @@
 """The `set` policy: planner, beliefs and residual; importing the package registers its name."""
 
 from policy_net.policy import register_policy
-from policy_net.set_policy.default import build_set, build_set_fresh
-from policy_net.set_policy.policy import SetPolicy
+from policy_net.set_policy.policy import SetPolicy, build_set, build_set_fresh
 
 __all__ = ["SetPolicy", "build_set"]
 

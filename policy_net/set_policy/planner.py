@@ -1,7 +1,8 @@
-"""Greedy grants by the slope of the best step: the base of the `set` policy, complete without anything learned.
+"""The planner: greedy grants by the slope of the best step, the base of the `set` policy, complete without learning.
 
 The score of a step is slope × remaining work^−0.25 × exp(what the residual says of it). Grants go to the highest score
-until nothing gains or nothing fits; `draws.py` has the same with chance.
+until nothing gains or nothing fits; `draws.py` has the same with chance. As a job's slope only rises on the way to a
+target, whole steps are granted at once; the result is that of granting task by task inside the 3J + 1 actions.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import heapq
 import math
 from collections.abc import Sequence
 
-from policy_net.domain import ClusterState, Decision
-from policy_net.set_policy.grants import Grants, urgency
+from policy_net.baselines.hull import FAIRNESS_EXPONENT
+from policy_net.baselines.needs import remaining_samples
+from policy_net.baselines.room import Room
+from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job
 from policy_net.set_policy.steps import Step, StepTable
 
 Tilt = tuple[float, float]
@@ -49,3 +52,73 @@ def score_of(step: Step, urgency_of_job: float, tilt: Tilt | None) -> float:
         return score
     priority, steepness = tilt
     return score * math.exp(priority + steepness * math.log(step.speed_share))
+
+
+def urgency(job: Job) -> float:
+    """The factor of this job's slopes: its remaining samples to the power of −0.25."""
+    return float(remaining_samples(job) ** -FAIRNESS_EXPONENT)
+
+
+class Grants:
+    """One decision in the making."""
+
+    def __init__(self, state: ClusterState, tables: Sequence[StepTable]) -> None:
+        """Args: `tables` are of every job."""
+        self._jobs = state.jobs
+        self._tables = tables
+        self._room = Room(state)
+        self._held: list[Allocation] = [SUSPENDED] * len(state.jobs)
+        self._refused: dict[int, list[Allocation]] = {}
+
+    def first(self, index: int) -> Step | None:
+        """The first step of the index-th job, with no limit but its caps; None if nothing gains."""
+        return self._tables[index].step(SUSPENDED)
+
+    def held(self, index: int) -> Allocation:
+        """What the index-th job has been granted."""
+        return self._held[index]
+
+    def take(self, index: int, step: Step) -> Step | None:
+        """Grant a step if it fits, and say what the job's next one is; None if nothing gains any more, or fits.
+
+        A step that does not fit changes nothing, and gives way to the best that may.
+        """
+        if self._room.change(index, step.target):
+            self._held[index] = step.target
+            if index in self._refused:
+                return self._limited(index)
+            return self._tables[index].step(step.target)
+        # What was refused stays so, with everything that contains it: room only shrinks.
+        self._refused.setdefault(index, []).append(step.target)
+        return self._limited(index)
+
+    def decision(self) -> Decision:
+        """What all jobs hold."""
+        return self._room.decision()
+
+    def _limited(self, index: int) -> Step | None:
+        """The best of what still fits, by the cluster's sums; whether nodes have room is seen when it is tried."""
+        job, held = self._jobs[index], self._held[index]
+        if not self._least_fits(job, held):
+            return None
+        free_cpu, free_gpu = self._room.free
+        table = self._tables[index]
+        fits = table.fitting(job, held, free_cpu, free_gpu, self._refused[index])
+        return table.limited_step(held, fits)
+
+    def _least_fits(self, job: Job, held: Allocation) -> bool:
+        """Whether the sums leave room for anything at all; cheap, as at the end of a plan it mostly is not."""
+        free = self._room.free
+        for workers, ps in _least_grants(job, held):
+            cpu = workers * job.worker_demand.cpu_milli + ps * job.ps_demand.cpu_milli
+            gpu = workers * job.worker_demand.gpu + ps * job.ps_demand.gpu
+            if cpu <= free[0] and gpu <= free[1]:
+                return True
+        return False
+
+
+def _least_grants(job: Job, held: Allocation) -> tuple[tuple[int, int], ...]:
+    """The smallest (workers, PSs) that could help a job from here."""
+    if not held.tasks:
+        return ((max(job.min_workers, 1), job.min_ps),)
+    return ((1, 0), (0, 1)) if job.kind.uses_ps else ((1, 0),)

@@ -2,26 +2,32 @@
 
 Whatever the residual says, the planner's gains decide what is admissible; and what the beliefs say is corrected by what
 the cluster shows. So the policy is never worse off than its parts without being told.
+The trained policy that ships with the package is what `--policy set` is, and where a new fleet may start. It is made by
+`python -m benchmarks.set_default`, on generated workloads alone; its card (`policy-net inspect`) has the seeds and the
+scores.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
-from policy_net.domain import ClusterState, Decision, Progress, SpeedModel, Trigger
-from policy_net.exchange.set_spec import SET, SetSpec
-from policy_net.exchange.spec import Weights
+from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, SpeedModel, Trigger
+from policy_net.errors import PolicyFileError
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file
+from policy_net.exchange.spec import SET, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.beliefs import SetBeliefs
-from policy_net.set_policy.draws import Array, Chance, drawn_plan
-from policy_net.set_policy.features import job_inputs, uncertainty_of
+from policy_net.set_policy.draws import Array, Chance, SetSamples, drawn_plan
 from policy_net.set_policy.planner import plan
-from policy_net.set_policy.residual import Residual
-from policy_net.set_policy.samples import SetSamples
+from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
 from policy_net.set_policy.steps import StepTable, StepTables
+
+DEFAULT_SET_FILE = Path(__file__).with_name("default.safetensors")
 
 
 class SetPolicy:
@@ -80,7 +86,7 @@ class SetPolicy:
         started from the same priors, otherwise with what it has seen, on the priors of this one less its part in them.
 
         Args:
-            shared: whether a type's speeds were told to whoever made the priors.
+            shared: whether a type's speeds were shared with whoever made the priors.
         """
         if self.beliefs is None or other.beliefs is None:
             return
@@ -131,3 +137,44 @@ class SetPolicy:
             uncertainty_of(self.beliefs, job, table) for job, table in zip(state.jobs, tables, strict=True)
         ]
         return job_inputs(state, tables, uncertainties)
+
+
+@cache
+def default_set_file() -> PolicyFile:
+    """The file, read once.
+
+    Raises:
+        PolicyFileError: it is missing or damaged: the package was installed badly.
+    """
+    return read_policy_file(DEFAULT_SET_FILE)
+
+
+def set_policy_of(content: PolicyFile, label: str) -> SetPolicy:
+    """The policy of a file that holds a `set` policy, with beliefs that start from the file's priors.
+
+    Raises:
+        PolicyFileError: the file holds another kind.
+    """
+    return SetPolicy(set_spec_of(content, label), content.weights, content.priors, label=label)
+
+
+def set_spec_of(content: PolicyFile, label: str) -> SetSpec:
+    """The spec of a file that holds a `set` policy.
+
+    Raises:
+        PolicyFileError: the file holds another kind.
+    """
+    if not isinstance(content.spec, SetSpec):
+        raise PolicyFileError(f"{label}: holds a {content.spec.policy!r} policy, not a set policy")
+    return content.spec
+
+
+def build_set(context: PolicyContext) -> SetPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
+    """Build the policy registered as `set`."""
+    return set_policy_of(default_set_file(), "set")
+
+
+def build_set_fresh(context: PolicyContext) -> SetPolicy:  # noqa: ARG001  (as `build_set`)
+    """Build the policy registered as `set-fresh`: the same weights, but nothing known of any type's speed at first."""
+    content = default_set_file()
+    return SetPolicy(set_spec_of(content, "set"), content.weights, label="set-fresh")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.domain import Allocation, Job, SpeedModel
-from policy_net.throughput.type_cache import TypeCache
+from policy_net.throughput.beliefs import TypeCache
 
 Array = NDArray[np.float64]
 

@@ -1,12 +1,18 @@
-"""What a scheduler may ask of beliefs about speed, and tell them, whatever model stands behind them."""
+"""Beliefs about speed, as schedulers see them: the interface of every model, and a cache of what follows from one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from policy_net.domain import Allocation, Job, Progress, SpeedModel
 from policy_net.exchange.statistics import SpeedStatistic
+
+Made = TypeVar("Made")
+Grid = NDArray[np.float64]
 
 
 class Beliefs(SpeedModel, Protocol):
@@ -33,7 +39,7 @@ class Beliefs(SpeedModel, Protocol):
         ...
 
     def statistics(self) -> tuple[SpeedStatistic, ...]:
-        """What was observed, as it may be told to others."""
+        """What was observed, as it may be shared with others."""
         ...
 
     def snapshot(self) -> dict[str, object]:
@@ -78,3 +84,28 @@ class Believing(Protocol):
 def beliefs_of(policy: object) -> Beliefs | None:
     """What a policy believes of speeds; None if its decisions follow from the state alone."""
     return policy.beliefs if isinstance(policy, Believing) else None
+
+
+class TypeCache(Generic[Made]):
+    """One thing per (type, caps, smallest split), made anew when the speed model hands out another grid for the type.
+
+    A speed model returns the same array until its speeds change (`SpeedModel.grid` arrays are read-only), so the
+    array itself is the version.
+
+    Args:
+        make: takes speeds in samples/s, shape (17, 17) [ps, workers], the most PSs and workers, and the smallest split.
+    """
+
+    def __init__(self, speeds: SpeedModel, make: Callable[[Grid, int, int, Allocation], Made]) -> None:
+        self._speeds = speeds
+        self._make = make
+        self._known: dict[tuple[str, int, int, int, int], tuple[Grid, Made]] = {}
+
+    def of(self, job: Job) -> Made:
+        """What was made of this job's type under this job's caps and minimum."""
+        grid = self._speeds.grid(job.job_type)
+        key = (job.job_type, job.max_ps, job.max_workers, job.min_ps, job.min_workers)
+        known = self._known.get(key)
+        if known is None or known[0] is not grid:
+            known = self._known[key] = (grid, self._make(grid, job.max_ps, job.max_workers, job.smallest))
+        return known[1]

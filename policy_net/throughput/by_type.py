@@ -75,21 +75,21 @@ class BeliefsByType(Generic[Belief]):
         return frozenset() if belief is None else frozenset(Allocation(workers, ps) for ps, workers in belief.cells)
 
     def beliefs_by_type(self) -> Mapping[str, Belief]:
-        """What is believed of the types that were observed, or told of."""
+        """What is believed of the types that were observed, or reported."""
         return MappingProxyType(self._types)
 
     def statistics(self) -> tuple[SpeedStatistic, ...]:
-        """What was observed here, and nothing that came from others, as it may be told to others; sorted.
+        """What was observed here, and nothing that came from others, as it may be shared; sorted.
 
         What no statistic can say is left out: a name of hundreds of characters, a speed beyond all computers.
         """
-        told = (
-            _told(job_type, belief.form.kind, index, cell)
+        statistics = (
+            _statistic_of(job_type, belief.form.kind, index, cell)
             for job_type, belief in sorted(self._types.items())
             for index, cell in sorted(belief.cells.items())
             if cell.samples > 0
         )
-        return tuple(entry for entry in told if entry is not None)
+        return tuple(entry for entry in statistics if entry is not None)
 
     def snapshot(self) -> dict[str, object]:
         """Everything observed and fitted, as JSON-able values; `restore` is its inverse."""
@@ -142,7 +142,7 @@ class BeliefsByType(Generic[Belief]):
         return known
 
 
-def _told(job_type: str, kind: JobKind, index: tuple[int, int], cell: Cell) -> SpeedStatistic | None:
+def _statistic_of(job_type: str, kind: JobKind, index: tuple[int, int], cell: Cell) -> SpeedStatistic | None:
     # The mean of the log lies below the log of the mean, by half the variance.
     mean = math.log(cell.samples) - math.log(cell.seconds) - NOISE**2 / cell.count / 2
     try:

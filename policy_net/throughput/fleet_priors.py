@@ -1,4 +1,4 @@
-"""What a fleet believes of speeds: the statistics of many clusters, merged so that none of them can spoil the outcome.
+"""Beliefs of a fleet about speeds: the statistics of many clusters, merged so that none of them can spoil the outcome.
 
 Per job type, every cell (PSs, workers) has a level, and every cluster a scale: the same model runs at another speed on
 other GPUs, in the same proportions. Both are weighted medians of what is left of the reports without the other, over
@@ -25,10 +25,9 @@ from policy_net.domain import JobKind
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
 from policy_net.throughput.process_prior import predicted_by_type
 from policy_net.throughput.type_belief import NOISE
-from policy_net.throughput.weighted_median import row_medians, weighted_median, weighted_medians
 
 Array = NDArray[np.float64]
-Cell = tuple[int, int]
+Split = tuple[int, int]
 
 MOST_COUNT = 64
 """A prior's cell counts as at most so many observations: 3% of error, which is what clusters differ by anyway."""
@@ -40,7 +39,7 @@ noise leaves 0.7."""
 ODD_SHAPE = 0.4
 """Median deviation, in log speed, beyond which the first version's proportions are not the fleet's."""
 MOST_REPORTERS = 128
-"""Of a type; of more, one in so many is heard, by name. Enough to fill any cell, and a merge takes a second or two."""
+"""Of a type; of more, one in so many counts, by name. Enough to fill any cell, and a merge takes a second or two."""
 MOST_PEERS = 32
 """A cluster is compared with at most about twice so many others."""
 CELL_DEVIATION = 0.1
@@ -123,7 +122,7 @@ class _Table:
 
     def __init__(self, reports: Mapping[str, Sequence[SpeedStatistic]]) -> None:
         self._clusters = list(reports)
-        self._cells: list[Cell] = sorted({(entry.ps, entry.workers) for rows in reports.values() for entry in rows})
+        self._cells: list[Split] = sorted({(entry.ps, entry.workers) for rows in reports.values() for entry in rows})
         column = {cell: index for index, cell in enumerate(self._cells)}
         shape = (len(self._clusters), len(self._cells))
         self._speeds_CI, self._counts_CI = np.full(shape, np.nan), np.zeros(shape)
@@ -243,3 +242,41 @@ def _by_type(statistics: Sequence[SpeedStatistic]) -> dict[str, list[SpeedStatis
     for entry in statistics:
         found.setdefault(entry.job_type, []).append(entry)
     return found
+
+
+def weighted_medians(values: Array, weights: Array) -> Array:
+    """The medians of the columns of values, shape (n, m), that count as often as their weight.
+
+    A median is where half of the weight lies on either side; half-way between two values where it is a tie.
+    Those of weight 0 may be NaN; a column without any weight has the median NaN.
+    """
+    counted = np.where(weights > 0, values, np.inf)
+    order = np.argsort(counted, axis=0, kind="stable")
+    ordered = np.take_along_axis(counted, order, axis=0)
+    reached = np.cumsum(np.take_along_axis(weights, order, axis=0), axis=0)
+    half = reached[-1] / 2
+    last = np.maximum((weights > 0).sum(axis=0) - 1, 0)
+    lower = np.minimum((reached < half).sum(axis=0), last)
+    upper = np.minimum((reached <= half).sum(axis=0), last)
+    columns = np.arange(values.shape[1])
+    middle = (ordered[lower, columns] + ordered[upper, columns]) / 2
+    return np.asarray(np.where(half > 0, middle, np.nan), dtype=np.float64)
+
+
+def weighted_median(values: Array, weights: Array) -> float:
+    """The median of values, shape (n,), as of one column of `weighted_medians`.
+
+    Raises:
+        ValueError: nothing has any weight.
+    """
+    if not (weights > 0).any():
+        raise ValueError("a weighted median needs a value with a weight")
+    return float(weighted_medians(values[:, None], weights[:, None])[0])
+
+
+def row_medians(values: Array) -> Array:
+    """The medians of the rows of values, shape (n, m), without their NaNs; every row must have a number."""
+    ordered = np.sort(values, axis=1)  # NaNs come last
+    numbers = (~np.isnan(values)).sum(axis=1)
+    rows = np.arange(len(values))
+    return np.asarray((ordered[rows, (numbers - 1) // 2] + ordered[rows, numbers // 2]) / 2, dtype=np.float64)

@@ -1,9 +1,10 @@
 """Speeds learned online by a Gaussian process per type, and raised where they are uncertain.
 
-What a planner is given is not the mean but mean + OPTIMISM standard deviations: it then tries by itself what may be
-better, and is corrected where it is not; a planner that follows the mean keeps to what it knows. Beliefs of this kind
-need no probes.
-Source: optimism as in GP-UCB (Srinivas et al. 2010); the process is in `type_process.py`, its prior in
+A few observations say much about their neighbourhood, and many about themselves, where a sum of a few terms
+(`parametric.py`) is bound to its form. What a planner is given is not the mean but mean + OPTIMISM standard deviations:
+it then tries by itself what may be better, and is corrected where it is not; a planner that follows the mean keeps to
+what it knows. Beliefs of this kind need no probes.
+Source: Rasmussen & Williams 2006, algorithm 2.1; optimism as in GP-UCB (Srinivas et al. 2010). The prior is in
 `process_prior.py`.
 """
 
@@ -11,16 +12,149 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from policy_net.domain import Job, JobKind
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
 from policy_net.throughput.by_type import BeliefsByType
-from policy_net.throughput.form import FORMS
-from policy_net.throughput.process_prior import SPREADS, Array
-from policy_net.throughput.type_process import TypeProcess
+from policy_net.throughput.form import FORMS, SIDE, SpeedForm
+from policy_net.throughput.process_prior import SPREADS, Array, prior_of_kind, prior_of_type
+from policy_net.throughput.type_belief import (
+    FARTHEST,
+    NOISE,
+    Cell,
+    Cells,
+    TypeBelief,
+    cell_rows,
+    flat_cells,
+    read_cells,
+)
+
+OPTIMISM = 1.0
+"""Standard deviations by which a belief is raised; 0.75 and 1.25 were worse."""
+
+
+class TypeProcess(TypeBelief):
+    """One type's process; the fit is the cells that it was conditioned on, and what follows from them.
+
+    Attributes:
+        left_out: by cell, how many observations of a prior are this process's own, and do not count there.
+        prior_size: of how many cells others have reported.
+    """
+
+    refit_growth = 0.1
+
+    def __init__(self, form: SpeedForm) -> None:
+        super().__init__(form)
+        self.left_out: dict[tuple[int, int], int] = {}
+        self.prior_size = 0
+        self._conditioned_on: Cells = {}
+        self._prior = prior_of_kind(form.kind)
+        self._sd = np.zeros((SIDE, SIDE))
+
+    @classmethod
+    def on(cls, seen: TypeBelief) -> TypeProcess:
+        """A process of what another model of the type was shown."""
+        process = cls(seen.form)
+        process.cells = {index: replace(cell) for index, cell in seen.cells.items()}
+        process.count = seen.count
+        return process
+
+    def deviation(self, ps: int, workers: int) -> float:
+        """Standard deviation of the log speed with one split as of the last fit, at most 1."""
+        self.grid()
+        return float(self._sd[ps, workers])
+
+    def start_from(self, reports: Iterable[SpeedStatistic]) -> None:
+        """Take the prior that others' reports leave, less `left_out`; that of the kind where nothing remains."""
+        others = tuple(
+            replace(entry, count=entry.count - self.left_out.get((entry.ps, entry.workers), 0))
+            for entry in reports
+            if entry.count > self.left_out.get((entry.ps, entry.workers), 0)
+        )
+        self._prior = prior_of_type(others) if others else prior_of_kind(self.form.kind)
+        self.prior_size = len(others)
+        self._grid = None
+
+    def _fit(self) -> None:
+        self._conditioned_on = {
+            index: Cell(cell.samples, cell.seconds, cell.count)
+            for index, cell in self.cells.items()
+            if cell.samples > 0
+        }
+
+    def posterior(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of the log speed in every cell of the form, shape (n,), as of the last fit."""
+        prior = self._prior
+        spread = prior.spread
+        variance = prior.smooth.diagonal() + spread.cell**2
+        if not self._conditioned_on:
+            return prior.mean, np.sqrt(variance)
+        seen = np.array([prior.position[index] for index in self._conditioned_on])
+        speeds, counts = np.array(
+            [(cell.samples / cell.seconds, cell.count) for cell in self._conditioned_on.values()]
+        ).T
+        noise = NOISE**2 / counts
+        # The mean of the log lies below the log of the mean, by half the variance.
+        residual = np.log(speeds) - noise / 2 - prior.mean[seen]
+        # What others have reported of a type says its scale too, so that a few noisy reports here only correct it.
+        unit = 0.0 if prior.of_type else np.average(residual, weights=1 / (spread.smooth**2 + noise))
+        farthest = math.log(FARTHEST)
+        residual = np.clip(residual - unit, -farthest, farthest)
+        own = np.arange(len(seen))
+        covariance = prior.smooth[np.ix_(seen, seen)]
+        covariance[own, own] += spread.cell**2 + noise
+        cross = prior.smooth[seen]
+        cross[own, seen] += spread.cell**2
+        lower = np.linalg.cholesky(covariance)
+        explained = solve_triangular(lower, cross, lower=True, check_finite=False)
+        mean = explained.T @ solve_triangular(lower, residual, lower=True, check_finite=False)
+        variance = np.maximum(variance - (explained**2).sum(axis=0), 0.0)
+        return prior.mean + unit + np.clip(mean, -2 * farthest, 2 * farthest), np.sqrt(variance)
+
+    def _fitted_speeds(self) -> Array:
+        mean, sd = self.posterior()
+        self._sd = self.on_grid(np.minimum(sd, 1.0))
+        if self._prior.of_type and not self._conditioned_on:
+            return self.on_grid(np.exp(mean + OPTIMISM * self._prior.sd_of_shape))
+        # Nothing is known of the scale of a type of which no speed was seen: that is no reason to expect much of it.
+        return self.on_grid(np.exp(mean + OPTIMISM * sd) if self._conditioned_on else np.exp(mean))
+
+    def on_grid(self, values: Array) -> Array:
+        """Values of the form's cells on a grid [ps, workers], shape (17, 17), with zeros elsewhere."""
+        grid = np.zeros((SIDE, SIDE))
+        part = grid[self.form.cells]
+        part[:] = values.reshape(part.shape)
+        return grid
+
+    def digest(self) -> bytes:
+        """See `TypeBelief`; with what is left out of the prior."""
+        if not self.left_out:
+            return super().digest()
+        rows = [(ps, workers, count) for (ps, workers), count in sorted(self.left_out.items())]
+        return super().digest() + np.array(rows, dtype="<f8").tobytes()
+
+    def _fit_snapshot(self) -> dict[str, object]:
+        fit: dict[str, object] = {"conditioned_on": cell_rows(self._conditioned_on)}
+        if self.left_out:
+            fit["left_out"] = [[ps, workers, count] for (ps, workers), count in sorted(self.left_out.items())]
+        return fit
+
+    def _fit_figures(self) -> list[float]:
+        return flat_cells(self._conditioned_on)
+
+    def _restore_fit(self, entry: Any) -> None:
+        self._conditioned_on = read_cells(self.form, entry["conditioned_on"])
+        if any(cell.samples <= 0 for cell in self._conditioned_on.values()):
+            raise ValueError("a fit to a cell without a sample")
+        for ps, workers, count in entry.get("left_out", []):
+            if not (self.form.has_cell(ps, workers) and count > 0):
+                raise ValueError(f"impossible share in a prior {[ps, workers, count]}")
+            self.left_out[int(ps), int(workers)] = int(count)
 
 
 class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
@@ -68,14 +202,14 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         return sum(process.prior_size for process in list(self._types.values()))
 
     def leave_out_own(self, shared: Callable[[str], bool] = lambda _: True) -> None:
-        """Take what was observed here so far out of the priors: this cluster has told it, and it is counted here.
+        """Take what was observed here so far out of the priors: this cluster has reported it, and it is counted here.
 
         A cell of a prior loses as many observations as this cluster can have had in it, and goes where none is left.
         Its mean stays: a merged mean cannot be taken apart. So no observation is given more weight than it has, though
         of a cell that others saw too, one's own share is within the others' mean.
 
         Args:
-            shared: whether a type is told to others at all.
+            shared: whether a type is shared with others at all.
         """
         for job_type, process in self._types.items():
             process.left_out = (

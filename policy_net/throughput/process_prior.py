@@ -1,4 +1,4 @@
-"""What a Gaussian process believes of a type's speeds before the first observation: of its kind, or of others' reports.
+"""Priors of the Gaussian process: beliefs about a type's speeds from its kind alone, or from others' reports.
 
 The logarithm of a type's speed, over log p and log w, is the prior's shape (`form.py`) plus four unknown parts: the
 type's own scale, a trend in each role, a smooth deviation, and an effect of every single cell. The last is real: how

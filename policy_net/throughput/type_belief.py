@@ -1,4 +1,4 @@
-"""What is believed of one job type: the observations, and when they call for another fit.
+"""Belief about one job type: the observations, and when they call for another fit.
 
 Reports are added up per allocation ("cell"). A fit is not made for every report but when the observations have grown by
 some share since the last one, so that the work per report falls with their number; a first look at a cell, and its

@@ -11,13 +11,13 @@ from benchmarks.robustness.attacks import ATTACKS
 from benchmarks.robustness.fleet import Learning, run_fleet
 from benchmarks.robustness.treatments import NAMES, treatments
 from benchmarks.robustness.worlds import SPEC, held_out
-from global_learner.aggregation.choice import build_aggregator
+from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.network import initial_weights
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
 
 START = PolicyFile(SPEC, initial_weights(SPEC, seed=1))
 

@@ -7,8 +7,8 @@ from benchmarks.simulate.memory import bytes_per_finished_job
 from benchmarks.simulate.rates import PAIRS, _pairs_in_order, pooled, scalar_decisions_per_second
 from benchmarks.simulate.worlds import REAL_JOBS, generated, real
 from policy_net.domain import Resources
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.vector import VectorSimulation
+from policy_net.laboratory.simulation.vector import VectorSimulation
+from policy_net.laboratory.speeds.speed import default_speeds
 
 
 def test_a_simulation_keeps_no_more_of_an_ended_job_than_when_it_started_and_ended() -> None:

@@ -8,12 +8,12 @@ from benchmarks.speed_fit import allreduce, places, queues
 from benchmarks.speed_fit.__main__ import main
 from benchmarks.speed_fit.quality import crossed, row
 from benchmarks.speed_fit.servers import fit_model, judge
-from policy_net.simulation.allreduce_speeds import FITTED_RINGS
-from policy_net.simulation.async_speeds import FITTED_QUEUES
-from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.fitted_speeds import FITTED_SPEEDS
-from policy_net.simulation.locality import FITTED_SPREADS
-from policy_net.simulation.speed import FittedSpeedModel, TableSpeedModel, fitted_grid, write_speed_table
+from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS
+from policy_net.laboratory.speeds.async_speeds import FITTED_QUEUES
+from policy_net.laboratory.speeds.fitted_speeds import FITTED_SPEEDS
+from policy_net.laboratory.speeds.placement_effect import FITTED_SPREADS
+from policy_net.laboratory.speeds.speed import FittedSpeedModel, TableSpeedModel, fitted_grid, write_speed_table
 
 
 @pytest.mark.parametrize("model", MODEL_NAMES)
@@ -58,7 +58,7 @@ def test_refit_writes_a_module_with_the_constants_it_judged(tmp_path: Path, caps
     table.write_text("model,num_ps,num_workers,samples_per_s\n" + "\n".join(lines))
     out = tmp_path / "constants.py"
     assert main(["--grid", str(table), "--refit", str(out), "-o", "json"]) == 0
-    names: dict[str, object] = {"__name__": "policy_net.simulation.fitted_speeds"}
+    names: dict[str, object] = {"__name__": "policy_net.laboratory.speeds.fitted_speeds"}
     exec(out.read_text(), names)  # noqa: S102 - our own output
     written = names["FITTED_SPEEDS"]["wlm"]
     assert written.servers == pytest.approx(FITTED_SPEEDS["wlm"].servers, abs=1e-3)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.learner import (
+from cluster_agent.fleet.learner import (
     AgentStatus,
     Assignment,
     FetchedPolicy,
@@ -16,16 +16,16 @@ from cluster_agent.learner import (
     Registration,
     ShareAnswer,
 )
-from cluster_agent.memory import BelievedReward
+from cluster_agent.learning.experience import BelievedReward
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import ActingMode, DecisionSamples, LearnedPolicy
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, Trigger
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.learned import ActingMode, DecisionSamples, LearnedPolicy
+from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import RewardKind
-from policy_net.network import initial_weights
 from policy_net.throughput.parametric import OnlineFit
 
 SPEC = PolicySpec(jobs_per_batch=4, type_columns=3, job_types=("other", "vgg-16"), hidden=(8,))
@@ -69,7 +69,7 @@ def make_experience(number: int) -> Experience:
     progress = [Progress("job-0", "vgg-16", Allocation(1, 1), 1200.0, 115 * 1200 * rate, 1200 * rate, 40.5)]
     reward = BelievedReward(RewardKind.SLOT_UTILITY, OnlineFit())
     state = make_state(nodes=4, time_seconds=1200.0 * number)
-    _, experience = reward.live_through(state, progress, 1200.0, make_samples(number))
+    _, experience = reward.learn_from(state, progress, 1200.0, make_samples(number))
     assert experience is not None
     return experience
 

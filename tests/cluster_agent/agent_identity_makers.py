@@ -10,10 +10,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from cluster_agent.enrollment import EnrolledIdentity
+from cluster_agent.fleet.enrollment import EnrolledIdentity
 from policy_net.exchange.enrollment_file import EnrollmentFile
-from policy_net.exchange.identity_file import BACKDATE_SECONDS
-from policy_net.exchange.signing_request import new_key
+from policy_net.exchange.identity_file import BACKDATE_SECONDS, new_key
 
 NOON = 1_790_000_000.0
 LIFE_SECONDS = 30 * 86_400.0

@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 from agent_fakes import Clock
 
-from cluster_agent.acting import Candidate, Office
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate
+from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import DecisionLog, log_files
 from cluster_agent.guard import Guard
-from cluster_agent.log_replay import Replayer, ReplayResult, default_finder
-from cluster_agent.loop import DecisionLoop
-from cluster_agent.memory import AgentMemory, BelievedReward
+from cluster_agent.learning.experience import BelievedReward
+from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.recording.decision_log import DecisionLog, log_files
+from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_finder
+from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
@@ -56,6 +58,9 @@ class TapeBackend:
         self.time_seconds = state.time_seconds + 600.0
         return progress
 
+    def start(self) -> None:
+        pass
+
     def status(self) -> BackendStatus:
         return BackendStatus(self.time_seconds, 0, 0, 0, 0, 0.0)
 
@@ -73,37 +78,33 @@ def live(
     max_bytes: int = 10**7,
     keep: int = 1000,
     asker: DeadlineAsker | None = None,
-    before_each: Callable[[Office, int], None] | None = None,
+    before_each: Callable[[ActivePolicy, int], None] | None = None,
 ) -> None:
     """One life of an agent, over a tape; later lives go on from the same folder."""
     settings = settings or PolicySettings()
     fallback_policy = build_policy(fallback, PolicyContext(seed=settings.seed))
     rewards = OnlineFit()
-    office = Office(first)
-    memory = AgentMemory(folder, rewards, lambda: office.holder.beliefs)
+    active = ActivePolicy(first)
+    memory = AgentMemory(folder, rewards, lambda: active.current.beliefs)
     backend = TapeBackend(tape)
     if before_each is not None:
         observe, told = backend.observe, before_each
 
         def observe_and_tell() -> tuple[ClusterState, Trigger] | None:
-            told(office, loop.decisions)
+            told(active, loop.decisions)
             return observe()
 
         backend.observe = observe_and_tell  # type: ignore[method-assign]
     loop = DecisionLoop(
         backend,
-        office,
-        Guard(fallback_policy, 5.0, memory.interventions),
-        asker or DeadlineAsker(60.0, Clock()),
-        BelievedReward(RewardKind.SLOT_UTILITY, rewards),
-        memory,
+        Deciding(active, Guard(fallback_policy, 5.0, memory.interventions), asker or DeadlineAsker(60.0, Clock())),
+        Records(
+            memory,
+            DecisionRecorder(DecisionLog(folder, max_bytes, keep), fallback_policy, settings, lambda: 1.5e9),
+        ),
+        Lessons(BelievedReward(RewardKind.SLOT_UTILITY, rewards)),
         Telemetry(),
-        settings,
         lambda _: False,
-        DecisionLog(folder, max_bytes, keep),
-        None,
-        memory.decisions,
-        lambda: 1.5e9,
     )
     loop.run()
     loop.close()

@@ -16,10 +16,10 @@ import numpy as np
 import yaml
 from reserved_port import ReservedPort
 
-from cluster_agent.decision_log import CURRENT, closed_files, read_log
+from cluster_agent.recording.decision_log import CURRENT, closed_files, read_log
+from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec
-from policy_net.network import initial_weights
 
 _SLOT_SECONDS = 1200.0
 PATIENCE_SECONDS = 150.0
@@ -159,3 +159,17 @@ def same_states(decisions: list[dict[str, Any]]) -> list[str]:
 def is_rising(numbers: list[int]) -> bool:
     """Whether every number is one more than the one before."""
     return bool(np.all(np.diff(numbers) == 1))
+
+
+def made_again(log: Path) -> dict[str, Any]:
+    """What `cluster-agent replay-log` says of a log."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cluster_agent.cli", "replay-log", str(log), "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content

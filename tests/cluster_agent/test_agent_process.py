@@ -5,7 +5,7 @@ import pytest
 from processes import ENDLESS, SPEC, Fleet, is_rising, same_states, wait_until
 
 from deploy.local.watch import LearnerWatch
-from global_learner.receipts import audit, read_receipts
+from global_learner.storage.receipts import audit, read_receipts
 
 pytestmark = pytest.mark.heavy
 

@@ -14,14 +14,16 @@ from agent_fakes import (
     make_state,
 )
 
-from cluster_agent.acting import Candidate, CandidateFactory, Identity, Office
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
+from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.deadline import DeadlineAsker
-from cluster_agent.decision_log import CURRENT, DecisionLog, read_log, state_of
 from cluster_agent.errors import BackendUnavailable, StateDamaged
 from cluster_agent.guard import Guard
-from cluster_agent.loop import DecisionLoop
-from cluster_agent.memory import MEMORY, AgentMemory, BelievedReward
+from cluster_agent.learning.experience import BelievedReward
+from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.recording.decision_log import CURRENT, DecisionLog, read_log, state_of
+from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
@@ -63,6 +65,9 @@ class ScriptedBackend:
             for job_id, grant in decision.allocation.items()
         ]
 
+    def start(self) -> None:
+        pass
+
     def status(self) -> BackendStatus:
         return BackendStatus(self.time_seconds, 0, 0, 0, 0, 0.0)
 
@@ -78,22 +83,17 @@ class World:
         self.memory = AgentMemory(folder, self.beliefs)
         self.learned: list[Experience] = []
         self.telemetry = Telemetry()
-        self.office = Office(Candidate(policy, Identity("fixed", version=7, digest="d")))
+        self.active = ActivePolicy(Candidate(policy, Identity("fixed", version=7, digest="d")))
         self.waits: list[float] = []
+        settings = PolicySettings(seed=5, mode="sample")
+        recorder = DecisionRecorder(DecisionLog(folder, 10**7, 2), self.fallback, settings, lambda: 1.5e9)
         self.loop = DecisionLoop(
             self.backend,
-            self.office,
-            Guard(self.fallback, 5.0, self.memory.interventions),
-            DeadlineAsker(60.0, Clock()),
-            BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs),
-            self.memory,
+            Deciding(self.active, Guard(self.fallback, 5.0, self.memory.interventions), DeadlineAsker(60.0, Clock())),
+            Records(self.memory, recorder),
+            Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs), self.learned.append),
             self.telemetry,
-            PolicySettings(seed=5, mode="sample"),
             self.wait,
-            DecisionLog(folder, 10**7, 2),
-            self.learned.append,
-            self.memory.decisions,
-            lambda: 1.5e9,
         )
 
     def wait(self, seconds: float) -> bool:
@@ -210,16 +210,16 @@ def test_a_damaged_memory_is_one_clear_error(tmp_path: Path) -> None:
         AgentMemory(tmp_path, OnlineFit())
 
 
-def test_a_successor_takes_office_between_decisions_only(tmp_path: Path) -> None:
+def test_a_successor_becomes_active_between_decisions_only(tmp_path: Path) -> None:
     successor = Candidate(FixedPolicy(FALLBACK), Identity("v8", version=8))
 
     class Proposing(FixedPolicy):
         def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
-            world.office.propose(successor)
+            world.active.propose(successor)
             return PAIRS
 
         def observe(self, progress: Sequence[Progress]) -> None:
-            assert world.office.holder.policy is self
+            assert world.active.current.policy is self
 
     world = World(tmp_path, Proposing(PAIRS))
     world.run()
@@ -231,9 +231,9 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
     state = make_state(jobs=4, nodes=6)
 
     def decide(number: int, earlier: Sequence[int]) -> tuple[Decision, list[int]]:
-        office = Office(factory.from_head(SPEC, WEIGHTS, 0))
+        active = ActivePolicy(factory.from_head(SPEC, WEIGHTS, 0))
         for index in (*earlier, number):
-            candidate, _ = office.begin_decision(index)
+            candidate, _ = active.begin_decision(index)
             decision, samples = candidate.policy.decide_recorded(state, Trigger.SLOT)  # type: ignore[attr-defined]
         return decision, samples.actions_M.tolist()
 
@@ -242,7 +242,7 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
 
 
 def test_behaviour_probabilities_are_those_of_the_draw() -> None:
-    office = Office(CandidateFactory(PolicySettings(mode="sample")).from_head(SPEC, WEIGHTS, 0))
-    candidate, _ = office.begin_decision(0)
+    active = ActivePolicy(CandidateFactory(PolicySettings(mode="sample")).from_head(SPEC, WEIGHTS, 0))
+    candidate, _ = active.begin_decision(0)
     _, samples = candidate.policy.decide_recorded(make_state(4, 6), Trigger.SLOT)  # type: ignore[attr-defined]
     assert np.all((samples.behaviour_M > 0.0) & (samples.behaviour_M <= 1.0))

@@ -9,12 +9,12 @@ import pytest
 from agent_fakes import policy_bytes
 
 from cluster_agent.agent import run_agent
-from cluster_agent.decision_log import CURRENT, read_log
+from cluster_agent.recording.decision_log import CURRENT, read_log
 from cluster_agent.settings import AgentSettings
-from policy_net import cli_errors
+from foundation import command_line as cli_errors
 from policy_net.cli import app
 from policy_net.exchange.policy_file import read_policy_file
-from policy_net.set_policy.default import default_set_file
+from policy_net.set_policy.policy import default_set_file
 
 Captured = pytest.CaptureFixture[str]
 
@@ -83,7 +83,7 @@ def test_a_dl2_policy_learns_from_a_log_too_and_goes_on_by_reinforcement(log: Pa
 def test_an_imitation_goes_on_by_evolution_and_keeps_what_it_began_with_unless_that_pays(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("policy_net.learning.set_command.VALIDATION_WORLDS", 2)
+    monkeypatch.setattr("policy_net.laboratory.commands.train_set.VALIDATION_WORLDS", 2)
     imitated, evolved = tmp_path / "imitated.safetensors", tmp_path / "evolved.safetensors"
     words = ("--policy", "set", "--imitate", str(log))
     assert train(*words, "--out", str(imitated)) == 0

@@ -7,13 +7,12 @@ import pytest
 from agent_fakes import SPEC, WEIGHTS, policy_bytes
 
 from cluster_agent.agent import run_agent
-from cluster_agent.decision_log import CURRENT, read_log, state_of
+from cluster_agent.recording.decision_log import CURRENT, read_log, state_of
 from cluster_agent.settings import AgentSettings
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import Trigger
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.state_codec import decode_decision
-from policy_net.learned import ActingMode, LearnedPolicy
-from policy_net.learning.exploration import JobAwareExploration
 
 
 @pytest.mark.parametrize(("mode", "exploration"), [("greedy", 0.0), ("sample", 0.0), ("sample", 0.4)])

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster_agent.cli import _EXIT_CODES, app
+from cluster_agent.cli import app
 from cluster_agent.errors import BadConfig
 from cluster_agent.settings_file import read_settings
-from policy_net import cli_errors
+from foundation.command_line import run as run_command_line
 
 GOOD = """
 cluster: alpha
@@ -25,7 +25,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    code = cli_errors.run(app, "cluster-agent", arguments, _EXIT_CODES)
+    code = run_command_line(app, "cluster-agent", arguments)
     return code, capsys.readouterr().err
 
 

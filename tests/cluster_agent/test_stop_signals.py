@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster_agent import agent, cli
-from cluster_agent.errors import BadConfig
-from cluster_agent.stop_signals import SIGNALS, StopSignals
-from policy_net import cli_errors
+from cluster_agent import cli
+from cluster_agent.backends.simulated import backend
+from cluster_agent.cli import SIGNALS, StopSignals
+from foundation.command_line import run as run_command_line
+from foundation.errors import BAD_INPUT
 
 
 @pytest.fixture(autouse=True)
@@ -37,19 +38,19 @@ def test_an_agent_that_is_still_reading_its_episodes_stops_at_once(
             read.append("all the same")
         read.append("the rest")
 
-    monkeypatch.setattr(agent, "load_episodes", many_episodes)
+    monkeypatch.setattr(backend, "load_episodes", many_episodes)
     config = tmp_path / "agent.yaml"
-    backend = {"workloads": [{"source": "dl2:jobs=3"}], "environment": {"nodes": 4}}
-    content = {"cluster": "north", "state_dir": "state", "backend": backend, "policy": {"initial": "drf"}}
+    cluster = {"workloads": [{"source": "dl2:jobs=3"}], "environment": {"nodes": 4}}
+    content = {"cluster": "north", "state_dir": "state", "backend": cluster, "policy": {"initial": "drf"}}
     config.write_text(yaml.safe_dump(content))
-    assert cli_errors.run(cli.app, "cluster-agent", ["run", "--config", str(config)]) == 0
+    assert run_command_line(cli.app, "cluster-agent", ["run", "--config", str(config)]) == 0
     assert read == []
     assert capsys.readouterr().err == "cluster-agent: stopped before it had started; nothing was scheduled\n"
 
 
 def test_an_agent_that_has_started_is_asked_to_stop() -> None:
     signals = StopSignals()
-    signals.started()
+    signals.on_started()
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
     assert signals.stop.is_set()
@@ -66,7 +67,6 @@ def test_a_signal_after_a_refusal_does_not_take_its_line_away(
 
     monkeypatch.setattr(sys.stderr, "write", signalled_write)
     arguments = ["run", "--config", str(tmp_path / "nothing.yaml")]
-    codes = {BadConfig: cli_errors.BAD_INPUT}
-    assert cli_errors.run(cli.app, "cluster-agent", arguments, codes) == cli_errors.BAD_INPUT
+    assert run_command_line(cli.app, "cluster-agent", arguments) == BAD_INPUT
     assert "nothing.yaml" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) not in {signal.SIG_DFL, signal.SIG_IGN}

@@ -51,6 +51,6 @@ def test_log_lines_are_json_off_a_terminal_with_tracebacks() -> None:
 
 
 def test_an_agent_that_does_not_learn_never_imports_torch() -> None:
-    program = "import cluster_agent.cli, cluster_agent.trainer, sys; sys.exit('torch' in sys.modules)"
+    program = "import cluster_agent.cli, cluster_agent.learning.trainer, sys; sys.exit('torch' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", program], env=environment, timeout=60, check=False).returncode == 0

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from global_learner.aggregation.base import Aggregator
-from global_learner.optimizer import AdamState
-from global_learner.update_log import AppliedUpdate, Kind
-from policy_net.exchange.messages import GradientUpdate
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.wire import GradientUpdate
 
 SPEC = PolicySpec(jobs_per_batch=1, type_columns=1, hidden=(2,))
 CLUSTERS = ("north", "south", "east", "west", "middle", "coast", "hills")

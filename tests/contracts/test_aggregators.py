@@ -6,11 +6,11 @@ import pytest
 from aggregator_suite import SPEC, AggregatorContract, arrival
 
 from global_learner.aggregation.base import Aggregator
-from global_learner.aggregation.choice import build_aggregator
 from global_learner.aggregation.flower import USABLE
+from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.errors import UpdateRejected
-from global_learner.update_log import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, Kind
 
 OPTIMIZER = OptimizerSettings(learning_rate=1e-3)
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 from backend_suite import BackendSuite
 
+from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import Backend
-from cluster_agent.backends.episodes import load_episodes
-from cluster_agent.backends.settings import SimulatedBackendSettings
-from cluster_agent.backends.simulated import SimulatedBackend
-from cluster_agent.pace import FreePacer
+from cluster_agent.backends.simulated.backend import SimulatedBackend
+from cluster_agent.backends.simulated.episodes import load_episodes
+from cluster_agent.backends.simulated.pace import FreePacer
 
 
 class SimulatedSuite(BackendSuite):
@@ -22,7 +22,7 @@ class SimulatedSuite(BackendSuite):
             }
         )
         episodes = load_episodes(settings)
-        return SimulatedBackend(episodes, folder, FreePacer(lambda seconds: False), lambda index, done: 0.0)
+        return SimulatedBackend(episodes, folder, FreePacer(lambda seconds: False))
 
 
 class TestSimulatedSlots(SimulatedSuite):

@@ -13,11 +13,11 @@ from sample_policies import build_event_driven, build_job_selection
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (registers its name)
 from policy_net.domain import Allocation, CapacityMode, JobKind, PolicyContext, Resources
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import TableSpeedModel
+from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.simulation.environment import DecideOn, Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import TableSpeedModel
-from policy_net.simulation.workload import JobSpec, Workload
 
 POLICIES: dict[str, Callable[[PolicyContext], SchedulerPolicy]] = {
     # The `authors` variants know neither all-reduce jobs nor minimum sizes, as the code that they follow.

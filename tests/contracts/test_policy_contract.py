@@ -14,6 +14,8 @@ from sample_policies import build_event_driven, build_job_selection
 
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (registers its name)
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import ActingMode, LearnedPolicy
 from policy_net.domain import (
     SUSPENDED,
     Allocation,
@@ -28,12 +30,10 @@ from policy_net.domain import (
     Trigger,
 )
 from policy_net.exchange.spec import PolicySpec
-from policy_net.learned import ActingMode, LearnedPolicy
-from policy_net.network import initial_weights
+from policy_net.laboratory.speeds.speed import TableSpeedModel
 from policy_net.placement.capacity import open_capacity
 from policy_net.placement.spread import place_spread
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.simulation.speed import TableSpeedModel
 
 
 def mixed_job(number: int, job_type: str) -> Job:

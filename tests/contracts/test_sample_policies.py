@@ -8,11 +8,11 @@ import pytest
 from sample_policies import EventDriven, JobSelection
 
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision, Progress, Resources, Trigger
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.policy import SchedulerPolicy
-from policy_net.simulation.environment import DecideOn, Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.workload import JobSpec, Workload
 
 
 class Watched:

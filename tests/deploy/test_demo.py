@@ -55,8 +55,7 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -
     assert learner["head_step"] == learner["updates_accepted"] > 0
     assert learner["versions"][0] == 1
     assert list(summary["learning"]) == ["validation_jct_v1", "validation_jct_final"]
-    for name in ("jct", "learning", "staleness", "job", "overview"):
-        assert (tmp_path / f"report/{name}.png").stat().st_size > 10_000
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == ["index.html", "summary.json"]
     assert "final/DRF" in done.stdout
     # The first version has no moments, and of the others the newest alone keeps them.
     assert len(list((tmp_path / "run/learner/heads").iterdir())) == (learner["versions"] != [1])

@@ -6,9 +6,9 @@ import pytest
 
 from deploy.local.configs import FLEETS, DemoPolicy
 from deploy.local.demo import DemoOptions
-from deploy.local.update_records import staleness_by_cluster
-from global_learner.receipts import Receipt
-from policy_net.set_policy.default import DEFAULT_SET_FILE
+from deploy.local.learner_records import staleness_by_cluster
+from global_learner.storage.receipts import Receipt
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 
 
 def _receipt(step: int, cluster: str, staleness: int, kind: str = "update") -> str:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.errors import DemoFailed
-from deploy.local.processes import Processes
+from deploy.local.processes import DemoFailed, Processes
 
 DEADLINE_SECONDS = 100.0
 

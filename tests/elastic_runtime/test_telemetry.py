@@ -14,9 +14,9 @@ def test_lines_are_json_from_the_level_on() -> None:
     configure_logging("warning", stream)
     log = structlog.get_logger()
     log.info("left_out")
-    log.warning("task_lost", task="ps-0")
+    log.warning("task-lost", task="ps-0")
     (line,) = stream.getvalue().splitlines()
-    assert {"event": "task_lost", "task": "ps-0", "level": "warning"}.items() <= json.loads(line).items()
+    assert {"event": "task-lost", "task": "ps-0", "level": "warning"}.items() <= json.loads(line).items()
 
 
 def test_a_level_that_is_none_is_info() -> None:

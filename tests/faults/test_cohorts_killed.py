@@ -9,12 +9,12 @@ from learner_makers import SPEC, policy
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 from test_learner_killed import CLUSTERS, Pusher, gradient_of, head_weights, wait_for_updates
 
-from global_learner.aggregation.choice import build_aggregator
+from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.optimizer import AdamState
-from global_learner.receipts import audit, read_receipts
-from global_learner.update_log import AppliedUpdate, Kind
-from policy_net.exchange.messages import GradientUpdate
+from global_learner.storage.receipts import audit, read_receipts
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate, Kind
+from policy_net.exchange.wire import GradientUpdate
 
 KILLS = 3
 UPDATES_PER_LIFE = 80

@@ -9,7 +9,7 @@ import pytest
 from learner_makers import update, vector
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 
-from global_learner.receipts import audit, read_receipts
+from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes

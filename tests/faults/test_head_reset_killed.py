@@ -11,15 +11,15 @@ from learner_makers import SPEC, policy
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 from test_learner_killed import CLUSTERS, Pusher, gradient_of, head_weights, wait_for_updates
 
-from global_learner.optimizer import AdamConstants, AdamState, apply_adam
-from global_learner.receipts import Receipt, read_receipts
+from global_learner.aggregation.optimizer import AdamConstants, apply_adam
 from global_learner.registry.registry import Registry
+from global_learner.storage.receipts import Receipt, read_receipts
+from global_learner.storage.snapshot import AdamState
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import Weights
-from policy_net.exchange.wire import push_request
+from policy_net.exchange.wire import GradientUpdate, push_request
 
 KILLS = 6
 UPDATES_PER_LIFE = 60
@@ -76,7 +76,7 @@ def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: 
     try:
         for pusher in pushers:
             pusher.thread.start()
-        kill_amid_deeds(learner, pushers, told)
+        kill_amid_commands(learner, pushers, told)
         stop.set()
         for pusher in pushers:
             pusher.thread.join(DEADLINE_SECONDS)
@@ -104,7 +104,7 @@ def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: 
     assert published(learner.state_dir) == heads
 
 
-def kill_amid_deeds(learner: LearnerProcess, pushers: list[ResetPusher], told: list) -> None:
+def kill_amid_commands(learner: LearnerProcess, pushers: list[ResetPusher], told: list) -> None:
     """Kill the learner again and again while it is asked to reset its head and to assign a version."""
     rng = random.Random(11)
     assigned: list = []
@@ -112,16 +112,16 @@ def kill_amid_deeds(learner: LearnerProcess, pushers: list[ResetPusher], told: l
         wait_for_updates(pushers, life * UPDATES_PER_LIFE)
         version = rng.randrange(1, learner.fleet().latest_version + 1)
         assignment = pb.AssignVersionRequest(version=version, clusters=["north"])
-        deeds = [
+        commands = [
             threading.Thread(target=asked, args=(learner, told, "ResetHead", pb.ResetHeadRequest(version=version))),
             threading.Thread(target=asked, args=(learner, assigned, "AssignVersion", assignment)),
         ]
-        for deed in deeds:
-            deed.start()
+        for command in commands:
+            command.start()
         time.sleep(rng.choice((0.0, 0.002, 0.005, 0.01, 0.02, 0.05)))  # where the kill falls; any time is right
         learner.kill()
-        for deed in deeds:
-            deed.join(DEADLINE_SECONDS)
+        for command in commands:
+            command.join(DEADLINE_SECONDS)
         learner.start()
         if assigned[-1] is not None:
             (north,) = [view for view in learner.fleet().clusters if view.cluster == "north"]

@@ -16,14 +16,14 @@ import pytest
 from learner_makers import SPEC, policy, vector
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 
-from global_learner.optimizer import AdamConstants, AdamState, apply_adam
-from global_learner.receipts import audit, read_receipts
+from global_learner.aggregation.optimizer import AdamConstants, apply_adam
+from global_learner.storage.receipts import audit, read_receipts
+from global_learner.storage.snapshot import AdamState
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import Weights, weights_from_bytes
-from policy_net.exchange.wire import push_request
+from policy_net.exchange.wire import GradientUpdate, push_request
 
 CLUSTERS = ("north", "south", "east", "west")
 KILLS = 5

@@ -4,8 +4,8 @@ from foundation import command_line, errors
 from foundation.errors import ExpectedError
 
 
-class _Unreachable(Exception):
-    pass
+class _Unreachable(ExpectedError):
+    exit_code = errors.UNREACHABLE
 
 
 class BadInput(ExpectedError):
@@ -24,7 +24,7 @@ def _program(error: BaseException | None = None) -> typer.Typer:
 
 
 def _run(error: BaseException | None, *words: str) -> int:
-    return command_line.run(_program(error), "prog", words, {_Unreachable: errors.UNREACHABLE})
+    return command_line.run(_program(error), "prog", words)
 
 
 def test_success_is_silent_and_zero(capsys) -> None:

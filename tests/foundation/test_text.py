@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.text import parse_json, plain_line
+from foundation.text import nearest, parse_json, plain_line
 
 
 @given(st.text(), st.integers(min_value=1, max_value=50))
@@ -31,3 +31,10 @@ def test_json_is_read_and_its_faults_are_value_errors() -> None:
         with pytest.raises(ValueError):  # noqa: PT011  (the sentence is Python's)
             parse_json(broken)
     assert issubclass(json.JSONDecodeError, ValueError)
+
+
+def test_a_misspelt_word_finds_the_one_that_was_meant() -> None:
+    assert nearest("resise", ["resize", "resume", "status"]) == "resize"
+    assert nearest("xyz", ["resize", "resume"]) is None
+    assert nearest("resume", []) is None
+    assert nearest("reset", ["resize"], least_likeness=0.9) is None

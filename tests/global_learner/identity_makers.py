@@ -9,12 +9,11 @@ from pathlib import Path
 
 from learner_makers import settings
 
-from global_learner.enrollment.opening import Identities, open_identities, read_brought
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.service.identity_setup import Identities, open_identities, read_external_credentials
 from global_learner.telemetry import Telemetry
-from policy_net.exchange.identity_file import IdentityFile, parse_identity
-from policy_net.exchange.signing_request import new_key, signing_request
+from policy_net.exchange.identity_file import IdentityFile, new_key, parse_identity, signing_request
 
 NOON = 1_790_000_000.0
 ENROLL_PORT = 7072
@@ -29,7 +28,7 @@ class Clock:
 
 
 @dataclass
-class Office:
+class Enrolling:
     """A learner's identities, its clock and its counters."""
 
     identities: Identities
@@ -55,13 +54,13 @@ class Office:
 
 
 @contextlib.contextmanager
-def office(folder: Path, clock: Clock | None = None, **identity: object) -> Iterator[Office]:
+def enrolling(folder: Path, clock: Clock | None = None, **identity: object) -> Iterator[Enrolling]:
     config = settings(folder, identity=identity)
     clock = clock or Clock()
     telemetry = Telemetry()
     config.state_dir.mkdir(exist_ok=True)
     with contextlib.closing(RegistryThread(Registry(config.state_dir))) as thread:
-        brought = read_brought(config, clock())
-        with open_identities(config, brought, config.state_dir, thread, telemetry, clock) as identities:
+        external = read_external_credentials(config, clock())
+        with open_identities(config, external, config.state_dir, thread, telemetry, clock) as identities:
             identities.registrar.enroll_port = ENROLL_PORT
-            yield Office(identities, telemetry, clock, config.state_dir / "identity")
+            yield Enrolling(identities, telemetry, clock, config.state_dir / "identity")

@@ -1,5 +1,6 @@
 """The whole learner on a loopback port, in the test's process, and a caller of it."""
 
+import asyncio
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,16 +9,16 @@ import grpc
 import pytest
 from learner_makers import SPEC, fleet_beliefs, policy, settings, update
 
-from global_learner.admin_service import AdminService
-from global_learner.enrollment.opening import Brought, open_identities
-from global_learner.learner import Learner
-from global_learner.quarantine import Quarantine
+from global_learner.learner import Learner, Opened
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.service import FleetService
-from global_learner.state_dir import StateDir
+from global_learner.service.admin_service import AdminService
+from global_learner.service.fleet_service import FleetService
+from global_learner.service.identity_setup import ExternalCredentials, open_identities
+from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
+from global_learner.updates.quarantine import Quarantine
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.spec import PolicySpec
@@ -62,9 +63,9 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
         beliefs = fleet_beliefs(config, registry, telemetry)
         recovered = recover(state, registry.registry, config, policy(spec), time.time(), beliefs.priors)
         quarantine = Quarantine(config.quarantine, state.path, time.time)
-        learner = Learner(config, state, registry, recovered, telemetry, quarantine, beliefs)
+        learner = Learner(config, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
         server = grpc.aio.server()
-        with open_identities(config, Brought(), state.path, registry, telemetry, time.time) as who:
+        with open_identities(config, ExternalCredentials(), state.path, registry, telemetry, time.time) as who:
             fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter)
             rpc.add_FleetServicer_to_server(fleet, server)
             admin = AdminService(learner, who.identity, who.registrar, telemetry, config.scores.enabled)
@@ -77,3 +78,11 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
             await server.stop(0)
             await learner.close()
         registry.close()
+
+
+async def versions_until(caller: Caller, version: int) -> list[pb.VersionCard]:
+    """The cards once this version is published; publishing does not hold up updates."""
+    async with asyncio.timeout(CALL_SECONDS):
+        while (await caller.fleet()).latest_version < version:
+            await asyncio.sleep(0)
+    return list((await caller.call("ListVersions", pb.ListVersionsRequest())).versions)

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from global_learner.beliefs.book import BeliefBook
-from global_learner.beliefs.hearing import FleetBeliefs
+from global_learner.beliefs.belief_store import BeliefStore
+from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
+from global_learner.storage.update_records import AppliedUpdate
 from global_learner.telemetry import Telemetry
-from global_learner.update_log import AppliedUpdate
-from policy_net.exchange.messages import GradientUpdate
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.wire import GradientUpdate
 
 SPEC = PolicySpec(jobs_per_batch=1, type_columns=1, hidden=(2,))
 
@@ -56,9 +56,9 @@ def applied(step: int, **changes: Any) -> AppliedUpdate:
 
 
 def fleet_beliefs(config: LearnerSettings, thread: RegistryThread, telemetry: Telemetry) -> FleetBeliefs:
-    book = BeliefBook(config.state_dir, config.beliefs)
-    priors = PriorsSource(book, config.beliefs, thread.registry.first_priors, telemetry)
-    return FleetBeliefs(book, priors, config.beliefs, thread, telemetry, time.time)
+    store = BeliefStore(config.state_dir, config.beliefs)
+    priors = PriorsSource(store, config.beliefs, thread.registry.first_priors, telemetry)
+    return FleetBeliefs(store, priors, config.beliefs, thread, telemetry, time.time)
 
 
 def settings(folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> LearnerSettings:

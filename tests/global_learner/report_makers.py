@@ -6,7 +6,8 @@ import math
 import random
 from typing import Any
 
-from global_learner.report.replays import CurvePoint, Replays
+from global_learner.report.learning import CurvePoint
+from global_learner.report.savings import Replays
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 NOW = 1_795_248_000.0

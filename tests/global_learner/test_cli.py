@@ -11,10 +11,9 @@ import yaml
 from learner_makers import SPEC, policy
 from learner_process import LearnerProcess
 
+from foundation.command_line import run
 from global_learner import cli
-from global_learner.errors import EXIT_CODES
 from global_learner.policyctl import cli as policyctl
-from policy_net.cli_errors import run
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import write_policy_file
@@ -36,7 +35,7 @@ def good(folder: Path) -> dict:
 def serve(folder: Path, content: dict | str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     config = folder / "learner.yaml"
     config.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
-    code = run(cli.app, "global-learner", ["serve", "--config", str(config)], EXIT_CODES)
+    code = run(cli.app, "global-learner", ["serve", "--config", str(config)])
     return code, capsys.readouterr().err
 
 
@@ -87,7 +86,7 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, capsys, text
 
 
 def test_a_missing_configuration_is_refused(tmp_path: Path, capsys) -> None:
-    code = run(cli.app, "global-learner", ["serve", "--config", str(tmp_path / "none.yaml")], EXIT_CODES)
+    code = run(cli.app, "global-learner", ["serve", "--config", str(tmp_path / "none.yaml")])
     assert code == 2
     assert "none.yaml: cannot be read" in capsys.readouterr().err
 
@@ -120,7 +119,7 @@ def test_policyctl_without_a_learner_ends_with_3(capsys) -> None:
         held.bind(("127.0.0.1", 0))  # bound, not listening: nobody answers here
         address = f"127.0.0.1:{held.getsockname()[1]}"
         for arguments in (["fleet"], ["version", "list"], ["version", "show", "v1"]):
-            code = run(policyctl.app, "policyctl", [*arguments, "--learner", address, "--timeout", "2"], EXIT_CODES)
+            code = run(policyctl.app, "policyctl", [*arguments, "--learner", address, "--timeout", "2"])
             error = capsys.readouterr().err
             assert (code, len(error.splitlines())) == (3, 1)
             assert address in error
@@ -141,7 +140,7 @@ def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, m
         monkeypatch.setenv("FEDL2_LEARNER", learner.address)
 
         def asked(*arguments: str):
-            assert run(policyctl.app, "policyctl", [*arguments, "-o", "json"], EXIT_CODES) == 0
+            assert run(policyctl.app, "policyctl", [*arguments, "-o", "json"]) == 0
             return json.loads(capsys.readouterr().out)
 
         found = asked("fleet")
@@ -152,9 +151,9 @@ def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, m
         shown = asked("version", "show", "latest")
         assert (shown["version"], PolicySpec(**shown["spec"])) == (2, SPEC)
         assert asked("version", "show", "v1")["digest"] == versions[0]["digest"]
-        assert run(policyctl.app, "policyctl", ["version", "show", "v9"], EXIT_CODES) == 2
-        assert run(policyctl.app, "policyctl", ["version", "show", "nine"], EXIT_CODES) == 2
-        assert run(policyctl.app, "policyctl", ["fleet"], EXIT_CODES) == 0
+        assert run(policyctl.app, "policyctl", ["version", "show", "v9"]) == 2
+        assert run(policyctl.app, "policyctl", ["version", "show", "nine"]) == 2
+        assert run(policyctl.app, "policyctl", ["fleet"]) == 0
         assert "north" in capsys.readouterr().out
 
         def page(path: str) -> str:
@@ -168,7 +167,7 @@ def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, m
     finally:
         learner.close()
     lines = [json.loads(line) for line in learner.log.read_text().splitlines()]
-    updates = [line for line in lines if line["event"] == "update"]
+    updates = [line for line in lines if line["event"] == "update-answered"]
     assert [(line["sequence"], line["outcome"], line["head_step"]) for line in updates] == [
         (1, "applied", 1),
         (2, "applied", 2),

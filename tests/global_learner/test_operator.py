@@ -6,8 +6,8 @@ from pathlib import Path
 
 import grpc
 import pytest
+from learner_in_process import serving, versions_until
 from learner_makers import SPEC
-from test_service import serving, versions_until
 
 from policy_net.exchange.generated import fleet_pb2 as pb
 

@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, applied, policy
 from learner_makers import settings as learner_settings
 
-from global_learner.aggregation.immediate import ImmediateAggregator
+from global_learner.aggregation.modes import ImmediateAggregator
+from global_learner.aggregation.optimizer import AdamConstants
 from global_learner.errors import StateUnusable
-from global_learner.head import Head
-from global_learner.ledger import Ledger
-from global_learner.optimizer import AdamConstants, AdamState
-from global_learner.publication import due_publication
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
-from global_learner.snapshot import Snapshot, write_snapshot
-from global_learner.state_dir import StateDir
-from global_learner.update_log import encode, segment_header, segment_name
+from global_learner.storage.snapshot import AdamState, Snapshot, write_snapshot
+from global_learner.storage.state_dir import StateDir
+from global_learner.storage.update_log import segment_header, segment_name
+from global_learner.storage.update_records import encode
+from global_learner.updates.head import Head
+from global_learner.updates.ledger import Ledger
+from global_learner.updates.publication import due_publication
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import PolicySpec
 

@@ -23,15 +23,13 @@ from learner_makers import policy
 
 import cluster_agent.cli
 import deploy.local.__main__
-import deploy.local.errors
+import deploy.local.processes
 import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
 from deploy.reference.commands import all_commands
-from global_learner.errors import EXIT_CODES
-from policy_net import cli_errors
-from policy_net.command_options import WorldOptions
 from policy_net.exchange.policy_file import write_policy_file
+from policy_net.laboratory.commands.world_options import WorldOptions
 
 Line = Callable[["Place"], list[str]]
 
@@ -117,13 +115,13 @@ SKIPPED: dict[str, str] = {
     "jobs=huge": "the same",
     "updates=huge": "the same",
 }
-CODES = {
-    "policy-net": (policy_net.cli.app, None),
-    "global-learner": (global_learner.cli.app, EXIT_CODES),
-    "cluster-agent": (cluster_agent.cli.app, cluster_agent.cli._EXIT_CODES),
-    "policyctl": (global_learner.policyctl.cli.app, EXIT_CODES),
-    "python -m deploy.local": (deploy.local.__main__.app, {deploy.local.errors.DemoFailed: cli_errors.FAILED}),
-    elastic_rows.PROGRAM: elastic_rows.CODES,
+PROGRAMS = {
+    "policy-net": policy_net.cli.app,
+    "global-learner": global_learner.cli.app,
+    "cluster-agent": cluster_agent.cli.app,
+    "policyctl": global_learner.policyctl.cli.app,
+    "python -m deploy.local": deploy.local.__main__.app,
+    elastic_rows.PROGRAM: elastic_rows.APP,
 }
 STARTED = {"python -m deploy.local: the demo was started", f"{elastic_rows.PROGRAM}: {elastic_rows.STARTED}"}
 """What is said in place of starting something."""

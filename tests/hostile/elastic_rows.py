@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import elastic_runtime.cli
-from elastic_runtime.errors import EXIT_CODES, ElasticError
-from elastic_runtime.launcher import ask_commands
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.launcher.commands import requests
 from elastic_runtime.launcher.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from command_table import Line, Place
 
 PROGRAM = "elastic-run"
-CODES = (elastic_runtime.cli.app, EXIT_CODES)
+APP = elastic_runtime.cli.app
 RUNS, RESTS = "runs", "rests"
 """The two jobs' names."""
 STARTED = "the job was started"
@@ -75,9 +75,9 @@ def attacked_elsewhere(command: str, parameter: str) -> bool:
 def start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that looks after nothing, and none that is ended: the tests are the launcher of the job that runs."""
 
-    def run(self: Supervisor, wish: object = None) -> None:
+    def run(self: Supervisor, first_request: object = None) -> None:
         self._end_everything()
         raise ElasticError(STARTED)
 
     monkeypatch.setattr(Supervisor, "run", run)
-    monkeypatch.setattr(ask_commands, "_end_launcher", lambda *_: True)
+    monkeypatch.setattr(requests, "_end_launcher", lambda *_: True)

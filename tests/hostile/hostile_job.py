@@ -14,21 +14,20 @@ from google.protobuf.message import Message
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import JOB_KEY, TOKEN_KEY, ClientCredentials, ServerCredentials
 from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.machine import Machine, begin
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
-from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
-from elastic_runtime.launcher.job_folder import JobFolder, create, write_json
-from elastic_runtime.launcher.job_lock import JobLock
+from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, write_json
 from elastic_runtime.launcher.job_spec import JobSpec
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase
-from elastic_runtime.training import Training
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase
 
 LAYOUT = build_layout([TensorSpec("weight", (16, 1024), "float32")], []).to_json()
 BATCH = 8
@@ -76,7 +75,7 @@ class HostileJob:
         self._lock = JobLock(folder.path)
         self.journal = Journal(folder.journal_folder, self.name)
         machine = Machine(settings, time.monotonic(), begin(settings), time.time)
-        self.runner = Runner(machine, self.journal, CheckpointDepot(folder.checkpoint_folder, 3), time.monotonic)
+        self.runner = Runner(machine, self.journal, CheckpointStore(folder.checkpoint_folder, 3), time.monotonic)
         token = folder.token()
         self._server, port = start_server(self.runner, self.name, "127.0.0.1:0", ServerCredentials(token), 1.0)
         self.address = f"127.0.0.1:{port}"

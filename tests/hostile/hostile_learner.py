@@ -19,8 +19,7 @@ from rpc_table import GOOD_CLUSTER, ROWS, Caller, methods
 
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
-from policy_net.exchange.identity_file import IdentityFile, parse_identity, read_identity
-from policy_net.exchange.signing_request import new_key, signing_request
+from policy_net.exchange.identity_file import IdentityFile, new_key, parse_identity, read_identity, signing_request
 from policy_net.exchange.wire import push_request
 
 CALL_SECONDS = 60.0

@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from learner_makers import SPEC, vector
 
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.signing_request import new_key, signing_request
+from policy_net.exchange.identity_file import new_key, signing_request
 
 GOOD_CLUSTER = "north"
 SERVICES = fleet_pb2.DESCRIPTOR.services_by_name

@@ -13,15 +13,15 @@ from agent_fakes import SPEC, STATUS, WEIGHTS, policy_bytes
 from bad_fields import attacks
 from hostile_server import FLEET, HostileServer, sound_replies
 
-from cluster_agent.acting import CandidateFactory
+from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
-from cluster_agent.first_policy import checked_candidate
-from cluster_agent.learner import Registration
-from cluster_agent.learner_client import LearnerClient
+from cluster_agent.fleet.learner import Registration
+from cluster_agent.fleet.learner_client import LearnerClient
+from cluster_agent.fleet.policy_versions import checked_candidate
 from cluster_agent.settings import LearnerSettings, PolicySettings
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.messages import GradientUpdate, RoundAnswer
 from policy_net.exchange.policy_file import digest_of
+from policy_net.exchange.wire import GradientUpdate, RoundAnswer
 
 REGISTRATION = Registration(1, SPEC, 0, 2, True)
 UPDATE = GradientUpdate("alpha", 1, 1, 0, SPEC.digest, WEIGHTS, 5, 5.0)

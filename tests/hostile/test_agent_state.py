@@ -12,13 +12,12 @@ from agent_fakes import policy_bytes
 from damage import DAMAGE, copies, files_of
 
 from cluster_agent.agent import Agent
-from cluster_agent.cli import _EXIT_CODES
-from cluster_agent.first_policy import KeptVersion
-from cluster_agent.learner import FetchedPolicy
+from cluster_agent.fleet.learner import FetchedPolicy
+from cluster_agent.fleet.policy_versions import KeptVersion
 from cluster_agent.settings import AgentSettings
-from policy_net.cli_errors import exit_code
+from foundation.command_line import exit_code
+from foundation.text import plain_line
 from policy_net.exchange.policy_file import digest_of
-from policy_net.plain_text import plain_line
 
 pytestmark = pytest.mark.heavy
 
@@ -92,7 +91,7 @@ def test_damage_is_gone_on_with_or_refused_in_one_line(lived: Path, tmp_path: Pa
             try:
                 status = run(copy, 1).status()
             except Exception as error:
-                if exit_code(error, _EXIT_CODES) != 2 or not str(error).isprintable() or len(str(error)) > LONGEST_LINE:
+                if exit_code(error) != 2 or not str(error).isprintable() or len(str(error)) > LONGEST_LINE:
                     wrong.append(f"{label}: {type(error).__name__}: {plain_line(str(error), 300)}")
                 continue
         warned = [line["event"] for line in said if line["log_level"] in ("warning", "error")]

@@ -11,13 +11,13 @@ from pathlib import Path
 import elastic_rows
 import pytest
 import structlog
-from command_table import CODES, PASSES, SKIPPED, SOUND, STARTED, Place, attacks, commands, make_files
+from command_table import PASSES, PROGRAMS, SKIPPED, SOUND, STARTED, Place, attacks, commands, make_files
 from hostile_job import HostileJob, make_job
 from hostile_learner import HostileLearner
 
 import deploy.local.demo
-from deploy.local.errors import DemoFailed
-from policy_net.cli_errors import run
+from deploy.local.processes import DemoFailed
+from foundation.command_line import run
 
 pytestmark = pytest.mark.heavy
 
@@ -58,15 +58,14 @@ def _somewhere_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 def program_of(command: str) -> str:
-    return next(program for program in CODES if command.startswith(program))
+    return next(program for program in PROGRAMS if command.startswith(program))
 
 
 def ended(command: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command in this process."""
     program = program_of(command)
-    app, codes = CODES[program]
     capsys.readouterr()
-    code = run(app, program, [*command.removeprefix(program).split(), *words], codes)
+    code = run(PROGRAMS[program], program, [*command.removeprefix(program).split(), *words])
     said = capsys.readouterr()
     return code, said.out, said.err
 
@@ -76,7 +75,7 @@ def test_every_command_has_a_row_and_every_console_script_is_looked_at() -> None
         "a new command needs a line in command_table.SOUND, a removed one must leave it"
     )
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert set(scripts) <= set(CODES)
+    assert set(scripts) <= set(PROGRAMS)
 
 
 def test_every_exception_names_a_parameter() -> None:

@@ -16,17 +16,17 @@ import pytest
 from bad_fields import attacks
 from google.protobuf.message import Message
 
-from elastic_runtime.control.conversions import view_from_message, view_to_message
 from elastic_runtime.control.messages import JobStatus, RequestState, TaskStatus
 from elastic_runtime.control.report_conversions import outcome_from_message, status_from_message, status_to_message
+from elastic_runtime.control.view_conversions import view_from_message, view_to_message
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.generated import elastic_pb2 as pb
-from elastic_runtime.launcher.options import console_of
-from elastic_runtime.launcher.roster import Roster
+from elastic_runtime.launcher.commands.options import console_of
+from elastic_runtime.launcher.commands.status import job_table, jobs_table
+from elastic_runtime.launcher.job_status import status_record
+from elastic_runtime.launcher.process_plan import ProcessPlan
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.launcher.status_record import status_record
-from elastic_runtime.launcher.status_table import job_table, jobs_table
-from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
+from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
 
 LONGEST_LINE = 600
 PLACE = {"launcher": 1, "script": "train.py", "folder": "/jobs/digits"}
@@ -73,7 +73,7 @@ def followed(message: Message) -> None:
     timeline = Timeline(view)
     for step in (0, 25):
         timeline.at(step)
-    Roster(LauncherSettings()).decide(view, ("worker-0",), 0.0)
+    ProcessPlan(LauncherSettings()).decide(view, ("worker-0",), 0.0)
 
 
 ANSWERS: dict[str, tuple[Message, Callable[[Any], object]]] = {

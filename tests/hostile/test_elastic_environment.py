@@ -13,12 +13,12 @@ from certificates import certificate_files
 from command_table import make_files
 
 import elastic_runtime
-from elastic_runtime import member_environment
 from elastic_runtime.errors import BadInput
-from elastic_runtime.member_environment import MemberEnvironment
-from elastic_runtime.plain_line import plain_line
-from elastic_runtime.plan import Role
+from elastic_runtime.member import environment as member_environment
+from elastic_runtime.member.environment import MemberEnvironment
+from elastic_runtime.protocol.plan import Role
 from elastic_runtime.telemetry import LEVEL_VARIABLE
+from foundation.text import plain_line
 
 LONGEST_LINE = 500
 WORDS = {

@@ -17,16 +17,16 @@ import torch
 from damage import DAMAGE, files_of
 from hostile_job import LAYOUT, HostileJob, make_job
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of, write_manifest
-from elastic_runtime.cli_errors import run
 from elastic_runtime.coordinator.__main__ import serve
 from elastic_runtime.coordinator.options import parse
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.job_state import JobStateFile
+from elastic_runtime.launcher.job_status import JobStateFile
 from elastic_runtime.launcher.supervisor import Supervisor
-from elastic_runtime.layout import Layout
-from elastic_runtime.optimizers import SGD
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.optimizers import SGD
+from foundation.command_line import run
 
 NAME = "digits"
 LONGEST_LINE = 1100
@@ -71,7 +71,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _a_coordinator_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A launcher starts the coordinator, in this process and for an instant, and no tasks."""
 
-    def start(self: Supervisor, wish: object = None) -> None:
+    def start(self: Supervisor, first_request: object = None) -> None:
         self._end_everything()
         stopped = threading.Event()
         stopped.set()
@@ -114,8 +114,7 @@ class Commands:
 
     def __call__(self, jobs: Path, *words: str) -> Said:
         self._capsys.readouterr()
-        app, codes = elastic_rows.CODES
-        code = run(app, elastic_rows.PROGRAM, codes, [*words[:1], "--folder", str(jobs), *words[1:]])
+        code = run(elastic_rows.APP, elastic_rows.PROGRAM, [*words[:1], "--folder", str(jobs), *words[1:]])
         said = self._capsys.readouterr()
         lines = said.err.splitlines(keepends=True)
         # What a launcher says while it works is no error.

@@ -16,14 +16,12 @@ from learner_makers import policy
 from policy_net.errors import BadInput
 from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.enrollment_file import EnrollmentFile, read_enrollment
-from policy_net.exchange.identity_file import read_identity
+from policy_net.exchange.identity_file import new_key, read_identity, write_private
 from policy_net.exchange.policy_file import read_policy_file, write_policy_file
-from policy_net.exchange.private_files import write_private
-from policy_net.exchange.signing_request import new_key
-from policy_net.set_policy.default import DEFAULT_SET_FILE
-from policy_net.simulation.measured_points import read_points
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds, read_speed_table, write_speed_table
+from policy_net.laboratory.speeds.measured_speeds import read_points
+from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table, write_speed_table
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 
 LONGEST_LINE = 900
 TRACE = "job_id,submit_time_s,duration_s,num_gpus\n" + "".join(

@@ -18,15 +18,15 @@ from learner_makers import SPEC, fleet_beliefs, policy, update, vector
 from learner_makers import settings as learner_settings
 
 from global_learner.errors import Rejection
-from global_learner.learner import Learner
-from global_learner.push_answer import Outcome, PushAnswer
-from global_learner.quarantine import Quarantine
-from global_learner.receipts import audit, read_receipts
+from global_learner.learner import Learner, Opened
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.state_dir import StateDir
+from global_learner.storage.receipts import audit, read_receipts
+from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
+from global_learner.updates.pushes import Outcome, PushAnswer
+from global_learner.updates.quarantine import Quarantine
 
 CLUSTERS = ("north", "south", "east")
 Cluster = st.sampled_from(CLUSTERS)
@@ -75,9 +75,8 @@ class FleetMachine(RuleBasedStateMachine):
             telemetry = Telemetry()
             quarantine = Quarantine(self.settings.quarantine, self.state.path, time.time)
             self.beliefs = fleet_beliefs(self.settings, self.registry, telemetry)
-            self.learner = Learner(
-                self.settings, self.state, self.registry, recovered, telemetry, quarantine, self.beliefs
-            )
+            opened = Opened(self.state, self.registry, recovered, quarantine, self.beliefs)
+            self.learner = Learner(self.settings, opened, telemetry)
             self.learner.start()
 
         self.loop.run_until_complete(opened())
@@ -186,7 +185,7 @@ class FleetMachine(RuleBasedStateMachine):
             if last_snapshot:
                 await self.learner.close()
             else:
-                await self.learner.upkeep.close()
+                await self.learner.maintenance.close()
                 await self.learner.log.close()
 
         self.loop.run_until_complete(ended())

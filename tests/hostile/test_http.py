@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from processes import wait_until
 
-from global_learner.http_endpoint import HttpEndpoint
-from global_learner.http_server import HttpRefusal
+from global_learner.service.http_endpoint import HttpEndpoint
+from global_learner.service.http_server import HttpRefusal
 from global_learner.telemetry import Telemetry
 
 SECONDS = 60.0

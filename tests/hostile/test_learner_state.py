@@ -19,22 +19,21 @@ from damage import DAMAGE, copies, files_of
 from learner_makers import SPEC, policy, update
 from learner_makers import settings as learner_settings
 
-from global_learner.beliefs.book import BeliefBook
-from global_learner.beliefs.hearing import FleetBeliefs
+from foundation.command_line import exit_code
+from foundation.text import plain_line
+from global_learner.beliefs.belief_store import BeliefStore
+from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
-from global_learner.enrollment.opening import open_identities, read_brought
-from global_learner.errors import EXIT_CODES
 from global_learner.learner import Learner
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.server import _recovered_learner
+from global_learner.service.identity_setup import open_identities, read_external_credentials
+from global_learner.service.server import _recovered_learner
 from global_learner.settings import LearnerSettings
-from global_learner.state_dir import StateDir
+from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
-from policy_net.cli_errors import exit_code
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.signing_request import new_key, signing_request
-from policy_net.plain_text import plain_line
+from policy_net.exchange.identity_file import new_key, signing_request
 
 pytestmark = pytest.mark.heavy
 
@@ -51,17 +50,17 @@ async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any],
     with contextlib.ExitStack() as stack:
         state = stack.enter_context(StateDir(settings.state_dir))
         thread = stack.enter_context(contextlib.closing(RegistryThread(Registry(state.path))))
-        brought = read_brought(settings, time.time())
-        identities = stack.enter_context(open_identities(settings, brought, state.path, thread, telemetry, time.time))
-        book = stack.enter_context(contextlib.closing(BeliefBook(state.path, settings.beliefs)))
-        priors = PriorsSource(book, settings.beliefs, thread.registry.first_priors, telemetry)
-        beliefs = FleetBeliefs(book, priors, settings.beliefs, thread, telemetry, time.time)
+        external = read_external_credentials(settings, time.time())
+        identities = stack.enter_context(open_identities(settings, external, state.path, thread, telemetry, time.time))
+        store = stack.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs)))
+        priors = PriorsSource(store, settings.beliefs, thread.registry.first_priors, telemetry)
+        beliefs = FleetBeliefs(store, priors, settings.beliefs, thread, telemetry, time.time)
         learner = _recovered_learner(settings, state, thread, policy(), telemetry, beliefs)
         identities.registrar.enroll_port = 7072
         learner.start()
         yield learner, identities, beliefs
         # As after kill -9: no last snapshot.
-        await learner.upkeep.close()
+        await learner.maintenance.close()
         await learner.log.close()
 
 
@@ -84,7 +83,7 @@ async def _live(settings: LearnerSettings) -> None:
             await identities.registrar.enroll(cluster, invitation.token, request)
             await learner.register(cluster, "", ("vgg-16",))
         seen = pb.TypeStatistics(job_type="vgg-16", kind="ps", ps=[1], workers=[2], mean_log_speed=[3.0], count=[4])
-        await beliefs.hear("north", 1, 1, [seen])
+        await beliefs.on_report("north", 1, 1, [seen])
         for number in range(1, 11):
             await learner.push(update(number, base_step=number - 1), want_weights=False)
         await learner.operator.assign(2, ["south"], "test")
@@ -107,9 +106,9 @@ async def _view(settings: LearnerSettings) -> View:
             "clusters": [(e.cluster, e.incarnation, e.assigned_version) for e in learner.fleet.entries()],
             "quarantined": [name for name in ("north", "south") if learner.quarantine.until(name) is not None],
             "known": sorted(
-                (row.name, row.role) for row in identities.identity._book.known.values() if not row.revoked
+                (row.name, row.role) for row in identities.identity._certificates.known.values() if not row.revoked
             ),
-            "beliefs": beliefs.told("north").statistics,
+            "beliefs": beliefs.summary("north").statistics,
         }
 
 
@@ -161,7 +160,7 @@ def test_damage_is_mended_and_said_or_refused_in_one_line(lived: Path, tmp_path:
                 view = look(_replaced(settings, copy))
             except Exception as error:
                 outcomes[label] = "refused"
-                if exit_code(error, EXIT_CODES) != 2 or not str(error).isprintable() or len(str(error)) > LONGEST_LINE:
+                if exit_code(error) != 2 or not str(error).isprintable() or len(str(error)) > LONGEST_LINE:
                     wrong.append(f"{label}: {type(error).__name__}: {plain_line(str(error), 300)}")
                 continue
         warned = [line["event"] for line in said if line["log_level"] in ("warning", "error")]

@@ -12,7 +12,7 @@ from hostile_learner import CALL_SECONDS, HostileLearner
 from learner_makers import SPEC, update, vector
 
 from global_learner.errors import FAULTY, Rejection
-from global_learner.receipts import audit, read_receipts
+from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.wire import push_request
 

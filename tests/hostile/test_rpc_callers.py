@@ -15,8 +15,7 @@ from rpc_table import GOOD_CLUSTER, ROWS, Caller, methods, sound_request
 from global_learner.enrollment.authority import DAY_SECONDS, Authority
 from global_learner.enrollment.authority_files import open_authority, read_authority
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.identity_file import IdentityFile, parse_identity
-from policy_net.exchange.signing_request import new_key
+from policy_net.exchange.identity_file import IdentityFile, new_key, parse_identity
 
 pytestmark = pytest.mark.heavy
 
@@ -119,7 +118,7 @@ def test_the_enrollment_port_knows_no_other_method(learner: HostileLearner) -> N
 
 
 def test_a_token_is_good_once_and_for_its_name_alone(learner: HostileLearner) -> None:
-    from policy_net.exchange.signing_request import signing_request
+    from policy_net.exchange.identity_file import signing_request
 
     admin = learner.administrator()
     token = admin.EnrollCluster(pb.EnrollClusterRequest(cluster="west"), timeout=CALL_SECONDS).token

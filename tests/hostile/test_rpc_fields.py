@@ -10,9 +10,9 @@ from bad_fields import Attack, attacks
 from hostile_learner import Answer, HostileLearner
 from rpc_table import ROWS, methods, passes, sound_request
 
+from foundation.text import LONGEST_CHARACTERS
 from global_learner.errors import Refusal, Rejection
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.plain_text import LONGEST_CHARACTERS
 
 pytestmark = pytest.mark.heavy
 

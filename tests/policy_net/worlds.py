@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Resources, Trigger
+from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.placement.capacity import open_capacity
-from policy_net.simulation.workload import JobSpec, Workload
 
 GPU_WORKER = Resources(2000, 1)
 CPU_TASK = Resources(2000, 0)

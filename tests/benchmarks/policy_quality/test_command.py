@@ -17,9 +17,9 @@ from benchmarks.policy_quality.markdown import BEGIN, END
 from benchmarks.policy_quality.plan import QUICK, Grid, cells_of
 from benchmarks.policy_quality.store import FILE_NAME
 from benchmarks.policy_quality.worlds import Cluster
+from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec
-from policy_net.network import initial_weights
 
 TINY = replace(QUICK, sizings=((24, 60),), seeds_by_jobs={60: 2}, window_jobs=20, every_nth_cluster=1)
 

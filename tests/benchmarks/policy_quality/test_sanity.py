@@ -7,15 +7,15 @@ import pytest
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from benchmarks.policy_quality.policies import default_policies
 from policy_net.domain import CapacityMode, PolicyContext
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.loaders.formats import read_csv
+from policy_net.laboratory.workloads.loaders.record import Recording
+from policy_net.laboratory.workloads.recorded import workload_of
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.policy import build_policy
-from policy_net.simulation.environment import DecideOn, Environment
-from policy_net.simulation.job_kinds import JobKindChoice
-from policy_net.simulation.loaders.csv_trace import read_csv
-from policy_net.simulation.loaders.record import Recording
-from policy_net.simulation.replay import replay
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.speed import default_speeds
-from policy_net.simulation.trace_csv import workload_of
 
 CLUSTERS = 22
 JOBS = 100

@@ -7,8 +7,8 @@ from benchmarks.policy_quality.cells import Disturbance, Durations, RealCell, Sy
 from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.worlds import build_world, clusters_in, nodes_at_load
 from policy_net.domain import CapacityMode, JobKind
-from policy_net.simulation.environment import DecideOn, PlacementStrategy
-from policy_net.simulation.speed import default_speeds
+from policy_net.laboratory.simulation.environment import DecideOn, PlacementStrategy
+from policy_net.laboratory.speeds.speed import default_speeds
 
 SYNTHETIC = SyntheticCell(24, 60, "varied", CapacityMode.POOLED, Disturbance.NONE, 9_700_000, 2_000)
 REAL = RealCell(

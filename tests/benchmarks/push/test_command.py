@@ -5,9 +5,8 @@ import pytest
 
 from benchmarks.push.__main__ import main
 from benchmarks.push.apply import apply_per_second
-from benchmarks.push.disk import HighWaterMark, folder_bytes
 from benchmarks.push.policies import gradient, policy
-from benchmarks.push.process_cpu import cpu_seconds
+from benchmarks.push.usage import HighWaterMark, cpu_seconds, folder_bytes
 
 
 @pytest.mark.heavy

@@ -9,7 +9,7 @@ from benchmarks.resize.resizing import Observation, Resize
 from benchmarks.resize.row import row
 from benchmarks.resize.steps import WorkerSteps, read_steps
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
-from elastic_runtime.layout import TensorSpec, build_layout
+from elastic_runtime.model.layout import TensorSpec, build_layout
 
 
 def steps_file(folder: Path, task: str, lines: list[tuple[int, float, float]], process: int = 1) -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elastic_runtime.control.conversions import view_from_message, view_to_message
 from elastic_runtime.control.messages import (
     JobStatus,
     MemberReport,
@@ -25,9 +24,10 @@ from elastic_runtime.control.report_conversions import (
     status_from_message,
     status_to_message,
 )
+from elastic_runtime.control.view_conversions import view_from_message, view_to_message
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
-from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, View
 
 BLOCKS = 6
 numbers = st.integers(0, 2**64 - 1)

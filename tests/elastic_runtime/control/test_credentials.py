@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from certificates import certificate
+from memory_records import MemoryRecords
 
-from elastic_runtime.control.client import ControlClient, MemberLink
+from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import (
     ClientCredentials,
     ServerCredentials,
@@ -19,14 +20,14 @@ from elastic_runtime.control.credentials import (
     read_token,
     same_token,
 )
-from elastic_runtime.coordinator.depot import CheckpointDepot
-from elastic_runtime.coordinator.machine import Machine, begin
-from elastic_runtime.coordinator.memory_records import MemoryRecords
+from elastic_runtime.control.member_link import MemberLink
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
-from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput, CoordinatorMistrusted, CoordinatorUnreachable
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 
@@ -35,7 +36,7 @@ TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 def runner(tmp_path: Path) -> Iterator[Runner]:
     settings = CoordinatorSettings(job="secret", servers=1, workers=1)
     machine = Machine(settings, 0.0, begin(settings), time.time)
-    runner = Runner(machine, MemoryRecords(), CheckpointDepot(tmp_path, 3), time.monotonic)
+    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), time.monotonic)
     yield runner
     runner.close()
 

@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.checkpoint import ShardWriter, folder_of
-from elastic_runtime.control.client import ControlClient, MemberLink
+from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
+from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.messages import JobStatus, Shard
 from elastic_runtime.errors import CoordinatorUnreachable, NotNeeded
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase, Role, Timeline, View
-from elastic_runtime.training import Training
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, Role, Timeline, View
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves the folder out: for simulated_world
 

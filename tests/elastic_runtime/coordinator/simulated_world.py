@@ -8,16 +8,17 @@ from pathlib import Path
 
 from elastic_runtime.checkpoint import Manifest, Search
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
-from elastic_runtime.coordinator.machine import Machine, Outcome, begin
-from elastic_runtime.coordinator.record_codec import encode, restore
-from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.coordinator.settings import CoordinatorSettings
+from elastic_runtime.coordinator.checkpoint_store import describe
+from elastic_runtime.coordinator.journal import encode, restore
+from elastic_runtime.coordinator.rules.checkpointing import SearchResult
+from elastic_runtime.coordinator.rules.machine import Machine, Outcome, begin
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
-from elastic_runtime.layout import Layout, TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Phase, Role, Timeline, View
-from elastic_runtime.training import Training
-from elastic_runtime.transfers import transfers
+from elastic_runtime.model.layout import Layout, TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, Role, Timeline, View, transfers
 
 BLOCKS, TOTAL_STEPS, BATCH = 12, 40, 8
 LAYOUT = build_layout([TensorSpec("weight", (BLOCKS * 1024,), "float32")], [], 4096).to_json().decode()
@@ -70,7 +71,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.machine = Machine(self.settings, self.now, begin(self.settings), lambda: 0.0)
-        self.take(self.machine.tick(self.now))
+        self.take(self.machine.on_tick(self.now))
 
     # ---- the coordinator's side
 
@@ -85,26 +86,26 @@ class World:
             return
         for order in outcome.orders.manifests:
             assert {shard.name for shard in order.shards}, order
-            self.take(self.machine.checkpoint_completed(order, "", self.now))
+            self.take(self.machine.on_checkpoint_completed(order, "", self.now))
         for order in outcome.orders.searches:
             if self.dies_searching:
                 self.dies_searching = False
                 self.restart()
                 return
-            self.take(self.machine.checkpoint_searched(order, self.search(order.names), "", self.now))
+            self.take(self.machine.on_checkpoint_searched(order, self.search(order.names), "", self.now))
 
-    def search(self, names: tuple[str, ...]) -> Search:
+    def search(self, names: tuple[str, ...]) -> SearchResult:
         bad = () if self.looks_sound else tuple((Path(name), "cut short") for name in names if name in self.damaged)
         sound = next((name for name in names if self.looks_sound or name not in self.damaged), None)
         layout = Layout.from_json(LAYOUT.encode())
         found = Manifest(Path(sound), int(sound.partition("-")[2]), layout, SGD(lr=0.1), ()) if sound else None
-        return Search(found, bad)
+        return describe(Search(found, bad))
 
     def restart(self) -> None:
         state = restore(self.records) or begin(self.settings)
         before = self.views[-1].number if self.views else 0
         self.machine = Machine(self.settings, self.now, state, lambda: 0.0)
-        outcome = self.machine.tick(self.now)
+        outcome = self.machine.on_tick(self.now)
         assert outcome.view is None or outcome.view.number > before
         self.take(outcome)
 
@@ -151,7 +152,7 @@ class World:
         role = Role.WORKER if task.startswith("worker") else Role.SERVER
         models = (LAYOUT, TRAINING) if role is Role.WORKER else ("", "")
         newcomer = Newcomer(task, role, self.incarnations, "{}", *models)
-        refusal, outcome = self.machine.register(newcomer, self.now)
+        refusal, outcome = self.machine.on_register(newcomer, self.now)
         self.take(outcome)
         if not refusal:
             self.members[task] = Member(task, self.incarnations, MemberReport(task, self.incarnations))
@@ -259,7 +260,7 @@ class World:
 
     def send(self, member: Member) -> None:
         """A member's report comes in."""
-        known, outcome = self.machine.report(member.report, self.now)
+        known, outcome = self.machine.on_report(member.report, self.now)
         self.take(outcome)
         if not known or (member.over and member.report.left):
             self.members.pop(member.task, None)
@@ -267,11 +268,11 @@ class World:
     def kill(self, member: Member, told: bool) -> None:
         del self.members[member.task]
         if told:
-            self.take(self.machine.task_ended(member.task, -9, "", self.now))
+            self.take(self.machine.on_task_ended(member.task, -9, "", self.now))
 
     def request(self, request: RequestState) -> None:
         try:
-            row, outcome = self.machine.request(request, self.now)
+            row, outcome = self.machine.on_request(request, self.now)
         except BadInput:
             return
         self.requested[request.request_id] = row
@@ -279,12 +280,12 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        self.take(self.machine.tick(self.now))
+        self.take(self.machine.on_tick(self.now))
 
     def resize(self, request_id: str, servers: int, workers: int, **more: object) -> RequestState:
         """Ask for a size; raises what the machine raises."""
         request = RequestState(request_id, "resize", target=Size(servers, workers))
-        row, outcome = self.machine.request(replace(request, **more), self.now)  # type: ignore[arg-type]
+        row, outcome = self.machine.on_request(replace(request, **more), self.now)  # type: ignore[arg-type]
         self.take(outcome)
         return row
 

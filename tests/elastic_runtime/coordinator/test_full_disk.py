@@ -10,13 +10,13 @@ import pytest
 from simulated_world import LAYOUT, SETTINGS, TRAINING
 
 from elastic_runtime.control.messages import MemberReport, RequestState, Size
-from elastic_runtime.coordinator.depot import CheckpointDepot
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.machine import Machine, begin
-from elastic_runtime.coordinator.registering import Newcomer
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import ResizeFailed
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 
 class Disk:
@@ -35,16 +35,16 @@ def test_a_full_disk_refuses_requests_and_nothing_else(tmp_path: Path) -> None:
     disk, now = Disk(), [0.0]
     journal = Journal(tmp_path, "simulated", reserve_bytes=16384, allocate=disk.allocate)
     machine = Machine(SETTINGS, now[0], begin(SETTINGS), lambda: 0.0)
-    runner = Runner(machine, journal, CheckpointDepot(tmp_path / "checkpoints", 3), lambda: now[0])
+    runner = Runner(machine, journal, CheckpointStore(tmp_path / "checkpoints", 3), lambda: now[0])
 
     def report(task: str, number: int, **state: object) -> bool:
-        return runner.report(MemberReport(task, number, **state))[0]  # type: ignore[arg-type]
+        return runner.on_report(MemberReport(task, number, **state))[0]  # type: ignore[arg-type]
 
     tasks = ["worker-0", "worker-1", "ps-0", "ps-1"]
     for number, task in enumerate(tasks):
         role = Role.WORKER if task.startswith("worker") else Role.SERVER
         models = (LAYOUT, TRAINING) if role is Role.WORKER else ("", "")
-        assert not runner.register(Newcomer(task, role, number, "{}", *models))
+        assert not runner.on_register(Newcomer(task, role, number, "{}", *models))
     report("worker-0", 0, initialised=True)
     for number in (2, 3):
         report(tasks[number], number, generation=1, ready=True)
@@ -54,21 +54,21 @@ def test_a_full_disk_refuses_requests_and_nothing_else(tmp_path: Path) -> None:
     disk.full = True
     taken = 0
     while not journal.full:
-        runner.request(RequestState(f"r{taken}", "resize", target=Size(2, 3)))
+        runner.on_request(RequestState(f"r{taken}", "resize", target=Size(2, 3)))
         taken += 1
     assert taken > 0
     with pytest.raises(ResizeFailed, match="journal is full: training goes on, no request is taken; make room"):
-        runner.request(RequestState("early", "resize", target=Size(2, 3)))
+        runner.on_request(RequestState("early", "resize", target=Size(2, 3)))
     assert len(runner.status().requests) == taken, "what was refused is not remembered"
-    runner.task_ended("worker-1", -9, "")
+    runner.on_task_ended("worker-1", -9, "")
     view = runner.next_view(0, 0.0)
     assert view is not None
     assert view.substitutes == {"worker-1": "worker-0"}, "the reserve takes what keeps the job going"
     assert report("worker-0", 0, generation=1, step=2)
     disk.full = False
     now[0] += 1.0
-    runner.tick()
-    runner.request(RequestState("late", "resize", target=Size(2, 3)))
+    runner.on_tick()
+    runner.on_request(RequestState("late", "resize", target=Size(2, 3)))
     runner.close()
     journal.close()
     again = Journal(tmp_path, "simulated")

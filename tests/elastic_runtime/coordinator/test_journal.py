@@ -12,10 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Shard, Size
-from elastic_runtime.coordinator.errors import JournalUnusable
-from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.record_codec import whole
-from elastic_runtime.coordinator.state import (
+from elastic_runtime.coordinator.journal import Journal, JournalUnusable, whole
+from elastic_runtime.coordinator.rules.state import (
     Checkpoints,
     Course,
     Generation,
@@ -31,7 +29,7 @@ from elastic_runtime.coordinator.state import (
     TaskState,
 )
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plan import Change, Phase, Plan, Role, Stage
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Role, Stage
 
 SHARD = Shard("ps-0.safetensors", 40, 123, "a" * 64)
 CHANGE = Change(3, 20, (Stage({0: "ps-1"}, ("worker-0", "worker-2")), Stage({1: "ps-1"})), True, False, True)

@@ -11,7 +11,7 @@ from reserved_port import ReservedPort
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, TaskStatus
 from elastic_runtime.coordinator.metrics import JobMetrics, serve_metrics
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plan import Phase, Role
+from elastic_runtime.protocol.plan import Phase, Role
 
 STATUS = JobStatus(
     job="net-1",

@@ -16,7 +16,7 @@ import pytest
 from reserved_port import ReservedPort
 
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 PATIENCE_SECONDS = 60.0

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_records import MemoryRecords
 from simulated_world import SETTINGS
 
 from elastic_runtime.control.messages import RequestState, Size
-from elastic_runtime.coordinator.depot import CheckpointDepot
-from elastic_runtime.coordinator.errors import JournalUnusable
-from elastic_runtime.coordinator.machine import Machine, begin
-from elastic_runtime.coordinator.memory_records import MemoryRecords
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
+from elastic_runtime.coordinator.journal import JournalUnusable
+from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import BadInput
 
@@ -31,26 +31,26 @@ class BreakingRecords(MemoryRecords):
 
 def test_a_failing_disk_ends_the_coordinator_and_publishes_nothing(tmp_path: Path) -> None:
     records = BreakingRecords()
-    runner = Runner(Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0), records, CheckpointDepot(tmp_path, 3), float)
+    runner = Runner(Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0), records, CheckpointStore(tmp_path, 3), float)
     before = runner.next_view(0, 0.0)
     assert before is not None
     with pytest.raises(BadInput):
-        runner.request(RequestState("", "resize", target=Size(1, 1)))
+        runner.on_request(RequestState("", "resize", target=Size(1, 1)))
     assert runner.failure is None, "a refusal is no failure"
     records.broken = True
     with pytest.raises(JournalUnusable):
-        runner.task_ended("ps-0", -9, "")
+        runner.on_task_ended("ps-0", -9, "")
     assert isinstance(runner.failure, JournalUnusable)
     records.broken = False
     with pytest.raises(JournalUnusable):
-        runner.tick()
+        runner.on_tick()
     assert runner.next_view(before.number, 0.0) is None
     runner.close()
 
 
 def test_closing_wakes_whoever_waits_for_a_view(tmp_path: Path) -> None:
     machine = Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0)
-    runner = Runner(machine, MemoryRecords(), CheckpointDepot(tmp_path, 3), float)
+    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), float)
     first = runner.next_view(0, 0.0)
     assert first is not None
     found: list[object] = []

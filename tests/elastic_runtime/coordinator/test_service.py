@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_records import MemoryRecords
 
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials, ServerCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, ResizeMode, Size
-from elastic_runtime.coordinator.depot import CheckpointDepot
-from elastic_runtime.coordinator.machine import Machine, begin
-from elastic_runtime.coordinator.memory_records import MemoryRecords
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
-from elastic_runtime.coordinator.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 JOB = "digits"
@@ -39,12 +39,12 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
         vote_seconds=60.0,
     )
     machine = Machine(settings, time.monotonic(), begin(settings), time.time)
-    runner = Runner(machine, MemoryRecords(), CheckpointDepot(tmp_path, 3), time.monotonic)
+    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), time.monotonic)
     stop = threading.Event()
 
     def tick() -> None:
         while not stop.wait(0.02):
-            runner.tick()
+            runner.on_tick()
 
     ticker = threading.Thread(target=tick)
     ticker.start()

@@ -13,10 +13,8 @@ from typing import TypeVar
 
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.launcher.display import Display
-from elastic_runtime.launcher.job_folder import JobFolder, create, read_json
-from elastic_runtime.launcher.job_lock import JobLock
-from elastic_runtime.launcher.job_spec import JobSpec, spec_of
-from elastic_runtime.launcher.programs import Programs, is_worker
+from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, read_json
+from elastic_runtime.launcher.job_spec import JobSpec, Programs, is_worker, spec_of
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.supervisor import Supervisor
 

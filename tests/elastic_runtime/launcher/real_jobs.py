@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.job_facts import job_facts
 from elastic_runtime.launcher.job_folder import JobFolder
+from elastic_runtime.launcher.job_status import job_facts
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "docs" / "examples" / "digits" / "train.py"

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import grpc
 
-from elastic_runtime.control.conversions import view_to_message
 from elastic_runtime.control.credentials import SERVER_OPTIONS, TOKEN_KEY
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.control.report_conversions import status_to_message
+from elastic_runtime.control.view_conversions import view_to_message
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
-from elastic_runtime.plan import Member, Phase, Plan, Role, View
+from elastic_runtime.protocol.plan import Member, Phase, Plan, Role, View
 
 
 class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):

@@ -13,14 +13,12 @@ import typer
 from job_makers import WAITS, Launcher, make_job, wait_for
 
 from elastic_runtime.cli import app
-from elastic_runtime.cli_errors import run
-from elastic_runtime.errors import EXIT_CODES, CoordinatorUnreachable
-from elastic_runtime.launcher import show_commands, start_commands
-from elastic_runtime.launcher.job_facts import resting_facts
-from elastic_runtime.launcher.job_folder import JobFolder, write_json
-from elastic_runtime.launcher.job_lock import JobLock
-from elastic_runtime.launcher.job_spec import spec_of
-from elastic_runtime.launcher.programs import Programs
+from elastic_runtime.errors import CoordinatorUnreachable
+from elastic_runtime.launcher.commands import launch, status
+from elastic_runtime.launcher.job_folder import JobFolder, JobLock, write_json
+from elastic_runtime.launcher.job_spec import Programs, spec_of
+from elastic_runtime.launcher.job_status import resting_facts
+from foundation.command_line import run
 
 OPTIONS_OF_RUN = [
     parameter for parameter in typer.main.get_command(app).commands["run"].params if isinstance(parameter, click.Option)
@@ -37,7 +35,7 @@ class Typed:
     def __call__(self, *words: str) -> tuple[int, str, str]:
         """Exit code, stdout, stderr."""
         self._capsys.readouterr()
-        code = run(app, "elastic-run", EXIT_CODES, list(words))
+        code = run(app, "elastic-run", list(words))
         said = self._capsys.readouterr()
         return code, said.out, said.err
 
@@ -59,7 +57,7 @@ def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 def test_the_help_names_both_forms_and_all_commands(typed: Typed, words: list[str]) -> None:
     code, out, err = typed(*words)
     assert (code, err) == (
-        (0, "") if words else (2, "elastic-run: nothing was asked for; name a command, or what to run\n")
+        (0, "") if words else (2, "elastic-run: nothing was asked for; name a command (see `elastic-run --help`)\n")
     )
     assert "SCRIPT" in out + err
     for name in ("run", "resize", "status", "suspend", "resume", "stop", "list"):
@@ -109,7 +107,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(typed: Typed, tmp_path: Path, w
 def test_an_address_that_others_reach_is_refused_before_anything_is_made(
     typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start_commands, "check_address", lambda *_: None)  # this machine need not have one
+    monkeypatch.setattr(launch, "check_address", lambda *_: None)  # this machine need not have one
     script = tmp_path / "train.py"
     script.write_text("pass")
     code, _, err = typed("--bind", "192.0.2.7", str(script))
@@ -141,7 +139,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(typed: Typed, monkeypatch: 
         os.close(reader)
         monkeypatch.setattr(sys, name, open(writer, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
     sys.stderr.write("unread ")
-    assert run(app, "elastic-run", EXIT_CODES, ["list"]) == 0
+    assert run(app, "elastic-run", ["list"]) == 0
     sys.stdout.flush()  # as the interpreter does when it ends
     sys.stderr.flush()
 
@@ -222,8 +220,8 @@ def test_who_watches_a_job_looks_again_when_it_does_not_answer(
             raise answer
         return {**resting_facts(folder), **answer}
 
-    monkeypatch.setattr(show_commands, "job_facts", ask)
-    monkeypatch.setattr(show_commands, "holder_of", lambda _: 7)
+    monkeypatch.setattr(status, "job_facts", ask)
+    monkeypatch.setattr(status, "holder_of", lambda _: 7)
     code, out, _ = typed("status", job.name, "--watch", "--every", "0.1", "-o", "json")
     assert code == 0
     assert [json.loads(line)["phase"] for line in out.splitlines()] == ["running", "unreachable", "stopped"]

@@ -8,11 +8,21 @@ import pytest
 from job_makers import make_job
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.errors import JobBusy, NoSuchJob
-from elastic_runtime.launcher.job_folder import all_jobs, create, jobs_folder, open_job, read_json, write_json
-from elastic_runtime.launcher.job_lock import LOCK_FILE, JobLock, holder_of
+from elastic_runtime.launcher.commands.launch_checks import check_script
+from elastic_runtime.launcher.job_folder import (
+    LOCK_FILE,
+    JobBusy,
+    JobLock,
+    NoSuchJob,
+    all_jobs,
+    create,
+    holder_of,
+    jobs_folder,
+    open_job,
+    read_json,
+    write_json,
+)
 from elastic_runtime.launcher.job_spec import spec_of
-from elastic_runtime.launcher.launch_checks import check_script
 
 SCRIPT = Path("My Net.py")
 

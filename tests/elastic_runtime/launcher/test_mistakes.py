@@ -20,8 +20,7 @@ from real_jobs import RealJob
 
 from elastic_runtime.checkpoint import list_checkpoints
 from elastic_runtime.cli import app
-from elastic_runtime.cli_errors import run
-from elastic_runtime.errors import EXIT_CODES
+from foundation.command_line import run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
 SCRIPT = Path(__file__).with_name("mistaken_training.py")
@@ -64,7 +63,7 @@ def typed(job: RealJob, command: str, *words: str) -> tuple[int, str]:
     out, err = io.StringIO(), io.StringIO()
     line = [command, job.name, "--folder", str(job.folder.parent), *words, "-o", "json"]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(app, "elastic-run", EXIT_CODES, line)
+        code = run(app, "elastic-run", line)
     return code, err.getvalue() if code else out.getvalue()
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from job_makers import WAITS, Launcher, all_gone, gone, make_job, wait_for
 
-from elastic_runtime.launcher.job_lock import holder_of
-from elastic_runtime.launcher.job_state import read_state
-from elastic_runtime.launcher.stop_signals import StopSignals
+from elastic_runtime.launcher.job_folder import holder_of
+from elastic_runtime.launcher.job_status import read_state
+from elastic_runtime.launcher.supervisor import StopSignals
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 

@@ -10,8 +10,7 @@ import pytest
 
 from elastic_runtime.launcher import task_output
 from elastic_runtime.launcher.display import Display
-from elastic_runtime.launcher.task_log import TaskLog
-from elastic_runtime.launcher.task_output import Stream, TaskOutput
+from elastic_runtime.launcher.task_output import Stream, TaskLog, TaskOutput
 
 LIMIT = 1000
 
@@ -126,10 +125,10 @@ def test_a_full_disk_costs_lines_and_nothing_else() -> None:
 def test_the_lowest_worker_is_shown_and_another_takes_its_place() -> None:
     out, errors = io.StringIO(), io.StringIO()
     display = Display("elastic-run", out, errors, 100)
-    display.running(["worker-10", "worker-9"], {"worker-10", "worker-9"})
+    display.on_workers(["worker-10", "worker-9"], {"worker-10", "worker-9"})
     display.show("worker-9", Stream.OUT, b"nine")
     display.show("worker-10", Stream.OUT, b"ten")
-    display.running(["worker-10"], {"worker-10"})
+    display.on_workers(["worker-10"], {"worker-10"})
     display.show("worker-10", Stream.ERROR, b"oh")
     display.tell("done")
     display.close()
@@ -140,7 +139,7 @@ def test_the_lowest_worker_is_shown_and_another_takes_its_place() -> None:
 def test_who_leaves_and_who_takes_its_place_are_shown_both() -> None:
     out = io.StringIO()
     display = Display("elastic-run", out, out, 100)
-    display.running(["worker-0", "worker-1", "worker-2"], {"worker-1", "worker-2"})
+    display.on_workers(["worker-0", "worker-1", "worker-2"], {"worker-1", "worker-2"})
     for worker in ("worker-0", "worker-1", "worker-2"):
         display.show(worker, Stream.OUT, b"here")
     display.close()
@@ -164,7 +163,7 @@ class Stuck(io.StringIO):
 def test_a_stuck_terminal_blocks_nobody_and_is_told_what_it_missed() -> None:
     out, errors = Stuck(), io.StringIO()
     display = Display("elastic-run", out, errors, 5)
-    display.running(["worker-0"], {"worker-0"})
+    display.on_workers(["worker-0"], {"worker-0"})
     display.show("worker-0", Stream.OUT, b"first")
     assert out.begun.wait(20)
     for number in range(50):

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from elastic_runtime.asynchronous_messages import Update
-from elastic_runtime.block_state import BlockState
-from elastic_runtime.data_shards import SampleOrder
-from elastic_runtime.layout import Kind, TensorSpec, build_layout
-from elastic_runtime.messages import Header, pack, unpack
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
-from elastic_runtime.sample_leases import Lease, LeaseBook
-from elastic_runtime.server.applying import Applying
-from elastic_runtime.server.snapshots import Snapshots
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.data_shards import SampleOrder
+from elastic_runtime.model.layout import Kind, TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.model.sample_leases import Lease, LeaseTable
+from elastic_runtime.protocol.asynchronous_messages import Update
+from elastic_runtime.protocol.messages import Header, pack, unpack
+from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
+from elastic_runtime.server.protocol.asynchronous import AsynchronousPart
+from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.worker.updates import LAST, Updates
+from elastic_runtime.worker.protocol.updates import LAST, Updates
 
 LAYOUT = build_layout(
     [TensorSpec("a", (70, 9), "float64"), TensorSpec("b", (33,), "float64")],
@@ -73,7 +73,7 @@ class Server:
     """One parameter server of the world."""
 
     name: str
-    serving: Applying
+    server_part: AsynchronousPart
     store: BlockStore
     view: View | None = None
 
@@ -104,7 +104,7 @@ class World:
         self.servers: dict[str, Server] = {}
         self.copies: dict[tuple[str, int], Copies] = {}
         self.queue: list[tuple[str, str, bytes, list[torch.Tensor]]] = []
-        self.book = LeaseBook(SampleOrder(4 * BATCHES, 4, seed=1, epochs=EPOCHS), 4)
+        self.leases = LeaseTable(SampleOrder(4 * BATCHES, 4, seed=1, epochs=EPOCHS), 4)
         self.pushed: dict[int, tuple[str, Lease]] = {}
         self.done: set[int] = set()
         self.views = [View(1, 1, Phase.RUNNING, 0, "step-0", Plan((), ()))]
@@ -136,8 +136,8 @@ class World:
         def open_sink(_change: int, step: int, _: Iterable[int]) -> Copies:
             return self.copies.setdefault((name, step), Copies())
 
-        serving = Applying(name, LAYOUT, store, Snapshots(open_sink), lambda: self.now, resend_seconds=3.0)
-        self.servers[name] = Server(name, serving, store)
+        server_part = AsynchronousPart(name, LAYOUT, store, Snapshots(open_sink), lambda: self.now, resend_seconds=3.0)
+        self.servers[name] = Server(name, server_part, store)
 
     def members(self) -> tuple[Member, ...]:
         live = [w for w in self.workers.values() if w.state not in ("left", "dead")]
@@ -167,14 +167,16 @@ class World:
 
     def settled(self, number: int) -> bool:
         """Whether old copies may go: all blocks have arrived, and nobody reads the old owners' memory any more."""
-        arrived = all(s.serving.arrived >= number and s.view is self.views[-1] for s in self.servers.values())
+        arrived = all(
+            s.server_part.arrived_change >= number and s.view is self.views[-1] for s in self.servers.values()
+        )
         working = [w for w in self.workers.values() if w.state in ("entering", "ready", "pushed")]
         return arrived and all(w.view is self.views[-1] and w.updates.settled >= number for w in working)
 
     def kill(self, name: str) -> None:
         worker = self.workers[name]
         worker.state = "dead"
-        self.book.lost(name)
+        self.leases.lost(name)
         self.decide(Stage(workers=tuple(other for other in self.plan.workers if other != name)))
 
     # ---- driving
@@ -199,7 +201,7 @@ class World:
         else:
             self.now += 2.0
             for server in self.servers.values():
-                self.send(server.name, server.serving.tick())
+                self.send(server.name, server.server_part.tick())
             for worker in self.workers.values():
                 if worker.state in ("entering", "pushed"):
                     self.send(worker.name, worker.updates.ask())
@@ -213,7 +215,7 @@ class World:
             return
         payload = [memoryview(tensor.numpy()).cast("B").toreadonly() for tensor in tensors]
         if target in self.servers:
-            self.send(target, self.servers[target].serving.handle(source, unpack(data), payload))
+            self.send(target, self.servers[target].server_part.handle(source, unpack(data), payload))
         elif self.workers[target].state not in ("left", "dead"):
             self.send(target, self.workers[target].updates.handle(source, unpack(data), payload))
 
@@ -221,7 +223,7 @@ class World:
         for target, header in messages:
             tensors: list[torch.Tensor] = []
             if source in self.servers:
-                for name, segment, start, stop in self.servers[source].serving.parts(header):
+                for name, segment, start, stop in self.servers[source].server_part.parts(header):
                     tensors.append(self.servers[source].store.flat(segment, name)[start:stop])
             elif isinstance(header, Update):
                 segment, start, stop = self.workers[source].updates.part(header)
@@ -238,14 +240,14 @@ class World:
             if node.state in ("entering", "ready", "pushed"):
                 self.send(node.name, node.updates.follow(Timeline(view)))
             return
-        if node.serving.begins_generation(view):
-            for block in node.serving.start(view):
+        if node.server_part.begins_generation(view):
+            for block in node.server_part.start(view):
                 place = LAYOUT.blocks[block]
                 dtype = getattr(torch, LAYOUT.segments[place.segment].dtype)
                 node.store.adopt(block, torch.zeros(place.stop - place.start, dtype=dtype))
-            self.send(node.name, node.serving.loaded(view))
+            self.send(node.name, node.server_part.on_loaded(view))
         else:
-            self.send(node.name, node.serving.learn(view))
+            self.send(node.name, node.server_part.on_view(view))
         for block in LAYOUT.blocks:  # what was given back may hold anything
             if block.index not in node.store.owned:
                 node.store.flat(block.segment, "parameters")[block.start : block.stop] = -12345
@@ -260,7 +262,7 @@ class World:
             if named:
                 worker.state = "entering"
                 self.send(worker.name, worker.updates.start(timeline))
-        elif not worker.updates.complete:
+        elif not worker.updates.is_complete:
             return
         elif worker.state == "entering":
             worker.state = "ready"
@@ -269,17 +271,17 @@ class World:
             self.done.add(worker.number)
             worker.redirected += worker.updates.redirected
             assert worker.lease is not None
-            assert self.book.done(worker.lease.id, worker.lease.stop) == 4
+            assert self.leases.done(worker.lease.id, worker.lease.stop) == 4
             worker.lease = None
         elif not named:
             worker.state = "left"
-            self.book.lost(worker.name)
+            self.leases.lost(worker.name)
             self.publish()
         else:
             self._push(worker)
 
     def _push(self, worker: Worker) -> None:
-        worker.lease = self.book.lease(worker.name, 1)
+        worker.lease = self.leases.lease(worker.name, 1)
         if worker.lease is None:
             self.send(worker.name, worker.updates.settle())
             return

@@ -5,9 +5,9 @@ from asynchronous_world import BATCHES, BLOCKS, EPOCHS, LAYOUT, PARAMETERS, Worl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic_runtime.asynchronous_messages import Current, Fetch, Update
-from elastic_runtime.layout import Kind
-from elastic_runtime.plan import Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.model.layout import Kind
+from elastic_runtime.protocol.asynchronous_messages import Current, Fetch, Update
+from elastic_runtime.protocol.plan import Member, Phase, Plan, Role, Stage, View
 
 TOTAL = BATCHES * EPOCHS
 SEEDS = st.integers(0, 10**6)
@@ -29,7 +29,7 @@ def test_every_update_is_applied_once_to_every_block_while_servers_and_workers_c
         change = world.resize(servers, workers)
         world.run_until(lambda change=change: world.settled(change.number))
         world.publish(committed=change.number)
-    world.run_until(lambda: world.book.finished)
+    world.run_until(lambda: world.leases.finished)
     assert world.done == set(range(TOTAL))
     for block in PARAMETERS:
         assert world.applied(block) == world.done  # and its version is their number
@@ -52,7 +52,7 @@ def test_a_dead_workers_batch_is_computed_again_and_nothing_else(
     change = world.resize(3, ["worker-0", "worker-2"])
     world.run_until(lambda: world.settled(change.number))
     world.publish(committed=change.number)
-    world.run_until(lambda: world.book.finished)
+    world.run_until(lambda: world.leases.finished)
     counted = sorted((lease.epoch, lease.start) for number, (_, lease) in world.pushed.items() if number in world.done)
     assert counted == [(epoch, 4 * k) for epoch in range(EPOCHS) for k in range(BATCHES)]
     for block in PARAMETERS:
@@ -67,7 +67,7 @@ def test_a_checkpoint_holds_at_least_what_was_told_done(seed: int, loss: float) 
     world.run_until(lambda: len(world.done) >= 5)
     told = set(world.done)
     change = world.decide(Stage(), checkpoint=True)
-    world.run_until(lambda: world.book.finished)
+    world.run_until(lambda: world.leases.finished)
     world.run_until(lambda: sum(copies.closed for copies in world.copies.values()) == 2)
     copied = {block: state for copies in world.copies.values() for block, state in copies.blocks.items()}
     assert copied.keys() == set(range(BLOCKS))
@@ -82,7 +82,7 @@ class Bench:
     def __init__(self) -> None:
         world = World(0)
         world.add_server("ps-0")
-        self.store, self.serving = world.servers["ps-0"].store, world.servers["ps-0"].serving
+        self.store, self.server_part = world.servers["ps-0"].store, world.servers["ps-0"].server_part
         members = tuple(Member(f"worker-{n}", Role.WORKER, n + 1, "") for n in range(2))
         plan = Plan(("worker-0", "worker-1"), ("ps-0",) * BLOCKS)
         world.views = [View(1, 1, Phase.RUNNING, 0, "step-0", plan, members=members)]
@@ -93,7 +93,7 @@ class Bench:
         dtype = getattr(torch, LAYOUT.segments[place.segment].dtype)
         numbers = torch.full((place.stop - place.start,), value, dtype=dtype)
         header = Update(1, 0, worker + 1, sequence, version, samples, block, 1)
-        return self.serving.handle(f"worker-{worker}", header, [memoryview(numbers.numpy()).cast("B")])
+        return self.server_part.handle(f"worker-{worker}", header, [memoryview(numbers.numpy()).cast("B")])
 
     def value(self, block: int) -> float:
         return self.store.snapshot(block).parameters[0].item()
@@ -103,13 +103,13 @@ def test_staleness_counts_the_updates_of_others() -> None:
     bench = Bench()
     for sequence in range(1, 5):
         bench.push(0, sequence, 0, 1.0, version=sequence - 1)
-    assert bench.serving.staleness.median == 0
+    assert bench.server_part.staleness.median == 0
     bench.push(1, 1, 0, 1.0, version=0)  # computed before the four
     bench.push(1, 2, 0, 1.0, version=1)
     bench.push(1, 3, 0, 1.0, version=2)
     bench.push(1, 4, 0, 1.0, version=3)
     bench.push(1, 5, 0, 1.0, version=4)
-    assert bench.serving.staleness.median == 4
+    assert bench.server_part.staleness.median == 4
 
 
 def test_an_update_that_comes_again_is_answered_and_not_applied() -> None:
@@ -125,9 +125,9 @@ def test_who_is_no_member_changes_nothing() -> None:
     bench = Bench()
     header = Update(1, 0, 99, 1, 0, 0, 0, 1)
     size_bytes = LAYOUT.blocks[0].size_bytes
-    assert bench.serving.handle("worker-0", header, [memoryview(bytes(size_bytes))]) == []
-    assert bench.serving.dropped["not a member"] == 1
-    assert bench.serving.handle("worker-7", Fetch(1, 0, 1, 0, 1), []) == [("worker-7", Current(1, 1, 0, 0, 1))]
+    assert bench.server_part.handle("worker-0", header, [memoryview(bytes(size_bytes))]) == []
+    assert bench.server_part.dropped["not a member"] == 1
+    assert bench.server_part.handle("worker-7", Fetch(1, 0, 1, 0, 1), []) == [("worker-7", Current(1, 1, 0, 0, 1))]
 
 
 def test_statistics_count_by_the_samples_since_their_worker_merged_last() -> None:

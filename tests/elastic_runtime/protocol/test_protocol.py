@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import BATCH, World, first_values, gradient, statistics
 
-from elastic_runtime.data_shards import slice_bounds
-from elastic_runtime.layout import Kind, Layout, TensorSpec, build_layout
-from elastic_runtime.optimizers import SGD, Adam, Optimizer
-from elastic_runtime.plan import Stage
+from elastic_runtime.model.data_shards import slice_bounds
+from elastic_runtime.model.layout import Kind, Layout, TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD, Adam, Optimizer
+from elastic_runtime.protocol.plan import Stage
 from elastic_runtime.server.store import BlockStore
 
 LAYOUT = build_layout(

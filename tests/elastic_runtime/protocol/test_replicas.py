@@ -11,10 +11,10 @@ from test_protocol import BLOCKS, LAYOUT, OPTIMIZERS, Outcome, assert_equal, qui
 from world import World
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.layout import Kind
-from elastic_runtime.messages import Values
-from elastic_runtime.optimizers import SGD, Adam, Optimizer
-from elastic_runtime.plan import Plan, Stage, Timeline
+from elastic_runtime.model.layout import Kind
+from elastic_runtime.model.optimizers import SGD, Adam, Optimizer
+from elastic_runtime.protocol.messages import Values
+from elastic_runtime.protocol.plan import Plan, Stage, Timeline
 
 LOSS = st.sampled_from([0.0, 0.1])
 SEEDS = st.integers(0, 10**6)
@@ -234,8 +234,8 @@ def test_only_the_owner_says_what_came_out_of_a_merge_and_of_nothing_else() -> N
     place = LAYOUT.blocks[block]
     payload = [memoryview(bytes(place.size_bytes))]
     for sender in (other, "worker-0"):
-        assert replica.serving.handle(sender, Values(1, before.version + 1, block, 1), payload) == []
-    assert replica.serving.handle(plan.owners[block], Values(1, 0, block, 1), payload) == []
+        assert replica.server_part.handle(sender, Values(1, before.version + 1, block, 1), payload) == []
+    assert replica.server_part.handle(plan.owners[block], Values(1, 0, block, 1), payload) == []
     assert torch.equal(replica.store.snapshot(block).parameters, before.parameters)
     with pytest.raises(ProtocolError, match="sent values that only workers get"):
-        replica.serving.handle(plan.owners[0], Values(1, before.version + 1, 0, 1), payload)
+        replica.server_part.handle(plan.owners[0], Values(1, before.version + 1, 0, 1), payload)

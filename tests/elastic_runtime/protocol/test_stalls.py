@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
-from elastic_runtime.layout import TensorSpec, build_layout
-from elastic_runtime.messages import Push, State
-from elastic_runtime.optimizers import SGD
-from elastic_runtime.plan import Change, Phase, Plan, Stage, Timeline, View
-from elastic_runtime.server.serving import Rules, Serving
-from elastic_runtime.server.snapshots import Snapshots
+from elastic_runtime.model.layout import TensorSpec, build_layout
+from elastic_runtime.model.optimizers import SGD
+from elastic_runtime.protocol.messages import Push, State
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Stage, Timeline, View
+from elastic_runtime.server.protocol.block_table import Rules
+from elastic_runtime.server.protocol.snapshots import Snapshots
+from elastic_runtime.server.protocol.synchronous import SynchronousPart
 from elastic_runtime.server.store import BlockStore
 
 LAYOUT = build_layout([TensorSpec("weight", (4 * 2048,), "float32")], [])
@@ -27,26 +28,26 @@ class NewOwner:
 
         store = BlockStore(LAYOUT, SGD(lr=0.1))
         rules = Rules(lambda _: 4, 1, 100, 100)
-        self.serving = Serving("ps-1", LAYOUT, store, rules, Snapshots(no_sink), lambda: self.now)  # type: ignore[arg-type]
+        self.server_part = SynchronousPart("ps-1", LAYOUT, store, rules, Snapshots(no_sink), lambda: self.now)  # type: ignore[arg-type]
         view = View(1, 1, Phase.RUNNING, 0, "", START, (CHANGE,))
-        self.serving.start(view)
-        self.serving.loaded(view)
+        self.server_part.start(view)
+        self.server_part.on_loaded(view)
 
     def push(self, block: int, step: int, now: float) -> None:
         self.now = now
-        self.serving.handle("worker-0", Push(1, step, 0, 1, block, 1), PAYLOAD)
+        self.server_part.handle("worker-0", Push(1, step, 0, 1, block, 1), PAYLOAD)
 
     def state(self, block: int, step: int, now: float) -> None:
         self.now = now
-        self.serving.handle("ps-0", State(1, step, block, 1), PAYLOAD)
+        self.server_part.handle("ps-0", State(1, step, block, 1), PAYLOAD)
 
 
 def test_a_block_that_came_first_was_waited_for_by_nobody() -> None:
     owner = NewOwner()
     owner.state(0, 5, 1.0)
     owner.push(0, 5, 3.0)
-    assert owner.serving.stall_seconds == 0.0
-    assert owner.serving.lowest_version == 6
+    assert owner.server_part.stall_seconds == 0.0
+    assert owner.server_part.lowest_version == 6
 
 
 def test_of_one_step_the_slowest_block_counts_and_steps_add_up() -> None:
@@ -54,12 +55,12 @@ def test_of_one_step_the_slowest_block_counts_and_steps_add_up() -> None:
     owner.push(0, 5, 1.0)
     owner.push(1, 5, 1.0)
     owner.state(0, 5, 1.5)
-    assert owner.serving.stall_seconds == 0.5
+    assert owner.server_part.stall_seconds == 0.5
     owner.state(1, 5, 1.75)
-    assert owner.serving.stall_seconds == 0.75
+    assert owner.server_part.stall_seconds == 0.75
     owner.push(2, 6, 2.0)
     owner.state(2, 6, 2.25)
-    assert owner.serving.stall_seconds == 1.0
+    assert owner.server_part.stall_seconds == 1.0
 
 
 def test_a_worker_knows_at_which_steps_plans_change() -> None:

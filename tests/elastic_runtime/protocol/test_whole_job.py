@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from test_protocol import LAYOUT, assert_equal, quiet
 from whole_job import WholeJob
 
-from elastic_runtime.optimizers import Adam
+from elastic_runtime.model.optimizers import Adam
 
 STEPS = 14
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 3))

@@ -12,19 +12,20 @@ from dataclasses import dataclass, field, replace
 import torch
 from world import BATCH, Server, Worker, World, first_values
 
-from elastic_runtime.block_state import BlockState
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
-from elastic_runtime.coordinator.machine import Machine, Outcome, begin
-from elastic_runtime.coordinator.orders import ManifestOrder
-from elastic_runtime.coordinator.record_codec import encode, restore
-from elastic_runtime.coordinator.registering import Newcomer
-from elastic_runtime.coordinator.settings import CoordinatorSettings
-from elastic_runtime.plan import Phase, Role, Timeline, View
-from elastic_runtime.server.serving import Rules, Serving
-from elastic_runtime.server.snapshots import Snapshots
+from elastic_runtime.coordinator.journal import encode, restore
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder
+from elastic_runtime.coordinator.rules.machine import Machine, Outcome, begin
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
+from elastic_runtime.model.block_state import BlockState
+from elastic_runtime.model.training import Training
+from elastic_runtime.protocol.plan import Phase, Role, Timeline, View
+from elastic_runtime.server.protocol.block_table import Rules
+from elastic_runtime.server.protocol.snapshots import Snapshots
+from elastic_runtime.server.protocol.synchronous import SynchronousPart
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.training import Training
-from elastic_runtime.worker.gate import Turn
+from elastic_runtime.worker.protocol.step_turns import Turn
 
 NEVER = 1e9
 ENDED = {Phase.FINISHED, Phase.SUSPENDED, Phase.FAILED}
@@ -85,7 +86,7 @@ class WholeJob(World):
         self.records: list[bytes] = []
         self.deaths = self.written = self.survived = 0
         self.machine = Machine(self.settings, self.now, begin(self.settings), lambda: 0.0)
-        self.take(self.machine.tick(self.now))
+        self.take(self.machine.on_tick(self.now))
 
     # ---- the coordinator and its files
 
@@ -102,7 +103,7 @@ class WholeJob(World):
         """What it had recorded is all that is left of it."""
         self.orders.clear()
         self.machine = Machine(self.settings, self.now, restore(self.records) or begin(self.settings), lambda: 0.0)
-        self.take(self.machine.tick(self.now))
+        self.take(self.machine.on_tick(self.now))
 
     def complete(self, order: ManifestOrder) -> None:
         """Write a manifest: every block is there once, as it was at that step; unless a shard was written anew."""
@@ -110,7 +111,7 @@ class WholeJob(World):
         for shard in order.shards:
             part = self.parts[shard.name][shard.change]
             if part.digest != shard.sha256:
-                self.take(self.machine.checkpoint_completed(order, "another digest", self.now))
+                self.take(self.machine.on_checkpoint_completed(order, "another digest", self.now))
                 return
             for block, state in part.blocks.items():
                 assert block not in found
@@ -118,11 +119,11 @@ class WholeJob(World):
                 found[block] = state
         assert found.keys() == set(range(len(self.layout.blocks)))
         self.checkpoints[order.name] = found
-        self.take(self.machine.checkpoint_completed(order, "", self.now))
+        self.take(self.machine.on_checkpoint_completed(order, "", self.now))
 
     def resize(self, request_id: str, servers: int, workers: int) -> None:
         request = RequestState(request_id, "resize", target=Size(servers, workers))
-        _, outcome = self.machine.request(request, self.now)
+        _, outcome = self.machine.on_request(request, self.now)
         self.take(outcome)
 
     # ---- the launcher
@@ -144,7 +145,7 @@ class WholeJob(World):
             and status.blocks_with_replica == status.blocks
             and name in Timeline(self.views[-1]).at(10**9).servers
         )
-        self.take(self.machine.task_ended(name, -9, "", self.now))
+        self.take(self.machine.on_task_ended(name, -9, "", self.now))
         if safe:
             self.survived += 1
             assert self.machine.state.generation.number == generation.number
@@ -161,7 +162,7 @@ class WholeJob(World):
             "{}",
             *(self._model if worker else ("", "")),
         )
-        refusal, outcome = self.machine.register(newcomer, self.now)
+        refusal, outcome = self.machine.on_register(newcomer, self.now)
         assert not refusal
         self.take(outcome)
         if worker:
@@ -174,13 +175,13 @@ class WholeJob(World):
 
         def open_sink(change: int, step: int, blocks: Iterable[int]) -> Part:
             self.written += 1
-            parts[change] = Part(f"{self.written:064x}", serving.generation, step)
+            parts[change] = Part(f"{self.written:064x}", server_part.generation, step)
             return parts[change]
 
         store = BlockStore(self.layout, self.optimizer)
         rules = Rules(lambda step: BATCH, 1, self.merge_steps, self.last_step, self.clip_norm, resend_seconds=3.0)
-        serving = Serving(name, self.layout, store, rules, Snapshots(open_sink), lambda: self.now)
-        self.servers[name] = Server(name, serving, store)
+        server_part = SynchronousPart(name, self.layout, store, rules, Snapshots(open_sink), lambda: self.now)
+        self.servers[name] = Server(name, server_part, store)
 
     def kill(self, name: str) -> None:
         """A process dies; the launcher tells it later."""
@@ -208,20 +209,20 @@ class WholeJob(World):
         else:
             self.report_of_server(self.servers[name])
         report = self.reports[name]
-        known, outcome = self.machine.report(report, self.now)
+        known, outcome = self.machine.on_report(report, self.now)
         self.take(outcome)
         if report.left or not known:
             self.end(name)
             self.told.append(name)
 
     def report_of_server(self, server: Server) -> None:
-        if server.serving.generation and self.reports[server.name].generation == server.serving.generation:
+        if server.server_part.generation and self.reports[server.name].generation == server.server_part.generation:
             shards = tuple(
                 Shard(server.name, part.step, 1, part.digest, change)
                 for change, part in sorted(self.parts[server.name].items())
-                if part.closed and part.generation == server.serving.generation
+                if part.closed and part.generation == server.server_part.generation
             )
-            self.update(server.name, arrived=server.serving.arrived, shards=shards[-4:])
+            self.update(server.name, arrived=server.server_part.arrived_change, shards=shards[-4:])
 
     def update(self, name: str, **changes: object) -> None:
         self.reports[name] = replace(self.reports[name], **changes)  # type: ignore[arg-type]
@@ -235,7 +236,7 @@ class WholeJob(World):
             return
         node.view = view
         if isinstance(node, Worker):
-            vote = node.gate.receive(view)
+            vote = node.barrier.on_view(view)
             changes = {"accepted": vote.accepted} if vote.accepted else {"refused": vote.refused}
             if vote.accepted or vote.refused:
                 entered = node.exchange.generation == view.generation
@@ -244,17 +245,19 @@ class WholeJob(World):
                 self.update(node.name, step=step, generation=view.generation, finished=finished, **changes)
         elif self.let_go(node.name, view):
             self.update(node.name, left=True)
-        elif view.generation and node.serving.begins_generation(view):
-            for block in node.serving.start(view):
+        elif view.generation and node.server_part.begins_generation(view):
+            for block in node.server_part.start(view):
                 state = self.checkpoints[view.start_checkpoint][block]
                 node.store.adopt(block, state.parameters, state.state, view.start_step)
-            self.send(node.name, node.serving.loaded(view))
-            self.update(node.name, generation=view.generation, ready=True, arrived=node.serving.arrived, shards=())
+            self.send(node.name, node.server_part.on_loaded(view))
+            self.update(
+                node.name, generation=view.generation, ready=True, arrived=node.server_part.arrived_change, shards=()
+            )
         elif view.generation:
-            self.send(node.name, node.serving.learn(view))
+            self.send(node.name, node.server_part.on_view(view))
 
     def work(self, worker: Worker) -> None:
-        view = worker.gate.view
+        view = worker.barrier.view
         if view is None or self.reports[worker.name].left:
             return
         if self.let_go(worker.name, view):
@@ -266,17 +269,17 @@ class WholeJob(World):
         elif view.generation != worker.exchange.generation:
             self.enter(worker, view)
         elif worker.state == "entering":
-            worker.exchange.follow(worker.gate.timeline)
-            if worker.exchange.complete:
+            worker.exchange.follow(worker.barrier.timeline)
+            if worker.exchange.is_complete:
                 worker.banks.swap()
                 worker.state = "ready"
                 self.update(worker.name, generation=view.generation, step=worker.step, ready=True, finished=False)
         elif worker.state == "ready":
             self.begin_step(worker)
         else:
-            worker.exchange.follow(worker.gate.timeline)
-            self._compute(worker, worker.gate.timeline)
-            if worker.exchange.complete:
+            worker.exchange.follow(worker.barrier.timeline)
+            self._compute(worker, worker.barrier.timeline)
+            if worker.exchange.is_complete:
                 worker.banks.swap()
                 worker.step += 1
                 worker.state = "ready"
@@ -289,7 +292,7 @@ class WholeJob(World):
         }
 
     def enter(self, worker: Worker, view: View) -> None:
-        timeline = worker.gate.timeline
+        timeline = worker.barrier.timeline
         joins_at = timeline.first_step_of(worker.name)
         if joins_at is None:
             self.update(worker.name, ready=True, generation=view.generation)
@@ -300,8 +303,8 @@ class WholeJob(World):
     def begin_step(self, worker: Worker) -> None:
         if worker.step >= self.last_step:
             self.update(worker.name, generation=worker.exchange.generation, step=worker.step, finished=True)
-        elif worker.gate.begin(worker.step, worker.exchange.generation) is Turn.GO:
-            worker.exchange.follow(worker.gate.timeline)
+        elif worker.barrier.begin(worker.step, worker.exchange.generation) is Turn.GO:
+            worker.exchange.follow(worker.barrier.timeline)
             worker.exchange.begin(worker.step)
             worker.state = "computing"
 
@@ -314,7 +317,7 @@ class WholeJob(World):
         elif choice < 0.2 and self.alive():
             self.send_report(self.random.choice(self.alive()))
         elif choice < 0.23:
-            self.take(self.machine.tick(self.now))
+            self.take(self.machine.on_tick(self.now))
         elif choice < 0.26 and self.orders:
             self.complete(self.orders.pop(0))
         elif self.workers:
@@ -323,7 +326,7 @@ class WholeJob(World):
             self.now += 0.1
             for server in tuple(self.servers.values()):
                 self.see(server)
-                self.send(server.name, server.serving.tick())
+                self.send(server.name, server.server_part.tick())
 
     @property
     def done(self) -> bool:

@@ -11,16 +11,18 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from elastic_runtime.data_shards import slice_bounds
-from elastic_runtime.layout import Kind, Layout, Segment
-from elastic_runtime.messages import Header, Push, State, Values, pack, unpack
-from elastic_runtime.optimizers import Optimizer
-from elastic_runtime.plan import Change, Phase, Plan, Stage, Timeline, View
-from elastic_runtime.server.serving import Rules, Serving
-from elastic_runtime.server.snapshots import Snapshots
+from elastic_runtime.model.data_shards import slice_bounds
+from elastic_runtime.model.layout import Kind, Layout, Segment
+from elastic_runtime.model.optimizers import Optimizer
+from elastic_runtime.protocol.messages import Header, Push, State, Values, pack, unpack
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Stage, Timeline, View
+from elastic_runtime.server.protocol.block_table import Rules
+from elastic_runtime.server.protocol.snapshots import Snapshots
+from elastic_runtime.server.protocol.synchronous import SynchronousPart
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.worker.exchange import Exchange
-from elastic_runtime.worker.gate import Gate, Turn
+from elastic_runtime.worker.protocol.exchange import Exchange
+from elastic_runtime.worker.protocol.step_turns import Turn
+from elastic_runtime.worker.step_barrier import StepBarrier
 
 BATCH = 12
 
@@ -76,7 +78,7 @@ class Worker:
     name: str
     banks: Banks
     exchange: Exchange
-    gate: Gate
+    barrier: StepBarrier
     step: int = -1
     state: str = "waiting"  # waiting, entering, ready, computing, left
     alive: bool = True
@@ -88,7 +90,7 @@ class Server:
     """One parameter server of the world."""
 
     name: str
-    serving: Serving
+    server_part: SynchronousPart
     store: BlockStore
     alive: bool = True
     view: View | None = None
@@ -142,7 +144,7 @@ class World:
             name,
             banks,
             Exchange(name, self.layout, banks, self.merge_steps, self.last_step),
-            Gate(name, lambda: self.now, 0.0),
+            StepBarrier(name, lambda: self.now, 0.0),
         )
 
     def add_server(self, name: str) -> None:
@@ -152,8 +154,8 @@ class World:
         def open_sink(_change: int, step: int, blocks: Iterable[int]) -> _Shard:
             return self.shards.setdefault((name, step), _Shard())
 
-        serving = Serving(name, self.layout, store, rules, Snapshots(open_sink), lambda: self.now)
-        self.servers[name] = Server(name, serving, store)
+        server_part = SynchronousPart(name, self.layout, store, rules, Snapshots(open_sink), lambda: self.now)
+        self.servers[name] = Server(name, server_part, store)
 
     # ---- the coordinator's part
 
@@ -198,7 +200,9 @@ class World:
         change = next(change for change in self.views[-1].changes if change.number == number)
         last_flip = change.clock + max(len(change.stages), 1) - 1
         arrived = all(
-            s.serving.arrived >= number and s.view is self.views[-1] for s in self.servers.values() if s.alive
+            s.server_part.arrived_change >= number and s.view is self.views[-1]
+            for s in self.servers.values()
+            if s.alive
         )
         return arrived and all(w.step >= last_flip for w in self.workers.values() if w.alive and w.state != "left")
 
@@ -225,9 +229,9 @@ class World:
             self.now += 2.0
             for server in self.servers.values():
                 if server.alive:
-                    self.send(server.name, server.serving.tick())
+                    self.send(server.name, server.server_part.tick())
             for worker in self.workers.values():
-                if worker.alive and worker.state in ("entering", "computing") and not worker.exchange.complete:
+                if worker.alive and worker.state in ("entering", "computing") and not worker.exchange.is_complete:
                     self.send(worker.name, worker.exchange.ask())
 
     def deliver(self) -> None:
@@ -243,14 +247,14 @@ class World:
         if worker is not None and worker.alive:
             self.send(target, worker.exchange.handle(source, header, payload))
         if server is not None and server.alive:
-            self.send(target, server.serving.handle(source, header, payload))
+            self.send(target, server.server_part.handle(source, header, payload))
 
     def send(self, source: str, messages: Sequence[tuple[str, Header]]) -> None:
         for target, header in messages:
             self._check_version(source, header)
             tensors: list[torch.Tensor] = []
             if source in self.servers:
-                for name, segment, start, stop in self.servers[source].serving.parts(header):
+                for name, segment, start, stop in self.servers[source].server_part.parts(header):
                     tensors.append(self.servers[source].store.flat(segment, name)[start:stop])
             elif isinstance(header, Push):
                 worker = self.workers[source]
@@ -274,15 +278,15 @@ class World:
             return
         node.view = view
         if isinstance(node, Server):
-            if node.serving.begins_generation(view):
-                for block in node.serving.start(view):
+            if node.server_part.begins_generation(view):
+                for block in node.server_part.start(view):
                     place = self.layout.blocks[block]
                     node.store.adopt(block, first_values(self.layout)[place.segment][place.start : place.stop])
-                self.send(node.name, node.serving.loaded(view))
+                self.send(node.name, node.server_part.on_loaded(view))
             else:
-                self.send(node.name, node.serving.learn(view))
+                self.send(node.name, node.server_part.on_view(view))
             return
-        vote = node.gate.receive(view)
+        vote = node.barrier.on_view(view)
         if vote.accepted or vote.refused:
             self.votes[node.name] = "accepted" if vote.accepted else "refused"
 
@@ -290,7 +294,7 @@ class World:
         """A worker's training loop goes on by one thing."""
         if not worker.alive or worker.view is None or worker.state == "left":
             return
-        timeline = worker.gate.timeline
+        timeline = worker.barrier.timeline
         exchange = worker.exchange
         exchange.follow(timeline)
         if worker.state == "waiting":
@@ -300,11 +304,11 @@ class World:
             if joins is not None:
                 worker.state, worker.step = "entering", joins
                 self.send(worker.name, exchange.start(timeline, joins))
-        elif worker.state == "entering" and exchange.complete:
+        elif worker.state == "entering" and exchange.is_complete:
             worker.banks.swap()
             worker.state = "ready"
         elif worker.state == "ready" and worker.step < self.last_step:
-            turn = worker.gate.begin(worker.step, exchange.generation)
+            turn = worker.barrier.begin(worker.step, exchange.generation)
             if turn is Turn.LEAVE:
                 worker.state = "left"
             elif turn is Turn.GO:
@@ -312,7 +316,7 @@ class World:
                 self.begun.setdefault(worker.step, set()).add(worker.name)
                 worker.state = "computing"
         elif worker.state == "computing":
-            if exchange.complete:
+            if exchange.is_complete:
                 worker.banks.swap()
                 worker.step += 1
                 worker.state = "ready"

@@ -44,7 +44,7 @@ class Wire:
         for peer, keys in self.keys.items():
             made.allow(peer, keys.public)
         for other in self.endpoints:
-            other.allow(name, made._own.curve.public if made._own.curve else None)
+            other.allow(name, made._local.curve.public if made._local.curve else None)
         self.endpoints.append(made)
         self.events[made] = []
         return made

@@ -21,10 +21,10 @@ from elastic_runtime.transport import (
     PeerUnreachable,
     PeerUp,
     Refusal,
-    identity,
-    refusal_log,
+    authentication,
+    counters,
 )
-from elastic_runtime.transport.identity import prove
+from elastic_runtime.transport.authentication import prove
 from elastic_runtime.transport.regions import SEALS
 from elastic_runtime.transport.wire import Hello, MessageHead, Reference, pack_hello, pack_message
 
@@ -71,8 +71,9 @@ def _messages(wire, server):
     return [event for event in wire.events[server] if isinstance(event, Message)]
 
 
-def test_a_wrong_token_is_refused_counted_and_not_logged(tcp, server, capsys, monkeypatch):
-    monkeypatch.setattr(refusal_log, "_QUIET_SECONDS", 3600.0)  # however slow this machine
+def test_a_wrong_token_is_refused_counted_and_not_logged(tcp, capsys, monkeypatch):
+    monkeypatch.setattr(counters, "_QUIET_SECONDS", 3600.0)  # however slow this machine
+    server = tcp.endpoint("ps-0")
     stranger = tcp.endpoint("worker-0", job_token="a guess")  # noqa: S106
     stranger.connect("ps-0", server.address)
     tcp.until(lambda: server.refusals[Refusal.BAD_TOKEN] > 3)
@@ -91,7 +92,7 @@ def test_a_key_that_belongs_to_no_peer_is_refused_and_spoken_of_if_it_stays_so(
     wire, its_key_comes, capsys, monkeypatch
 ):
     if its_key_comes:
-        monkeypatch.setattr(identity, "_NEWS_SECONDS", 3600.0)  # however slow this machine
+        monkeypatch.setattr(authentication, "_UNKNOWN_SECONDS", 3600.0)  # however slow this machine
     server = wire.endpoint("ps-0")
     stranger = wire.endpoint("worker-0")
     server.forbid("worker-0")
@@ -219,14 +220,14 @@ def test_a_reference_beyond_a_region_is_not_read(shared_wire):
     assert not _messages(shared_wire, server)
 
 
-def _letters(server, *letters, proof: str | None = None):
-    """A connection that hands over memory by its own rules; each letter is (fields, size, seals)."""
+def _packets(server, *packets, proof: str | None = None):
+    """A connection that hands over memory by its own rules; each packet is (fields, size, seals)."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(60.0)
     connection.connect("\0" + json.loads(server.address)["share"])
     proof = prove(TOKEN, "worker-9", server.name) if proof is None else proof
     hello = {"hello": "worker-9", "link": LINK.hex(), "proof": proof}
-    for fields, size_bytes, seals in [(hello, mmap.PAGESIZE, SEALS), *letters]:
+    for fields, size_bytes, seals in [(hello, mmap.PAGESIZE, SEALS), *packets]:
         descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, size_bytes)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
@@ -243,7 +244,7 @@ def _open_files():
 
 
 @pytest.mark.parametrize(
-    "letter",
+    "packet",
     [
         pytest.param(({"region": 1, "size_bytes": MB}, MB, SEALS & ~fcntl.F_SEAL_SHRINK), id="could be cut short"),
         pytest.param(({"region": 1, "size_bytes": 2 * MB}, MB, SEALS), id="smaller than announced"),
@@ -252,9 +253,9 @@ def _open_files():
         pytest.param(({}, MB, SEALS), id="no fields"),
     ],
 )
-def test_memory_that_could_fail_its_reader_is_refused(shared_wire, letter):
+def test_memory_that_could_fail_its_reader_is_refused(shared_wire, packet):
     server = shared_wire.endpoint("ps-0")
-    with _letters(server, letter) as connection:
+    with _packets(server, packet) as connection:
         shared_wire.until(lambda: server.refusals[Refusal.SHARING] == 1)
         assert len(connection.recv(100)) == 32  # the answer to the probe
         assert connection.recv(100) == b""
@@ -263,7 +264,7 @@ def test_memory_that_could_fail_its_reader_is_refused(shared_wire, letter):
 
 def test_memory_from_somebody_without_the_token_is_refused(shared_wire):
     server = shared_wire.endpoint("ps-0")
-    with _letters(server, proof="x.y") as connection:
+    with _packets(server, proof="x.y") as connection:
         shared_wire.until(lambda: server.refusals[Refusal.SHARING] == 1)
         assert connection.recv(100) == b""
 

@@ -7,9 +7,9 @@ import gc
 import numpy as np
 
 from elastic_runtime.transport import Endpoint, TransportSettings
-from elastic_runtime.transport.links import poll
-from elastic_runtime.transport.memory_pool import MemoryPool
+from elastic_runtime.transport.assembly import MemoryPool
 from elastic_runtime.transport.outbound import LinkState
+from elastic_runtime.transport.sockets import poll
 
 
 def _address(view: memoryview) -> int:

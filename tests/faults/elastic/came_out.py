@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tiny_training import training
 
-from elastic_runtime.plan import Timeline, View
+from elastic_runtime.protocol.plan import Timeline, View
 
 Note = tuple[int, tuple[int, ...]]
 """A step, and the samples."""

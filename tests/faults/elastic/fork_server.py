@@ -21,15 +21,15 @@ import numpy.random  # noqa: F401  # for the children
 import torch  # noqa: F401  # for the children
 
 import elastic_runtime.coordinator.__main__
-import elastic_runtime.coordinator.job
+import elastic_runtime.coordinator.rules.job
 import elastic_runtime.server.__main__
-import elastic_runtime.server.overdue
-import elastic_runtime.transport.address
+import elastic_runtime.server.protocol.synchronous
+import elastic_runtime.transport.sockets
 import elastic_runtime.worker.asynchronous  # for the children
 import elastic_runtime.worker.join
 import elastic_runtime.worker.synchronous  # for the children
 import elastic_runtime.worker.waiting
-from elastic_runtime.worker.exchange import Exchange
+from elastic_runtime.worker.protocol.exchange import Exchange
 
 _PR_SET_PDEATHSIG = 1
 
@@ -50,10 +50,10 @@ def _become(order: dict[str, Any], parent: int) -> None:
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=False)
     os.environ.update(order["environment"])
     if os.environ.get("APART"):  # as on a machine of its own: no Unix sockets between it and the others
-        elastic_runtime.transport.address._BOOT_ID = Path(os.devnull)
+        elastic_runtime.transport.sockets._BOOT_ID = Path(os.devnull)
     if os.environ.get("SUSPECTS_AFTER_SECONDS"):
         elastic_runtime.worker.waiting._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
-        elastic_runtime.server.overdue._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
+        elastic_runtime.server.protocol.synchronous._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
     if os.environ.get("ADJUSTED"):
         _let_settings_be_adjusted(Path(os.environ["ADJUSTED"]))
         elastic_runtime.coordinator.__main__._LINGER_SECONDS = 1.0  # a test that waits for the end asks nothing more
@@ -74,12 +74,12 @@ class _Adjusted:
 
 
 def _let_settings_be_adjusted(path: Path) -> None:
-    begin = elastic_runtime.coordinator.job.Job.__init__
+    begin = elastic_runtime.coordinator.rules.job.Job.__init__
 
     def begin_adjusted(self: Any, settings: Any, *others: Any) -> None:
         begin(self, _Adjusted(settings, path), *others)  # type: ignore[arg-type]
 
-    elastic_runtime.coordinator.job.Job.__init__ = begin_adjusted  # type: ignore[method-assign]
+    elastic_runtime.coordinator.rules.job.Job.__init__ = begin_adjusted  # type: ignore[method-assign]
 
 
 def _drop_what_is_sent_from(step: int) -> None:

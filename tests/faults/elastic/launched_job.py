@@ -20,7 +20,7 @@ from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.errors import CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import read_json
-from elastic_runtime.plan import Phase, View
+from elastic_runtime.protocol.plan import Phase, View
 
 HERE = Path(__file__).parent
 DEADLINE_SECONDS = 100.0

@@ -10,7 +10,7 @@ from tiny_job import NAME, NEVER_SECONDS
 from tiny_training import assert_same, undisturbed, written
 
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
-from elastic_runtime.plan import Phase, Timeline
+from elastic_runtime.protocol.plan import Phase, Timeline
 
 __all__ = ["COORDINATOR", "NAME", "NEVER_SECONDS", "LiveJob"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from live_job import COORDINATOR, LiveJob
 
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.plan import Change, Plan, Timeline
+from elastic_runtime.protocol.plan import Change, Plan, Timeline
 
 
 @dataclass(frozen=True)

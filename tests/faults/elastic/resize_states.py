@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from live_job import LiveJob
 
-from elastic_runtime.plan import Change, Phase
+from elastic_runtime.protocol.plan import Change, Phase
 
 
 def moving(job: LiveJob) -> Change | None:

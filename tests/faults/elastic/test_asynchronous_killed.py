@@ -10,7 +10,7 @@ from tiny_training import written
 
 from elastic_runtime.checkpoint import latest_durable
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 STEPS = 120

@@ -22,7 +22,7 @@ def told(job: LiveJob, task: str) -> None:
 
 def drains(job: LiveJob, task: str) -> bool:
     """Whether the coordinator knows that a task was told to go."""
-    return f'"task": "{task}", "event": "task_draining"' in job.log(COORDINATOR).read_text(errors="replace")
+    return f'"task": "{task}", "event": "task-draining"' in job.log(COORDINATOR).read_text(errors="replace")
 
 
 def test_who_is_told_to_go_goes_and_no_update_is_lost_or_done_twice(forks: Forks, tmp_path: Path) -> None:

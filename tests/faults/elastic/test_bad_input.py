@@ -11,7 +11,7 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import RequestOutcome, Size
 from elastic_runtime.errors import BadInput
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 

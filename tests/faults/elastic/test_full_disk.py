@@ -18,7 +18,7 @@ def files_may_grow_to(job: LiveJob, task: str, size_bytes: int) -> None:
 
 
 def gives_up(job: LiveJob) -> bool:
-    return "checkpoint_given_up" in job.log(COORDINATOR).read_text(errors="replace")
+    return "checkpoint-given-up" in job.log(COORDINATOR).read_text(errors="replace")
 
 
 def test_a_server_that_cannot_write_its_part_of_a_checkpoint(forks: Forks, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from live_job import COORDINATOR, NEVER_SECONDS, LiveJob
 from resize_states import STATES, moving
 
 from elastic_runtime.control.messages import RequestOutcome
-from elastic_runtime.plan import Phase
+from elastic_runtime.protocol.plan import Phase
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
@@ -85,7 +85,7 @@ def test_a_worker_whose_pushes_reach_no_server_is_given_up_and_no_step_is_lost(f
     environment = {"SUSPECTS_AFTER_SECONDS": "0.5", "UNHEARD_FROM_STEP": "worker-1 8"}
     with LiveJob(forks, tmp_path, servers=2, limit=12, environment=environment) as job:
         # Until the servers' word has come everything looks as if no server could be reached.
-        job.until(lambda: '"task": "worker-1", "event": "task_suspected"' in log_of_coordinator(job), "the suspicion")
+        job.until(lambda: '"task": "worker-1", "event": "task-suspected"' in log_of_coordinator(job), "the suspicion")
         job.adjust(suspect_seconds=0.1)
         job.until(lambda: "worker-1" in job.codes, "its end")
         job.adjust(suspect_seconds=NEVER_SECONDS)

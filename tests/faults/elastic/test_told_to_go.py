@@ -8,7 +8,7 @@ import pytest
 from forks import Forks
 from live_job import LiveJob
 
-from elastic_runtime.plan import Timeline
+from elastic_runtime.protocol.plan import Timeline
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 

@@ -11,10 +11,10 @@ from torch import nn
 
 from elastic_runtime import Adam
 from elastic_runtime.checkpoint import latest_durable, read_blocks
-from elastic_runtime.layout import build_layout
-from elastic_runtime.model_layout import describe_model
+from elastic_runtime.model.layout import build_layout
+from elastic_runtime.model.model_layout import describe_model
+from elastic_runtime.model.training import Training
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.training import Training
 
 TENSORS = 6
 ELEMENTS = 1024

@@ -2,7 +2,7 @@
 
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.launcher.view_follower import ViewFollower
-from elastic_runtime.plan import View
+from elastic_runtime.protocol.plan import View
 
 
 def in_short(view: View) -> str:

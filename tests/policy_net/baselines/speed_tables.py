@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Job, Node, Progress, Resources, SpeedModel
-from policy_net.simulation.speed import TableSpeedModel
+from policy_net.laboratory.speeds.speed import TableSpeedModel
 
 
 def table(**speeds: dict[tuple[int, int], float]) -> TableSpeedModel:

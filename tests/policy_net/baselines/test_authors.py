@@ -24,11 +24,11 @@ from policy_net.domain import (
     Share,
     Trigger,
 )
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import TableSpeedModel, read_speed_table
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.policy import build_policy
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import TableSpeedModel, read_speed_table
 
 NAMES = ("drf-authors", "srtf-authors", "tetris-authors", "optimus-authors")
 BUNDLE = Allocation(1, 1)

@@ -1,8 +1,7 @@
 import pytest
 from states import GPU_WORKER, make_job, make_state
 
-from policy_net.baselines.fifo import build_fifo
-from policy_net.baselines.fifo_backfill import build_fifo_backfill
+from policy_net.baselines.fifo import build_fifo, build_fifo_backfill
 from policy_net.domain import SUSPENDED, Allocation, CapacityMode, Job, JobKind, PolicyContext, Trigger
 
 # Two nodes of the states module have 16 CPU and 4 GPUs: 4 GPU workers with as many servers.

@@ -10,7 +10,7 @@ from states import make_job
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT, HullCache, split_hull
 from policy_net.domain import Allocation
-from policy_net.simulation.speed import TableSpeedModel
+from policy_net.laboratory.speeds.speed import TableSpeedModel
 
 grids = arrays.arrays(np.float64, (16, 16), elements=st.just(0.0) | st.floats(1e-3, 1e6)).map(
     lambda inner: np.pad(inner, ((1, 0), (1, 0)))

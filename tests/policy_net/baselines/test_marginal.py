@@ -15,8 +15,8 @@ from policy_net.domain import (
     Trigger,
 )
 from policy_net.errors import BadInput
+from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.placement.spread import place_spread
-from policy_net.simulation.speed import default_speeds
 
 
 def test_the_shorter_job_comes_first_when_there_is_room_for_one() -> None:

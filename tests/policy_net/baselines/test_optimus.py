@@ -5,7 +5,7 @@ from states import make_job, make_state
 from policy_net.baselines.optimus import OptimusPolicy, build_optimus, build_optimus_true_table
 from policy_net.domain import Allocation, Job, JobKind, PolicyContext, Progress, SpeedModel, Trigger
 from policy_net.errors import BadInput
-from policy_net.simulation.speed import default_speeds
+from policy_net.laboratory.speeds.speed import default_speeds
 
 
 def decide(speeds: SpeedModel, jobs: list[Job], tasks: int) -> list[Allocation]:

@@ -10,14 +10,14 @@ import pytest
 
 import policy_net.baselines  # noqa: F401  (registers the names)
 from policy_net.domain import CapacityMode, PolicyContext
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.measured_speeds import read_measured_points
+from policy_net.laboratory.speeds.speed import TableSpeedModel, read_speed_table
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import build_policy, policy_names
-from policy_net.simulation.environment import DecideOn, Environment
-from policy_net.simulation.measured_points import read_measured_points
-from policy_net.simulation.replay import replay
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import TableSpeedModel, read_speed_table
-from policy_net.simulation.workload import Workload
-from policy_net.throughput.measured import MeasuredFit
+from policy_net.throughput.parametric import MeasuredFit
 
 SLOT_SECONDS = 1200.0
 NODES = (16, 24, 32, 96)

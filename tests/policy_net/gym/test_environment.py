@@ -3,20 +3,20 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from policy_net.action import GRANT_KINDS, Grant
+from policy_net.dl2.action import GRANT_KINDS, Grant
+from policy_net.dl2.network import ActingNetwork, initial_weights
+from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import Allocation, CapacityMode
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
 from policy_net.gym import ENVIRONMENT_ID
 from policy_net.gym.environment import ClusterSchedulingEnv
-from policy_net.learned import LearnedPolicy
-from policy_net.network import ActingNetwork, initial_weights
-from policy_net.simulation.catalogue import MODEL_NAMES
-from policy_net.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.simulation.replay import replay
-from policy_net.simulation.source_options import WorkloadOptions
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
+from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
 
 SMALL = {"workload": "dl2:jobs=5,mix=dssm+wlm", "nodes": 4}
 

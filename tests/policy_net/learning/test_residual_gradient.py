@@ -3,23 +3,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from policy_net.exchange.set_spec import SetSpec
-from policy_net.learned import DecisionSamples
-from policy_net.learning.credit import decision_advantages
-from policy_net.learning.gradient import NotEnoughSamples
-from policy_net.learning.gradients import gradients_for, lesson_for
+from policy_net.dl2.policy import DecisionSamples
+from policy_net.exchange.spec import SetSpec
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.learning.gradient import NotEnoughSamples, decision_advantages
 from policy_net.learning.replay import Experience, ExperienceReplay
-from policy_net.learning.residual_gradient import ResidualGradient
+from policy_net.learning.residual_gradient import Likelihood, ResidualGradient
+from policy_net.learning.reward import SlotUtility, utility_over
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
-from policy_net.reward import SlotUtility, utility_over
+from policy_net.policy_kinds import gradients_for, update_schedule_for
 from policy_net.set_policy import SetPolicy
-from policy_net.set_policy.likelihood import Likelihood
+from policy_net.set_policy.draws import SetSamples
 from policy_net.set_policy.residual import Residual, initial_residual
-from policy_net.set_policy.samples import SetSamples
-from policy_net.simulation.engine import Simulation
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
 
 SPEC = SetSpec()
 SETTINGS = ResidualSettings(minimum_effective_samples=8)
@@ -143,13 +141,13 @@ def test_gradients_are_the_same_for_the_same_experience() -> None:
 
 
 def test_every_decision_is_learned_from_once() -> None:
-    lesson = lesson_for(SPEC, ActorCriticSettings(), ResidualSettings(segment_decisions=4))
+    schedule = update_schedule_for(SPEC, ActorCriticSettings(), ResidualSettings(segment_decisions=4))
     replay = ExperienceReplay()
     used: list[int] = []
     for number, entry in enumerate(LIVED, start=1):
         replay.add(entry)
-        if number % lesson.every == 0:
-            used += [id(one) for run in lesson.draw(replay) for one in run]
+        if number % schedule.every == 0:
+            used += [id(one) for run in schedule.draw(replay) for one in run]
     assert used == [id(entry) for entry in LIVED]
 
 

@@ -8,13 +8,13 @@ from states import make_job, make_state, states
 
 from policy_net.domain import Allocation, ClusterState, PolicyContext, Progress, Trigger
 from policy_net.errors import BadInput
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.set_policy import SetPolicy, build_set
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, SetBeliefs
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.estimates import Estimates, with_estimates
-from policy_net.simulation.replay import replay
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import default_speeds
 
 
 def unknown(number: int, trained_epochs: float):  # type: ignore[no-untyped-def]  # as make_job

@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from states import make_job, make_state, states
 
-from policy_net.action import action_from_index
+from policy_net.dl2.action import action_from_index
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Progress, Resources, Trigger
-from policy_net.exchange.set_spec import SetSpec
+from policy_net.exchange.spec import SetSpec
+from policy_net.learning.residual_gradient import Likelihood
 from policy_net.placement.spread import place_spread
 from policy_net.set_policy import SetPolicy
-from policy_net.set_policy.likelihood import Likelihood
+from policy_net.set_policy.draws import SetSamples
 from policy_net.set_policy.residual import Residual
-from policy_net.set_policy.samples import SetSamples
 
 SPEC = SetSpec(hidden=(5,), temperature=0.3)
 

@@ -20,13 +20,13 @@ from policy_net.domain import (
     SpeedModel,
     Trigger,
 )
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds, read_speed_table
+from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.placement.spread import place_spread
 from policy_net.set_policy.planner import plan
 from policy_net.set_policy.steps import StepTable, StepTables
-from policy_net.simulation.environment import Environment
-from policy_net.simulation.replay import replay
-from policy_net.simulation.sources import load_workload
-from policy_net.simulation.speed import TableSpeedModel, default_speeds, read_speed_table
 
 
 def table_of(seed: int) -> TableSpeedModel:

@@ -14,7 +14,7 @@ from policy_net.exchange.statistics import (
     statistics_from_rows,
     statistics_to_rows,
 )
-from policy_net.simulation.speed import default_speeds
+from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.throughput.fleet_priors import merge_fleet
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 

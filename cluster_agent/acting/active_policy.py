@@ -1,0 +1,195 @@
+"""The active policy, which decides, and its successor, which waits for the end of the present decision.
+
+Any thread may propose a successor; only the loop makes it active, between two decisions, so that every decision is made
+by one policy from beginning to end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
+from cluster_agent.settings import PolicySettings
+from foundation.files import is_file
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
+from policy_net.domain import PolicyContext
+from policy_net.exchange.policy_file import digest_of, parse_policy_file
+from policy_net.exchange.spec import SET, PolicySpec, SetSpec, Weights, WeightSpec, weights_to_bytes
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.policy import SchedulerPolicy, build_policy, policy_names
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+from policy_net.throughput.parametric import OnlineFit
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which policy this is, for the log.
+
+    Attributes:
+        version: of an assigned version; 0 for anything else.
+        head_step: of the weights, where they come from the learner.
+        digest: of the policy file's bytes, or of the weights of a head; a heuristic's is its name.
+    """
+
+    name: str
+    version: int = 0
+    head_step: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A policy and who it is; `spec` is None for heuristics.
+
+    Attributes:
+        file: the policy file's bytes; None for heuristics and for a head.
+    """
+
+    policy: SchedulerPolicy
+    identity: Identity
+    spec: WeightSpec | None = None
+    weights: Weights | None = None
+    file: bytes | None = None
+
+    @property
+    def spec_to_register(self) -> str:
+        """Digest of the spec that a learner must have; empty for what was chosen by name, and goes with any learner."""
+        return "" if self.spec is None or self.identity.name == SET else self.spec.digest
+
+    @property
+    def beliefs(self) -> GaussianProcessBeliefs | None:
+        """What the policy believes of speeds, where that outlives it; None for those that start anew every time."""
+        return self.policy.beliefs if isinstance(self.policy, SetPolicy) else None
+
+
+class CandidateFactory:
+    """Builds policies the way this agent is configured to use them."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._settings = settings
+        self._priors: tuple[SpeedStatistic, ...] = ()
+
+    def from_name_or_file(self, name_or_path: str) -> Candidate:
+        """A registered scheduler or a policy file.
+
+        Raises:
+            UnknownPolicy, PolicyFileError: neither, or a file that cannot be used.
+        """
+        if name_or_path == SET:
+            return self.from_bytes(DEFAULT_SET_FILE.read_bytes(), Identity(SET))
+        if name_or_path in policy_names() or not is_file(Path(name_or_path)):
+            policy = build_policy(name_or_path, PolicyContext(seed=self._settings.seed))
+            return Candidate(policy, Identity(policy.name, digest=policy.name))
+        data = Path(name_or_path).read_bytes()
+        return self.from_bytes(data, Identity(Path(name_or_path).name))
+
+    def from_bytes(self, data: bytes, identity: Identity) -> Candidate:
+        """A policy file's content.
+
+        Raises:
+            PolicyFileError: it cannot be used.
+        """
+        content = parse_policy_file(data, identity.name)
+        identity = replace(identity, digest=digest_of(data))
+        if isinstance(content.spec, SetSpec):
+            self._priors = content.priors
+            return replace(self._set(content.spec, content.weights, content.priors, identity), file=data)
+        return replace(self._learned(content.spec, content.weights, identity), file=data)
+
+    def from_head(self, spec: WeightSpec, weights: Weights, step: int) -> Candidate:
+        """The learner's head at a step; what it believes of speeds is what the last policy file said."""
+        digest = sha256(weights_to_bytes(weights)).hexdigest()
+        identity = Identity(f"head-{step}", head_step=step, digest=digest)
+        if isinstance(spec, SetSpec):
+            return self._set(spec, weights, self._priors, identity)
+        return self._learned(spec, weights, identity)
+
+    def _set(
+        self, spec: WeightSpec, weights: Weights, priors: tuple[SpeedStatistic, ...], identity: Identity
+    ) -> Candidate:
+        assert isinstance(spec, SetSpec)  # noqa: S101  (every caller has looked; narrows the type)
+        policy = SetPolicy(
+            spec,
+            weights,
+            priors,
+            seed=self._settings.seed,
+            greedy=ActingMode(self._settings.mode) is ActingMode.GREEDY,
+            exploration=self._settings.exploration,
+            label=identity.name,
+        )
+        return Candidate(policy, identity, spec, weights)
+
+    def _learned(self, spec: WeightSpec, weights: Weights, identity: Identity) -> Candidate:
+        assert isinstance(spec, PolicySpec)  # noqa: S101  (the other kind that there is)
+        explorer = JobAwareExploration(self._settings.exploration) if self._settings.exploration > 0 else None
+        policy = LearnedPolicy(
+            spec,
+            weights,
+            seed=self._settings.seed,
+            mode=ActingMode(self._settings.mode),
+            explorer=explorer,
+            label=identity.name,
+        )
+        return Candidate(policy, identity, spec, weights)
+
+
+class ActivePolicy:
+    """The policy that decides now and at most one successor; the newest proposal wins.
+
+    Args:
+        seen: all that this cluster has seen of speeds, for a policy whose predecessor believed nothing.
+        shares: whether a type's speeds are told to the fleet, and so are part of what versions say.
+    """
+
+    def __init__(
+        self, first: Candidate, seen: OnlineFit | None = None, shares: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        self._seen = OnlineFit() if seen is None else seen
+        self._shares = shares
+        self._current = first
+        self._successor: Candidate | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def current(self) -> Candidate:
+        """The policy that decides now."""
+        return self._current
+
+    def propose(self, candidate: Candidate) -> None:
+        """Let `candidate` decide from the next decision on; callable from any thread."""
+        with self._lock:
+            self._successor = candidate
+
+    def begin_decision(self, number: int) -> tuple[Candidate, bool]:
+        """The policy that makes this decision, and whether it became active just now. Only the loop calls this.
+
+        The random numbers of a decision follow from the seed and its number alone, whichever policy was active before.
+        """
+        with self._lock:
+            successor, self._successor = self._successor, None
+        if successor is not None:
+            if isinstance(successor.policy, SetPolicy):
+                self._inherit_beliefs(successor.policy)
+            self._current = successor
+        number_decision(self._current.policy, number)
+        return self._current, successor is not None
+
+    def _inherit_beliefs(self, policy: SetPolicy) -> None:
+        """What this cluster has seen outlives a version, and is not counted again as part of what the next one says."""
+        if isinstance(self._current.policy, SetPolicy):
+            policy.inherit(self._current.policy, self._shares)
+        elif policy.beliefs is not None:
+            policy.beliefs.begin_from_observations(self._seen)
+            policy.beliefs.leave_out_own(self._shares)
+
+
+def number_decision(policy: SchedulerPolicy, number: int) -> None:
+    """Let a policy draw the random numbers of this decision next."""
+    if isinstance(policy, LearnedPolicy | SetPolicy):
+        policy.decision_index = number
+        policy.inference_seconds.clear()  # or it would grow for as long as the agent lives

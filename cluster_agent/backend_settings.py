@@ -1,0 +1,121 @@
+"""Settings of a backend. A simulated cluster's are its workloads, its machines, and how fast its clock runs.
+
+No backend is imported here: a configuration is checked before the backend that it names is loaded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from policy_net.domain import CapacityMode
+from policy_net.settings import Seconds, Section
+
+
+class EpisodeSettings(Section):
+    """One workload and how it is read."""
+
+    source: str
+    """What to run: a csv, a recording (`sacct:FILE`), `reference:TRACE@FILE`, or `dl2:jobs=60,arrivals=google`."""
+    strict: bool = False
+    """Whether a malformed row of a recording is refused; else it is skipped, and a warning says so."""
+    seed: int = Field(0, ge=0)
+    """Draws what the source leaves open (generated jobs, models of a csv's jobs); one more in each further round."""
+    window: int = Field(0, ge=0)
+    """Which run of `limit_jobs` jobs of a csv is taken; the first is 0."""
+    limit_jobs: int | None = Field(None, ge=1)
+    """At most so many jobs; all of them unless set."""
+    job_kind: Literal["ps", "async", "allreduce", "mix"] = "ps"
+    """How the jobs of a csv train: ps, async or allreduce; mix: half ps, half allreduce, drawn from the seed."""
+    arrival_scale: float = Field(1.0, gt=0.0, le=1000.0)
+    """Multiplies the times between arrivals; 1 leaves the workload as it is."""
+    durations: str = "known"
+    """What users know of their jobs' work: `known`, `lognormal:SIGMA` (off by that much) or `unknown`."""
+    epoch_error: float = Field(0.0, ge=0.0, lt=1.0)
+    """Declared epochs are off by up to this share; DL2 tried 0.2."""
+
+
+class EnvironmentSettings(Section):
+    """The simulated machines, and when decisions are taken."""
+
+    nodes: int | None = Field(None, ge=1, le=100_000)
+    """Machines; the workload's own suggestion unless set, else an error."""
+    gpus_per_node: int = Field(2, ge=0, le=64)
+    """GPUs of one machine; 2, DL2's testbed."""
+    cpus_per_node: int = Field(8, ge=1, le=1024)
+    """CPU cores of one machine; 8, DL2's testbed."""
+    slot_seconds: Seconds = 1200.0
+    """The slot, or the tick of event decisions, in simulated seconds; 20 minutes, DL2's."""
+    decide_on: Literal["slot", "event"] | None = None
+    """`slot` for generated workloads and `event` for traces unless set: most real jobs are shorter than a slot."""
+    debounce_seconds: float = Field(60.0, ge=0.0, le=3600.0)
+    """Least time between two event decisions; a minute costs 0.3% and saves most of the resizes of a burst."""
+    capacity_mode: CapacityMode = CapacityMode.NODES
+    """`nodes` places every task on a machine, as a real cluster must; `pooled` only adds up."""
+    speed_noise: float = Field(0.0, ge=0.0, le=1.0)
+    """Relative deviation of a job's speed in one interval; 0 is exact."""
+    job_noise: float = Field(0.0, ge=0.0, le=1.0)
+    """Relative deviation of a factor that a job's speed keeps for life; 0.273 varies like DL2's production cluster."""
+    placement: Literal["spread", "pack"] = "spread"
+    """`spread` puts tasks on the least loaded nodes, `pack` a job's workers on as few as possible."""
+    locality: bool = False
+    """Whether all-reduce jobs train slower where their workers lie apart; needs capacity on nodes."""
+    resize_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    """Pause of a running job whose number of tasks changes; near 0 elastically, tens of seconds by a restart."""
+    resume_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    """Pause of a job that starts again after a suspension or the loss of a node; its first start is free."""
+    checkpoint_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    """Training time between checkpoints, which is what a lost node can cost a job; 0: nothing is ever lost."""
+    node_mtbf_hours: float = Field(0.0, ge=0.0)
+    """Mean time of a node to its failure; 0 for none."""
+    node_repair_hours: float = Field(1.0, ge=0.0)
+    """Mean time of a failed node to its return; an hour, a reboot and some waiting."""
+    seed: int = Field(0, ge=0)
+    """Draws the noise and the failures."""
+
+
+class LockstepPace(Section):
+    """The simulated clock waits for the trainer: as much learning per decision on a slow machine as on a fast one."""
+
+    kind: Literal["lockstep"] = "lockstep"
+    backlog_decisions: int = Field(2, ge=0, le=10_000)
+    """The clock stands while more decisions than this wait to be learned from; 2 overlaps deciding and learning."""
+    patience_seconds: Seconds = 15.0
+    """Longest wait while the trainer gets nothing done, as when the learner is away; then the run goes on without."""
+
+
+class ScaledPace(Section):
+    """The simulated clock runs so many times faster than the wall clock."""
+
+    kind: Literal["scaled"] = "scaled"
+    speedup: float = Field(gt=0.0)
+    """Simulated seconds per second."""
+
+
+class FreePace(Section):
+    """The simulated clock waits for nobody."""
+
+    kind: Literal["free"] = "free"
+
+
+class SimulatedBackendSettings(Section):
+    """A cluster that exists in this process only."""
+
+    kind: Literal["simulated"] = "simulated"
+    workloads: tuple[EpisodeSettings, ...] = Field(min_length=1)
+    """Run one after another, each until all of its jobs are done."""
+    episodes: int | None = Field(None, ge=1, le=100_000)
+    """How many to run, going round the list with fresh seeds; each of the list once unless set. All are drawn at the
+    start and held in memory: 60 generated jobs take some 20 kB."""
+    environment: EnvironmentSettings = EnvironmentSettings()
+    speeds: Path | None = None
+    """A table of measured speeds (csv) as the cluster's truth; the built-in fit of DL2's models unless set."""
+    pace: Annotated[LockstepPace | ScaledPace | FreePace, Field(discriminator="kind")] = FreePace()
+    baseline: bool = True
+    """Replay the fallback on the same jobs beside the run, to report its average JCT."""
+
+
+BackendSettings = SimulatedBackendSettings
+"""The settings of any kind of backend; a union by `kind` once there are several."""

@@ -1,0 +1,1 @@
+"""The simulated cluster: a workload that runs in the agent's own process."""

@@ -1,0 +1,140 @@
+"""Workloads of a simulated cluster, read and checked before the first decision."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import structlog
+
+from cluster_agent.backend_settings import EpisodeSettings, SimulatedBackendSettings
+from cluster_agent.errors import BadConfig
+from foundation.files import is_file
+from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
+from policy_net.laboratory.speeds.placement_effect import default_placement_effect
+from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
+from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
+from policy_net.laboratory.workloads.loaders.formats import FORMATS
+from policy_net.laboratory.workloads.loaders.intake import MALFORMED
+from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One workload and the machines that it meets."""
+
+    workload: Workload
+    environment: Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """All that a simulated cluster will run.
+
+    Attributes:
+        speeds: the truth; no policy may see it.
+        placement_effect: what places do to it; None if nothing.
+        digest: of everything that a saved simulation depends on.
+    """
+
+    items: tuple[Episode, ...]
+    speeds: SpeedModel
+    digest: str
+    placement_effect: PlacementEffect | None = None
+
+    @property
+    def jobs_total(self) -> int:
+        """Jobs of all episodes."""
+        return sum(len(episode.workload.jobs) for episode in self.items)
+
+    @property
+    def job_types(self) -> tuple[str, ...]:
+        """Types of all jobs, in order of appearance."""
+        return tuple(dict.fromkeys(job.job_type for episode in self.items for job in episode.workload.jobs))
+
+
+def load_episodes(settings: SimulatedBackendSettings) -> Episodes:
+    """Read every workload.
+
+    Raises:
+        BadInput: a source or the speed table cannot be used.
+        BadConfig: the number of nodes is neither set nor suggested by the workload, or settings contradict each other.
+    """
+    speeds = default_speeds() if settings.speeds is None else read_speed_table(settings.speeds)
+    count = len(settings.workloads) if settings.episodes is None else settings.episodes
+    items = []
+    for index in range(count):
+        turn, position = divmod(index, len(settings.workloads))
+        items.append(_load(settings, settings.workloads[position], turn, speeds))
+    depends_on = settings.model_dump(mode="json", exclude={"pace", "baseline"})
+    digest = sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
+    machines = settings.environment
+    if machines.locality and machines.capacity_mode is CapacityMode.POOLED:
+        raise BadConfig("setting backend.environment.locality needs capacity_mode nodes: pooled tasks lie nowhere")
+    return Episodes(tuple(items), speeds, digest, default_placement_effect() if machines.locality else None)
+
+
+def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int, speeds: SpeedModel) -> Episode:
+    """The episode of the `turn`-th round through the list; each round has fresh seeds."""
+    machines = settings.environment
+    options = WorkloadOptions(
+        seed=chosen.seed + turn,
+        limit_jobs=chosen.limit_jobs,
+        window=chosen.window,
+        job_kind=JobKindChoice(chosen.job_kind),
+        gpus_per_node=machines.gpus_per_node,
+        cpus_per_node=machines.cpus_per_node,
+        arrival_scale=chosen.arrival_scale,
+        strict=chosen.strict,
+        speeds=speeds,
+    )
+    estimates = parse_durations(chosen.durations, chosen.epoch_error)
+    workload = with_estimates(load_workload(chosen.source, options), estimates, options.seed)
+    for note in workload.notes:
+        if note.startswith(MALFORMED):
+            _log.warning("rows-skipped", workload=workload.name, note=note)
+    nodes = machines.nodes or workload.suggested_nodes
+    if nodes is None:
+        raise BadConfig(f"setting backend.environment.nodes is missing, and {chosen.source!r} suggests no number")
+    slotted = workload.slotted if machines.decide_on is None else machines.decide_on == "slot"
+    environment = Environment(
+        nodes=nodes,
+        gpus_per_node=machines.gpus_per_node,
+        cpus_per_node=machines.cpus_per_node,
+        slot_seconds=machines.slot_seconds,
+        decide_on=DecideOn.SLOT if slotted else DecideOn.EVENT,
+        debounce_seconds=machines.debounce_seconds,
+        capacity_mode=machines.capacity_mode,
+        speed_noise=machines.speed_noise,
+        job_noise=machines.job_noise,
+        placement=PlacementStrategy(machines.placement),
+        resize_seconds=machines.resize_seconds,
+        resume_seconds=machines.resume_seconds,
+        checkpoint_seconds=machines.checkpoint_seconds,
+        node_mtbf_seconds=machines.node_mtbf_hours * 3600.0,
+        node_repair_seconds=machines.node_repair_hours * 3600.0,
+        seed=machines.seed + turn,
+    )
+    return Episode(workload, environment)
+
+
+def resolved_source(source: str, folder: Path) -> str:
+    """A workload's source with the paths in it, if any are, taken from the folder."""
+    name, colon, text = source.partition(":")
+    begin = f"{name}:" if colon and name in FORMATS else ""
+    text = text if begin else source
+    whole = _resolved_path(text, folder)
+    if whole != text:
+        return f"{begin}{whole}"
+    # TRACE@FILE of reference traces, FILE@VC of recordings, TASKS@JOBS of two tables
+    return begin + "@".join(_resolved_path(part, folder) for part in text.rsplit("@", 1))
+
+
+def _resolved_path(text: str, folder: Path) -> str:
+    return str(folder / text) if text and is_file(folder / text) else text

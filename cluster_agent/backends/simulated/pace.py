@@ -1,0 +1,88 @@
+"""The pace of a simulated cluster's clock; a live cluster's clock needs no help.
+
+`free` runs on, `scaled` keeps a ratio to the wall clock, and `lockstep` waits for the trainer, so that a run learns as
+much per decision on a slow machine as on a fast one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from cluster_agent.backend_settings import FreePace, LockstepPace, ScaledPace
+from cluster_agent.backends.base import Backlog, Wait
+
+_POLL_SECONDS = 0.002
+"""How often lockstep looks at the backlog: well below the ~10 ms that an update takes, and no load."""
+
+
+class Pacer(Protocol):
+    """Holds a simulated clock back."""
+
+    def hold(self, simulated_seconds: float) -> bool:
+        """Return when an interval of this length may be over; True as soon as the agent is to stop."""
+        ...
+
+
+class FreePacer:
+    """Waits for nobody."""
+
+    def __init__(self, wait: Wait) -> None:
+        self._wait = wait
+
+    def hold(self, simulated_seconds: float) -> bool:  # noqa: ARG002  (every interval is over at once)
+        """Only look whether the agent is to stop."""
+        return self._wait(0.0)
+
+
+class ScaledPacer:
+    """So many simulated seconds per second."""
+
+    def __init__(self, speedup: float, wait: Wait) -> None:
+        self._speedup = speedup
+        self._wait = wait
+
+    def hold(self, simulated_seconds: float) -> bool:
+        """Wait as long as the interval lasts on the wall clock."""
+        return self._wait(simulated_seconds / self._speedup)
+
+
+class LockstepPacer:
+    """Waits while the trainer is behind, unless it gets nothing done for longer than patience lasts.
+
+    Once patience is over the clock runs free until the trainer works something off again: an outage is waited for once.
+    """
+
+    def __init__(self, settings: LockstepPace, backlog: Backlog, wait: Wait, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._backlog = backlog
+        self._wait = wait
+        self._clock = clock
+        self._given_up_at: int | None = None
+
+    def hold(self, simulated_seconds: float) -> bool:  # noqa: ARG002  (the trainer's time counts, not the cluster's)
+        """Wait until the trainer has caught up to within the bound."""
+        done = self._backlog.worked_off
+        since = self._clock()
+        while self._backlog.waiting > self._settings.backlog_decisions:
+            if self._wait(_POLL_SECONDS):
+                return True
+            if self._backlog.worked_off != done:
+                done = self._backlog.worked_off
+                since = self._clock()
+                self._given_up_at = None
+            elif self._given_up_at == done or self._clock() - since > self._settings.patience_seconds:
+                self._given_up_at = done
+                break
+        return self._wait(0.0)
+
+
+def build_pacer(
+    settings: LockstepPace | ScaledPace | FreePace, backlog: Backlog | None, wait: Wait, clock: Callable[[], float]
+) -> Pacer:
+    """The pacer of a configuration; without a trainer (`backlog` None) lockstep has nothing to wait for."""
+    if isinstance(settings, ScaledPace):
+        return ScaledPacer(settings.speedup, wait)
+    if isinstance(settings, LockstepPace) and backlog is not None:
+        return LockstepPacer(settings, backlog, wait, clock)
+    return FreePacer(wait)

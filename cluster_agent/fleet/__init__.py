@@ -1,0 +1,1 @@
+"""The connection to the fleet: calls to the learner, registration, identity, heartbeats, policy versions."""

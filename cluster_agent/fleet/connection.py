@@ -1,0 +1,194 @@
+"""The connection to the learner under the identity in force: enrolls before the first call, renews in time.
+
+Both happen within an ordinary call to the learner, by whichever thread comes first, so that an agent without a learner
+waits for nothing and the retries that its threads have anyway cover them too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import structlog
+
+from cluster_agent.errors import BadConfig, LearnerRefused, LearnerUnreachable
+from cluster_agent.fleet.enrollment import EnrolledIdentity
+from cluster_agent.settings import LearnerSettings, TlsSettings
+from policy_net.errors import IdentityFileError
+from policy_net.exchange.connection_files import read_connection_files
+from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
+
+_log = structlog.get_logger()
+
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+"""Room for a policy of 64 million parameters; gRPC's own 4 MB would refuse one of 256-wide layers and J = 200."""
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # gRPC reconnects by itself; it must not wait longer than our own backoff does.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_retries", 0),
+    # No compression: a message is measured before it is unpacked, and a small one may unpack to gigabytes.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+)
+RENEWAL_PAUSE_SECONDS = 60.0
+"""Least time between two attempts to replace an identity, or a tenth of its life: failures must not hold up other
+calls, and a clock that is far ahead must not ask for a certificate with every call."""
+
+Call = Callable[[str, Callable[..., fleet_pb2.CertificateReply], object], fleet_pb2.CertificateReply]
+"""Makes a call by name, with the deadline and the errors of all calls to the learner."""
+
+
+class Connection:
+    """The channel to the learner's service; safe to use from several threads.
+
+    Args:
+        call: how calls are made.
+        folder: where the identity is kept.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self, settings: LearnerSettings, cluster: str, folder: Path, call: Call, clock: Callable[[], float]
+    ) -> None:
+        """Open a channel if that takes no enrollment; nothing is sent yet.
+
+        Raises:
+            BadConfig: a certificate, key or enrollment file cannot be used.
+        """
+        self._settings = settings
+        self._cluster = cluster
+        self._call = call
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._channels: list[grpc.Channel] = []
+        self._stub: fleet_pb2_grpc.FleetStub | None = None
+        self._enrolled: EnrolledIdentity | None = None
+        self._not_before = 0.0
+        if settings.enrollment_file is not None:
+            self._enrolled = EnrolledIdentity(folder, cluster, settings.enrollment_file)
+            if self._enrolled.present is not None:
+                self._open(_identity_credentials(self._enrolled.present))
+        else:
+            self._open(None if settings.tls is None else _file_credentials(settings.tls))
+
+    @property
+    def certificate_expires(self) -> float:
+        """When the certificate that the learner made expires, in Unix seconds; 0 without one."""
+        present = None if self._enrolled is None else self._enrolled.present
+        return 0.0 if present is None else present.ends_unix_seconds
+
+    @property
+    def advice(self) -> str:
+        """What may be behind a learner that does not answer; mostly nothing."""
+        if 0.0 < self.certificate_expires <= self._clock():
+            return "; this agent's certificate has expired: it needs a new enrollment file"
+        return ""
+
+    def fleet(self) -> fleet_pb2_grpc.FleetStub:
+        """The learner's service, under an identity that is good for a while.
+
+        Raises:
+            LearnerUnreachable: there is no identity yet, and the learner is not there to give one.
+            LearnerRefused: the learner gives none.
+        """
+        if self._enrolled is None:
+            assert self._stub is not None  # noqa: S101  (opened when it was built)
+            return self._stub
+        with self._lock:
+            self._refresh_identity(self._enrolled)
+            if self._stub is None:
+                raise LearnerRefused("the enrollment file was refused; this cluster needs a new one")
+            return self._stub
+
+    def close(self) -> None:
+        """Close all channels; calls under way fail."""
+        for channel in self._channels:
+            channel.close()
+
+    def _refresh_identity(self, enrolled: EnrolledIdentity) -> None:
+        now = self._clock()
+        try:
+            invitation = enrolled.invitation() if enrolled.present is None or now >= self._not_before else None
+            if invitation is not None:
+                self._pause(enrolled.present, now)
+                self._enroll(enrolled, invitation)
+            elif enrolled.present is not None and self._not_before <= now >= enrolled.present.renewal_unix_seconds():
+                self._pause(enrolled.present, now)
+                self._renew(enrolled)
+        except (LearnerUnreachable, LearnerRefused) as error:
+            if enrolled.present is None:
+                raise
+            _log.warning(
+                "identity-not-replaced", error=str(error), expires_unix_seconds=round(self.certificate_expires)
+            )
+        except OSError as error:
+            raise LearnerRefused(f"the identity cannot be kept ({error}); mend the disk") from error
+
+    def _pause(self, present: IdentityFile | None, now: float) -> None:
+        life_seconds = (
+            0.0 if present is None else present.ends_unix_seconds - present.begins_unix_seconds - BACKDATE_SECONDS
+        )
+        self._not_before = now + min(RENEWAL_PAUSE_SECONDS, 0.1 * max(0.0, life_seconds))
+
+    def _enroll(self, enrolled: EnrolledIdentity, invitation: EnrollmentFile) -> None:
+        request = enrolled.first_request()
+        message = fleet_pb2.EnrollRequest(
+            cluster=self._cluster, token=invitation.token, signing_request=request.request
+        )
+        host = self._settings.address.rpartition(":")[0]
+        address = self._settings.enroll_address or f"{host}:{invitation.enroll_port}"
+        credentials = grpc.ssl_channel_credentials(invitation.authority.encode())
+        with grpc.secure_channel(address, credentials, options=OPTIONS) as channel:
+            try:
+                reply = self._call("Enroll", fleet_pb2_grpc.EnrollmentStub(channel).Enroll, message)
+            except LearnerRefused:
+                enrolled.looked_at()  # The same token would be refused again; a new file is looked at.
+                raise
+        self._take(enrolled.received(request.key, reply.certificate, reply.authority))
+        enrolled.settled(invitation)
+        _log.info("identity-enrolled", expires_unix_seconds=round(self.certificate_expires))
+
+    def _renew(self, enrolled: EnrolledIdentity) -> None:
+        assert self._stub is not None  # noqa: S101  (whoever has an identity has a channel)
+        request = enrolled.next_request()
+        message = fleet_pb2.RenewCertificateRequest(cluster=self._cluster, signing_request=request.request)
+        reply = self._call("RenewCertificate", self._stub.RenewCertificate, message)
+        self._take(enrolled.received(request.key, reply.certificate, reply.authority))
+        _log.info("identity-renewed", expires_unix_seconds=round(self.certificate_expires))
+
+    def _take(self, identity: IdentityFile) -> None:
+        self._open(_identity_credentials(identity))
+        # Other threads may be amid a call on the channel before this one; the one before that is long unused.
+        while len(self._channels) > 2:
+            self._channels.pop(0).close()
+
+    def _open(self, credentials: grpc.ChannelCredentials | None) -> None:
+        if credentials is None:
+            channel = grpc.insecure_channel(self._settings.address, options=OPTIONS)
+        else:
+            channel = grpc.secure_channel(self._settings.address, credentials, options=OPTIONS)
+        self._channels.append(channel)
+        self._stub = fleet_pb2_grpc.FleetStub(channel)
+
+
+def _identity_credentials(identity: IdentityFile) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(identity.authority, identity.key, identity.certificate)
+
+
+def _file_credentials(tls: TlsSettings) -> grpc.ChannelCredentials:
+    try:
+        files = read_connection_files(tls.ca_file, tls.certificate_file, tls.key_file)
+        exposed = tls.key_file.stat().st_mode & 0o007
+    except (OSError, IdentityFileError) as error:
+        raise BadConfig(f"setting learner.tls: {error}") from error
+    if exposed:
+        _log.warning("key-exposed", file=str(tls.key_file), advice="others on this machine may read it: chmod 600")
+    return grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)

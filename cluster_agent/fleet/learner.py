@@ -1,0 +1,152 @@
+"""The learner as an agent sees it, in plain values; `learner_client.py` asks it over gRPC, tests ask a fake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+from cluster_agent.backends.base import BackendStatus
+from cluster_agent.recording.job_timelines import JobTimeline
+from policy_net.exchange.spec import Weights, WeightSpec
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
+
+
+class PushOutcome(StrEnum):
+    """What became of an update."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The learner's answer to a cluster that says it is there.
+
+    Attributes:
+        incarnation: numbers this registration; update sequences start at 1 within it.
+        spec: of the head.
+        learning: False if this cluster's updates are not wanted.
+        rounds: the learner asks for work, round by round; updates are not pushed.
+    """
+
+    incarnation: int
+    spec: WeightSpec
+    head_step: int
+    assigned_version: int
+    learning: bool
+    rounds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The learner's newest weights."""
+
+    step: int
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class PushAnswer:
+    """What became of an update, and the head after it if it was sent along."""
+
+    outcome: PushOutcome
+    reason: str
+    head_step: int
+    staleness: int
+    head: Head | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the learner wants of this cluster now."""
+
+    version: int
+    head_step: int
+    reregister: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShareAnswer:
+    """What became of a report of speeds.
+
+    Attributes:
+        taken: False if the learner had it, or a later one.
+        left_out: job types for which the fleet's vocabulary has no room.
+    """
+
+    taken: bool
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPolicy:
+    """A published version as it came over the wire; not checked yet."""
+
+    version: int
+    data: bytes
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """What a heartbeat says.
+
+    Attributes:
+        baseline_policy: whose average JCT `cluster.baseline_jct_seconds` is.
+        job_timelines: of a few jobs; empty unless the operator lets them be told.
+    """
+
+    cluster: BackendStatus
+    decisions: int
+    acting_version: int
+    learning_step: int
+    interventions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    finished: bool = False
+    baseline_policy: str = ""
+    job_timelines: Sequence[JobTimeline] = ()
+
+
+class Learner(Protocol):
+    """The calls of fleet.proto that an agent makes.
+
+    Every call raises `LearnerUnreachable` if no answer came in time and `LearnerRefused` if the answer was no.
+    """
+
+    def register(self, spec_digest: str, job_types: Sequence[str]) -> Registration:
+        """Say that this cluster is there; `spec_digest` is empty where any spec will do."""
+        ...
+
+    def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
+        """The head; None if it is still the one of `have_step`."""
+        ...
+
+    def push(self, update: GradientUpdate, spec: WeightSpec) -> PushAnswer:
+        """Offer an update; offering the same one again is safe."""
+        ...
+
+    def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
+        """Say how things are."""
+        ...
+
+    def poll(self, registration: Registration) -> RoundTask | None:
+        """What a round asks of this cluster; waits a second or so for it."""
+        ...
+
+    def reply(self, registration: Registration, answer: RoundAnswer) -> bool:
+        """Answer a task; False if it is over."""
+        ...
+
+    def share_beliefs(
+        self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
+    ) -> ShareAnswer:
+        """Tell all that this cluster has seen of speeds; revisions rise within a registration."""
+        ...
+
+    def fetch_policy(self, version: int) -> FetchedPolicy:
+        """A published version's file."""
+        ...

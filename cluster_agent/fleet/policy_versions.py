@@ -1,0 +1,160 @@
+"""Policy versions that the learner assigns: fetched, checked, and kept on disk; the first of them starts an agent.
+
+An agent starts with the version that it last acted with, with its configured policy, or with one fetched right now.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity
+from cluster_agent.backends.base import Wait
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NoPolicy, StateDamaged, VersionRejected
+from cluster_agent.fleet.learner import FetchedPolicy
+from cluster_agent.fleet.session import LearnerAccess
+from cluster_agent.recording.state_files import write_bytes
+from cluster_agent.settings import Acting, PolicySettings
+from policy_net.errors import PolicyFileError
+from policy_net.exchange.policy_file import digest_of
+from policy_net.exchange.spec import SetSpec, WeightSpec
+
+_KEPT = re.compile(r"^v(\d+)\.safetensors$")
+
+
+def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: CandidateFactory) -> Candidate:
+    """A fetched version, ready to act.
+
+    Raises:
+        VersionRejected: its digest, spec or content is not what was announced.
+    """
+    name = f"v{fetched.version}"
+    digest = digest_of(fetched.data)
+    if digest != fetched.digest:
+        raise VersionRejected(
+            f"{name} as the learner sent it: its digest is {digest}, expected {fetched.digest}; it is fetched again "
+            "later, and what acts goes on acting"
+        )
+    try:
+        candidate = factory.from_bytes(fetched.data, Identity(name, version=fetched.version))
+    except PolicyFileError as error:
+        raise VersionRejected(str(error)) from error
+    if candidate.spec is None or candidate.spec.digest != spec.digest:
+        raise VersionRejected(f"{name}: is of another spec than the fleet's {spec.digest[:12]}")
+    return candidate
+
+
+class KeptVersion:
+    """The assigned version, on disk: an agent that starts while the learner is away acts with it."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / "policies"
+
+    def keep(self, fetched: FetchedPolicy) -> None:
+        """Keep this one and forget the others."""
+        write_bytes(self._folder / f"v{fetched.version}.safetensors", fetched.data)
+        for path, version in self._files():
+            if version != fetched.version:
+                path.unlink(missing_ok=True)
+
+    def load(self, factory: CandidateFactory) -> Candidate | None:
+        """The kept version; None if there is none.
+
+        Raises:
+            StateDamaged: it cannot be used.
+        """
+        files = self._files()
+        if not files:
+            return None
+        path, version = files[-1]
+        try:
+            return factory.from_bytes(path.read_bytes(), Identity(f"v{version}", version=version))
+        except (OSError, PolicyFileError) as error:
+            raise StateDamaged(f"{path}: cannot be used ({error}); remove it, and it is fetched again") from error
+
+    def _files(self) -> list[tuple[Path, int]]:
+        """Kept files and their versions, the newest file last."""
+        if not self._folder.is_dir():
+            return []
+        found = [(path, _KEPT.match(path.name)) for path in self._folder.iterdir()]
+        files = [(path, int(match.group(1))) for path, match in found if match is not None]
+        return sorted(files, key=lambda file: file[0].stat().st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """Where an agent's policies come from: how it is configured, how they are built, and the version kept on disk."""
+
+    settings: PolicySettings
+    factory: CandidateFactory
+    kept: KeptVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a learner that does not answer.
+
+    Attributes:
+        seconds: in all.
+        clock: monotonic seconds.
+        wait: waits up to so many seconds; True when the agent is to stop.
+    """
+
+    seconds: float
+    clock: Callable[[], float]
+    wait: Wait
+
+
+def local_policy(source: PolicySource) -> Candidate | None:
+    """The version that acted here last, else the configured policy; None if there is neither.
+
+    Raises:
+        UnknownPolicy, PolicyFileError: the configured one cannot be used.
+        StateDamaged: the kept one cannot be used.
+    """
+    settings, factory = source.settings, source.factory
+    configured = None if settings.initial is None else factory.from_name_or_file(settings.initial)
+    remembered = source.kept.load(factory) if settings.acting is Acting.ASSIGNED else None
+    return remembered or configured
+
+
+def fetched_policy(source: PolicySource, access: LearnerAccess, patience: Patience) -> Candidate:
+    """What the learner wants this cluster to act with.
+
+    Raises:
+        NoPolicy: it could not be had within `patience`, or cannot be used.
+    """
+    deadline = patience.clock() + patience.seconds
+    while True:
+        try:
+            return _fetch(source, access)
+        except LearnerUnreachable as error:
+            pause = access.backoff.next_seconds()
+            if patience.clock() + pause > deadline or patience.wait(pause):
+                raise NoPolicy(
+                    f"no policy to schedule with: none is kept here, and the learner is not reachable ({error}); "
+                    "set policy.initial or start the learner"
+                ) from error
+        except (LearnerRefused, VersionRejected) as error:
+            raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
+
+
+def _fetch(source: PolicySource, access: LearnerAccess) -> Candidate:
+    learner, factory = access.learner, source.factory
+    registration = access.session.registered()
+    if source.settings.acting is Acting.HEAD:
+        if isinstance(registration.spec, SetSpec) and registration.assigned_version:
+            # The head is weights alone; what is believed of speeds at first stands in the version's file.
+            checked_candidate(learner.fetch_policy(registration.assigned_version), registration.spec, factory)
+        head = learner.pull_head(registration, None)
+        if head is None:
+            raise LearnerRefused("PullHead: the learner sent no head")
+        return factory.from_head(registration.spec, head.weights, head.step)
+    if registration.assigned_version == 0:
+        raise LearnerRefused("the learner has assigned no version to this cluster")
+    fetched = learner.fetch_policy(registration.assigned_version)
+    candidate = checked_candidate(fetched, registration.spec, factory)
+    source.kept.keep(fetched)
+    return candidate

@@ -1,0 +1,98 @@
+"""Reports to the learner on the speeds that this cluster has seen: each time all of them, in place of the last report.
+
+What is told is `SpeedStatistic`s: job type, kind, PSs, workers, mean log speed, count; see the guide's page on beliefs.
+Whatever goes wrong here is counted and tried again later: neither heartbeats nor decisions depend on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable
+from cluster_agent.fleet.learner import Learner, Registration
+from cluster_agent.settings import SharingSettings
+from cluster_agent.telemetry import Telemetry
+from policy_net.exchange.statistics import MOST_SHARED, MOST_SHARED_TYPES, SpeedStatistic
+
+_log = structlog.get_logger()
+
+Statistics = tuple[SpeedStatistic, ...]
+
+
+class Sharing:
+    """Used by the heartbeat's thread alone.
+
+    Args:
+        statistics: what this cluster has seen; callable from any thread.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        settings: SharingSettings,
+        statistics: Callable[[], Statistics],
+        telemetry: Telemetry,
+        clock: Callable[[], float],
+    ) -> None:
+        self._learner = learner
+        self._settings = settings
+        self._statistics = statistics
+        self._telemetry = telemetry
+        self._clock = clock
+        self._incarnation = 0
+        self._revision = 0
+        self._told: Statistics | None = None
+        self._due_seconds = 0.0
+
+    def beat(self, registration: Registration, *, last: bool = False) -> None:
+        """Tell what there is to tell, if it is time; `last` does not wait for the time."""
+        if registration.incarnation != self._incarnation:
+            # Perhaps another learner: what was told to this one is not known.
+            self._incarnation, self._revision, self._told = registration.incarnation, 0, None
+            self._due_seconds = self._clock()
+        if self._clock() < self._due_seconds and not last:
+            return
+        self._due_seconds = self._clock() + self._settings.every_seconds
+        statistics = self._to_tell()
+        # With sharing off nothing is told once, which takes back what was told before; else there is no hurry to.
+        if statistics == self._told or (not statistics and self._settings.enabled and self._told is None):
+            return
+        self._revision += 1
+        outcome = "refused"
+        try:
+            answer = self._learner.share_beliefs(registration, self._revision, statistics)
+        except LearnerRefused as error:
+            _log.warning("beliefs-not-taken", statistics=len(statistics), error=str(error))
+        except LearnerUnreachable as error:
+            outcome = "unanswered"
+            _log.debug("beliefs-unanswered", error=str(error))
+        else:
+            outcome = "taken" if answer.taken else "repeated"
+            self._told = statistics
+            if answer.left_out:
+                _log.warning(
+                    "job-types-left-out", count=len(answer.left_out), reason="the fleet's vocabulary has no more room"
+                )
+        self._telemetry.belief_reports.labels(outcome).inc()
+
+    def _to_tell(self) -> Statistics:
+        if not self._settings.enabled:
+            return ()
+        return most_observed([entry for entry in self._statistics() if self._settings.shares(entry.job_type)])
+
+
+def most_observed(statistics: Sequence[SpeedStatistic]) -> Statistics:
+    """At most what one report holds: the types that were seen most, then the splits; in the order given."""
+    if len(statistics) <= MOST_SHARED and len({entry.job_type for entry in statistics}) <= MOST_SHARED_TYPES:
+        return tuple(statistics)
+    of_type: Counter[str] = Counter()
+    for entry in statistics:
+        of_type[entry.job_type] += entry.count
+    types = set(sorted(of_type, key=lambda job_type: (-of_type[job_type], job_type))[:MOST_SHARED_TYPES])
+    positions = [position for position, entry in enumerate(statistics) if entry.job_type in types]
+    positions.sort(key=lambda position: -statistics[position].count)
+    return tuple(statistics[position] for position in sorted(positions[:MOST_SHARED]))

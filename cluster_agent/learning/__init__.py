@@ -1,0 +1,1 @@
+"""The learning side: experience, gradients, and rounds of work for the learner."""

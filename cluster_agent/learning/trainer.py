@@ -1,0 +1,325 @@
+"""The trainer beside the loop: experience → replay → gradient at the learner's head → push.
+
+One thread, one update at a time, numbered 1, 2, 3 … within an incarnation. An update without an answer is offered again
+under its number until there is one, so that it is applied exactly once; it is given up only when the learner no longer
+knows the incarnation, which then cannot apply it either. Meanwhile the loop decides on and the queue stays bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+import structlog
+
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable
+from cluster_agent.fleet.learner import Head, PushAnswer, PushOutcome, Registration
+from cluster_agent.fleet.session import LearnerAccess
+from cluster_agent.learning.experience import ExperienceQueue
+from cluster_agent.settings import LearningSettings
+from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.wire import GradientUpdate
+from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples, permute_rewards
+from policy_net.learning.replay import Experience, ExperienceReplay
+from policy_net.policy_kinds import gradients_for, update_schedule_for
+
+_log = structlog.get_logger()
+
+_LOOK_UP_SECONDS = 0.2
+"""How often an idle trainer looks whether it is to stop."""
+
+REGISTER_AGAIN = ("unknown-incarnation", "rounds-only")
+"""The learner's words for a push that belongs to no registration it knows, or is not what it now asks for."""
+
+OnHead = Callable[[Head, WeightSpec], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCounts:
+    """What this process sent to the learner.
+
+    Attributes:
+        pushed: updates that were sent at least once.
+        acknowledged: that the learner applied, or had applied before.
+        rejected: that it refused, by reason.
+        dropped_decisions: that nobody could learn from in time.
+        staleness_mean: in head steps, over the applied ones.
+    """
+
+    pushed: int = 0
+    acknowledged: int = 0
+    rejected: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    dropped_decisions: int = 0
+    staleness_mean: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedPolicy:
+    """What ties the trainer to the policy that decides.
+
+    Attributes:
+        acting_spec: the spec of what decides here now; experience of another spec than the head's is of no use.
+        on_head: is told of every new head (an agent that acts on the head follows it).
+    """
+
+    acting_spec: Callable[[], WeightSpec | None]
+    on_head: OnHead | None = None
+
+
+class Trainer:
+    """Turns experience into updates until it is finished.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        access: LearnerAccess,
+        queue: ExperienceQueue,
+        settings: LearningSettings,
+        cluster: str,
+        policy: TrainedPolicy,
+        clock: Callable[[], float],
+    ) -> None:
+        self._learner = access.learner
+        self._session = access.session
+        self._telemetry = access.telemetry
+        self._backoff = access.backoff
+        self._queue = queue
+        self._settings = settings
+        self._cluster = cluster
+        self._acting_spec = policy.acting_spec
+        self._on_head = policy.on_head
+        self._clock = clock
+        self._replay = self._empty_replay()
+        self._replay_lock = threading.Lock()
+        self._form: Hashable = None
+        self._random = np.random.default_rng((settings.seed, 1))
+        self._computer: tuple[str, Gradients] | None = None
+        self._incarnation = 0
+        self._sequence = 0
+        self._head: Head | None = None
+        self._head_since = 0.0
+        self._pushed = 0
+        self._outcomes: Counter[str] = Counter()
+        self._rejections: Counter[str] = Counter()
+        self._staleness_steps = 0
+        self._draining = threading.Event()
+        self._abort = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
+
+    @property
+    def head_step(self) -> int:
+        """The step of the newest head seen; 0 before the first."""
+        return 0 if self._head is None else self._head.step
+
+    @property
+    def counts(self) -> TrainingCounts:
+        """What came of the updates so far."""
+        applied = self._outcomes[PushOutcome.APPLIED]
+        return TrainingCounts(
+            pushed=self._pushed,
+            acknowledged=applied + self._outcomes[PushOutcome.DUPLICATE],
+            rejected=dict(self._rejections),
+            dropped_decisions=self._queue.dropped,
+            staleness_mean=self._staleness_steps / applied if applied else 0.0,
+        )
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def finish(self, seconds: float) -> None:
+        """Work off what waits, for at most so long, and end."""
+        self._draining.set()
+        self._thread.join(seconds)
+        self._abort.set()
+
+    def _run(self) -> None:
+        since_update = 0
+        while not self._abort.is_set():
+            experience = self._queue.take(_LOOK_UP_SECONDS)
+            if experience is None:
+                if self._draining.is_set():
+                    return
+                continue
+            self._remember(experience)
+            since_update += 1
+            try:
+                if since_update >= self._decisions_between_updates():
+                    since_update = 0
+                    self.update()
+            except Exception:
+                # A fault of ours must not end learning for good, nor pass unseen.
+                self._telemetry.updates.labels("failed").inc()
+                _log.exception("update-failed")
+            finally:
+                self._queue.done()
+                self._telemetry.queue_decisions.set(self._queue.waiting)
+
+    def _decisions_between_updates(self) -> int:
+        acting = self._acting_spec()
+        if acting is None:
+            return self._settings.update_every_decisions
+        lesson = update_schedule_for(acting, self._settings.actor_critic, self._settings.residual)
+        return max(lesson.every, self._settings.update_every_decisions)
+
+    def _remember(self, experience: Experience) -> None:
+        """Keep it for replay; the first one of another form is of another spec, and makes the older ones useless."""
+        form = experience.samples.form
+        with self._replay_lock:
+            if form != self._form:
+                self._form = form
+                self._replay = self._empty_replay()
+            self._replay.add(experience)
+
+    def segments(self, spec: WeightSpec) -> list[list[Experience]]:
+        """A draw from this cluster's experience, for one update of such policies; callable from any thread."""
+        lesson = update_schedule_for(spec, self._settings.actor_critic, self._settings.residual)
+        with self._replay_lock:
+            return lesson.draw(self._replay)
+
+    def _empty_replay(self) -> ExperienceReplay:
+        return ExperienceReplay(self._settings.replay_samples, self._settings.seed)
+
+    def update(self) -> PushAnswer | None:
+        """Compute one gradient at the head and have it answered; None if there was nothing to push, or no time."""
+        while not self._abort.is_set():
+            try:
+                registration = self._session.registered()
+                if registration.rounds:
+                    return None  # the learner asks, and `rounds` answers
+                if not registration.learning:
+                    self._count("unwanted")
+                    return None
+                update = self._prepare(registration)
+                return None if update is None else self._push(update, registration)
+            except LearnerUnreachable:
+                self._abort.wait(self._backoff.next_seconds())
+            except LearnerRefused as error:
+                self._session.refusals.on_refused("update", error)
+                self._count("refused")
+                self._rejections["refused"] += 1
+                self._head = None
+                if self._session.current is not None:
+                    self._session.forget(self._session.current.incarnation)
+                self._abort.wait(self._backoff.next_seconds())
+                return None
+        return None
+
+    def _prepare(self, registration: Registration) -> GradientUpdate | None:
+        """An update that was not offered yet; None if experience does not suffice for one."""
+        spec = registration.spec
+        acting = self._acting_spec()
+        if acting is None or acting.digest != spec.digest:
+            self._count("other-spec")
+            return None
+        if registration.incarnation != self._incarnation:
+            self._incarnation = registration.incarnation
+            self._sequence = 0
+            self._head = None
+        segments = self.segments(spec)
+        if self._settings.permute_rewards:
+            segments = [permute_rewards(segment, self._random) for segment in segments]
+        head = self._fresh_head(registration)
+        result = self._gradient(head, segments, spec)
+        if result is None:
+            self._count("not-enough-samples")
+            return None
+        self._sequence += 1
+        return GradientUpdate(
+            cluster=self._cluster,
+            incarnation=registration.incarnation,
+            sequence=self._sequence,
+            base_step=head.step,
+            spec_digest=spec.digest,
+            gradient=result.gradient,
+            samples=result.samples,
+            effective_samples=result.effective_samples,
+            statistics=result.statistics,
+        )
+
+    def _push(self, update: GradientUpdate, registration: Registration) -> PushAnswer | None:
+        """Offer one update until it is answered; None if the agent ends first."""
+        self._pushed += 1
+        while not self._abort.is_set():
+            try:
+                answer = self._learner.push(update, registration.spec)
+            except LearnerUnreachable as error:
+                self._count("retried")
+                _log.debug("push-unanswered", sequence=update.sequence, error=str(error))
+                self._abort.wait(self._backoff.next_seconds())
+                continue
+            self._backoff.reset()
+            self._session.refusals.on_answered("update")
+            self._take(answer, update, registration)
+            return answer
+        return None
+
+    def _take(self, answer: PushAnswer, update: GradientUpdate, registration: Registration) -> None:
+        """Count an answer, and keep the head that came with it."""
+        self._outcomes[answer.outcome] += 1
+        self._count(answer.outcome)
+        if answer.outcome is PushOutcome.REJECTED:
+            self._rejections[answer.reason or "unnamed"] += 1
+            self._head = None  # whatever was wrong, the next gradient is computed at a head that is surely there
+            if answer.reason in REGISTER_AGAIN:
+                self._session.forget(registration.incarnation)
+        elif answer.outcome is PushOutcome.APPLIED:
+            self._staleness_steps += answer.staleness
+            self._telemetry.staleness_steps.observe(answer.staleness)
+        self._adopt(answer.head, registration.spec)
+        _log.debug(
+            "update-answered",
+            sequence=update.sequence,
+            base_step=update.base_step,
+            outcome=answer.outcome,
+            reason=answer.reason,
+            staleness=answer.staleness,
+            samples=update.samples,
+            effective_samples=round(update.effective_samples, 1),
+            **{name: round(value, 5) for name, value in update.statistics.items()},
+        )
+
+    def _fresh_head(self, registration: Registration) -> Head:
+        """The head to compute at: what the last push returned, or pulled again if that is old."""
+        head = self._head
+        age = self._clock() - self._head_since
+        if head is None or age > self._settings.head_max_age_seconds:
+            pulled = self._learner.pull_head(registration, None if head is None else head.step)
+            if pulled is not None:
+                self._adopt(pulled, registration.spec)
+            elif head is not None:
+                self._head_since = self._clock()
+        if self._head is None:
+            raise LearnerRefused("PullHead: the learner calls the head unchanged before it ever sent one")
+        return self._head
+
+    def _adopt(self, head: Head | None, spec: WeightSpec) -> None:
+        if head is None:
+            return
+        changed = self._head is None or head.step != self._head.step
+        self._head = head
+        self._head_since = self._clock()
+        if changed and self._on_head is not None:
+            self._on_head(head, spec)
+
+    def _gradient(
+        self, head: Head, segments: Sequence[Sequence[Experience]], spec: WeightSpec
+    ) -> GradientResult | None:
+        settings = self._settings
+        if self._computer is None or self._computer[0] != spec.digest:
+            # Here, in the trainer's thread: what it imports takes a second for some kinds.
+            self._computer = (spec.digest, gradients_for(spec, settings.actor_critic, settings.residual, settings.seed))
+        try:
+            return self._computer[1].gradient(head.weights, segments)
+        except NotEnoughSamples:
+            return None
+
+    def _count(self, outcome: str) -> None:
+        self._telemetry.updates.labels(outcome).inc()

@@ -1,0 +1,116 @@
+"""Memory of an agent beyond its cluster's state: the count of decisions, the guard's counts, beliefs of speeds.
+
+Written before a decision is carried out, so that no decision number is used twice: an agent killed in between makes
+the same decision again under the next number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cluster_agent.errors import StateDamaged
+from cluster_agent.recording.state_files import read_json, write_json
+from policy_net.errors import BadInput
+from policy_net.exchange.state_codec import JsonObject, canonical_json
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+from policy_net.throughput.parametric import OnlineFit
+
+MEMORY = "agent.json"
+FORMAT = "fedl2-agent-1"
+
+
+class AgentMemory:
+    """Counts and beliefs on disk."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        beliefs: OnlineFit,
+        acting_beliefs: Callable[[], GaussianProcessBeliefs | None] = lambda: None,
+        acting_digest: Callable[[], str] = lambda: "",
+        shares: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Read what an earlier life left, if there was one.
+
+        Args:
+            beliefs: those of the reward, which have seen everything, whoever decided.
+            acting_beliefs: those that the active policy plans on; None if it has none, or is busy with them. What
+                was kept of them last is kept until there are others.
+            acting_digest: of the active policy; another one than before brings priors of its own.
+            shares: whether a type's speeds are told to the fleet.
+
+        Raises:
+            StateDamaged: the file cannot be read back.
+        """
+        self._path = state_dir / MEMORY
+        self._beliefs = beliefs
+        self._acting_beliefs = acting_beliefs
+        self._acting_digest = acting_digest
+        saved = _opened(self._path, read_json(self._path))
+        try:
+            self.decisions = int(saved["decisions"])
+            self.interventions: dict[str, int] = dict(saved["interventions"])
+            beliefs.restore(saved["beliefs"])
+            self._acting_snapshot: dict[str, object] | None = saved.get("acting_beliefs")
+            self._snapshot_digest: str = saved.get("acting_digest", "")
+            acting = acting_beliefs()
+            if acting is not None:
+                take_over(acting, self._acting_snapshot, beliefs)
+                if self._acting_snapshot is None or self._snapshot_digest != acting_digest():
+                    acting.leave_out_own(shares)
+        except (KeyError, TypeError, ValueError, BadInput) as error:
+            raise StateDamaged(f"{self._path}: damaged ({error}); remove it to start afresh") from error
+
+    def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
+        """Keep the counts and what is believed now."""
+        acting = self._acting_beliefs()
+        if acting is not None:
+            self._acting_snapshot, self._snapshot_digest = acting.snapshot(), self._acting_digest()
+        content = {
+            "format": FORMAT,
+            "decisions": decisions,
+            "interventions": dict(interventions),
+            "beliefs": self._beliefs.snapshot(),
+            "acting_beliefs": self._acting_snapshot,
+            "acting_digest": self._snapshot_digest,
+        }
+        write_json(self._path, content | {"digest": _digest(content)})
+
+
+def take_over(acting: GaussianProcessBeliefs, snapshot: Mapping[str, object] | None, seen: OnlineFit) -> None:
+    """Let a policy that is new here go on from what its predecessor believed, else from what this cluster has seen.
+
+    Raises:
+        BadInput: it is no snapshot.
+    """
+    if snapshot is not None:
+        acting.restore(snapshot)
+    else:
+        acting.begin_from_observations(seen)
+
+
+def _digest(content: JsonObject) -> str:
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def _opened(path: Path, saved: JsonObject | None) -> JsonObject:
+    """What a file says, once it is known to be what was written.
+
+    Raises:
+        StateDamaged: it is not, or is of another format.
+    """
+    if saved is None:
+        return {"decisions": 0, "interventions": {}, "beliefs": {}}
+    if "format" not in saved:
+        return saved  # from before there was one; what is in it is still checked value by value
+    content = {key: value for key, value in saved.items() if key != "digest"}
+    if saved["format"] != FORMAT:
+        raise StateDamaged(
+            f"{path}: of format {saved['format']!r}, this program reads {FORMAT!r}; start the program that wrote it, "
+            "or remove the file to forget what this cluster has seen"
+        )
+    if saved.get("digest") != _digest(content):
+        raise StateDamaged(f"{path}: damaged (its digest is another); remove it to start afresh")
+    return content

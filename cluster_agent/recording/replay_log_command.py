@@ -1,0 +1,107 @@
+"""The command `cluster-agent replay-log`: logged decisions, made again and compared."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cluster_agent.errors import BadConfig
+from cluster_agent.recording.decision_log import log_files
+from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_finder
+from foundation.errors import FAILED
+
+_PROGRESS_EVERY_DECISIONS = 100
+
+
+class OutputFormat(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
+
+
+def replay_log(
+    log: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A decision log, or an agent's state directory for all of its files.")
+    ],
+    policies: Annotated[
+        list[Path] | None,
+        typer.Option("--policies", metavar="DIR", help="Where else policy files may be found (repeatable)."),
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by foundation.command_line)
+) -> None:
+    """Make every logged decision again, bit for bit, and show the first that comes out differently.
+
+    Exit code 1 if any does. A last line that a crash cut short is passed over and said.
+    """
+    for folder in policies or []:
+        if not folder.is_dir():
+            raise BadConfig(f"--policies {folder}: no such folder")
+    files = log_files(log)
+    replayer = Replayer(default_finder(log, policies or []))
+    console = Console(stderr=True)
+    with console.status("replaying") as status:
+        for path in files:
+            for result in replayer.replay(path):
+                if result.decisions % _PROGRESS_EVERY_DECISIONS == 0:
+                    status.update(f"{path.name}: {result.decisions:,} decisions")
+    result = replayer.result
+    if output is OutputFormat.JSON:
+        print(json.dumps(_facts(files, result), indent=2))
+    else:
+        _print_table(files, result)
+    sys.stdout.flush()
+    if result.different:
+        raise typer.Exit(FAILED)
+
+
+def _facts(files: list[Path], result: ReplayResult) -> dict[str, Any]:
+    return {
+        "files": [str(path) for path in files],
+        "decisions": result.decisions,
+        "equal": result.decisions - result.different,
+        "different": result.different,
+        "missing": result.missing,
+        "not_recomputable": result.unknown,
+        "checkpoints": result.checkpoints,
+        "policies": result.policies,
+        "programs": sorted(result.programs),
+        "cut_short": result.cut_short,
+        "first_difference": None if result.first is None else result.first.to_json(),
+    }
+
+
+def _print_table(files: list[Path], result: ReplayResult) -> None:
+    rows = [
+        ("files", str(len(files))),
+        ("decisions made again", str(result.decisions)),
+        ("equal, bit for bit", str(result.decisions - result.different)),
+        ("different", str(result.different)),
+        ("by policy", ", ".join(f"{name} {count}" for name, count in result.policies.items())),
+        ("written by fedl2", ", ".join(sorted(result.programs))),
+    ]
+    if result.missing:
+        rows.append(("not in the log", str(result.missing)))
+    if result.unknown:
+        rows.append(("cannot be made again (the policy was still at an earlier one)", str(result.unknown)))
+    rows += [("cut short by a crash, left out", where) for where in result.cut_short]
+    if result.first is not None:
+        rows.append(("first difference", str(result.first)))
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, escape(value))
+    Console().print(table)

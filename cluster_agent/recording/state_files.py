@@ -1,0 +1,69 @@
+"""Files of the state directory: small JSON objects that are whole or absent, and the lock on all of them.
+
+No fsync: these files guard against the death of the process, which happens, and are written after every decision; after
+the death of the machine the rename may be missing, and the agent then goes on from the version before.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cluster_agent.errors import BadConfig, StateDamaged
+from foundation.files import write_whole
+from foundation.locks import FileLock, LockHeld
+from foundation.text import parse_json
+from policy_net.exchange.state_codec import JsonObject
+
+LOCK = "lock"
+_LOCK_MODE = 0o666
+"""Others may read who holds the folder, as far as the umask lets them."""
+
+
+def hold_folder(folder: Path) -> FileLock:
+    """Make a state directory and hold it: two agents in one would overwrite each other's cluster.
+
+    Returns:
+        What to release to let go of it; the lock ends with the process too, however it ends.
+
+    Raises:
+        BadConfig: it cannot be made or written, or another agent holds it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / LOCK, _LOCK_MODE)
+    except LockHeld as error:
+        raise BadConfig(
+            f"setting state_dir: {folder} is held by another agent (process {error.holder or 'unknown'}); end it, or "
+            "use another state_dir"
+        ) from error
+    except OSError as error:
+        raise BadConfig(f"setting state_dir: {folder} cannot be used ({error.strerror})") from error
+
+
+def write_json(path: Path, value: JsonObject, *, indent: int | None = None) -> None:
+    """Replace a file's content whole."""
+    write_bytes(path, json.dumps(value, indent=indent, allow_nan=False).encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace a file's content whole; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, data, durable=False)
+
+
+def read_json(path: Path) -> JsonObject | None:
+    """A file's content; None if there is no such file.
+
+    Raises:
+        StateDamaged: it cannot be read.
+    """
+    try:
+        value = parse_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StateDamaged(f"{path}: cannot be read ({error}); move it away to start afresh") from error
+    if not isinstance(value, dict):
+        raise StateDamaged(f"{path}: holds no JSON object; move it away to start afresh")
+    return value

@@ -1,0 +1,258 @@
+"""Changes of a plan, each from its proposal to its end: clock, votes, confirmation, arrivals, commit.
+
+No worker may have begun the clock's step when a change is confirmed; so each is asked, and holds that step back from
+its yes on until it hears more. One change at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from elastic_runtime.coordinator.rules import requests
+from elastic_runtime.coordinator.rules.checkpointing import begin_checkpoint, durable_step
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import begin_change, end_change, publish_proposal, withdraw_proposal
+from elastic_runtime.coordinator.rules.state import Purpose
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose, release_later
+from elastic_runtime.protocol.plan import Change, Stage, transfers
+
+_LEAST_MARGIN_STEPS = 2
+"""The step in flight, and the one that may be begun while the proposal travels."""
+_LARGEST_FACTOR = 64
+_MOST_CHANGES = 8
+
+
+@dataclass
+class _Margin:
+    """How much further ahead than usual the next clock is set: twice as far after each proposal that came too late."""
+
+    factor: int = 1
+
+
+@dataclass
+class _Written:
+    """Servers that were lost already when the newest checkpoint was begun."""
+
+    without: set[str] = field(default_factory=set)
+
+
+def propose(
+    job: Job,
+    purpose: Purpose,
+    now: float,
+    stages: tuple[Stage, ...] = (),
+    *,
+    checkpoint: bool = False,
+    halt: bool = False,
+    barrier: bool = False,
+    minimum_bytes: int = 0,
+) -> bool:
+    """Publish a proposal, unless training ends before its last stage; then nothing is proposed, and False returned."""
+    if job.is_asynchronous:
+        # Nobody has to agree: whoever works goes on at once, and asks the new owners as soon as these have the blocks.
+        job.state.set_generation(purpose=purpose, minimum_bytes=minimum_bytes)
+        requests.note_proposal(job, purpose, now)
+        own_checkpoint = checkpoint and not halt
+        _confirm(job, Change(_next_number(job), _next_mark(job), stages, own_checkpoint, halt), now)
+        return True
+    clock = _next_clock(job, now)
+    total = job.model.total_steps if job.model is not None else None
+    if total is not None and halt:
+        clock = min(clock, total)
+    elif total is not None and clock + max(len(stages), 1) > total:
+        return False
+    change = Change(_next_number(job), clock, stages, checkpoint, halt, barrier)
+    publish_proposal(job.state, change, purpose, minimum_bytes)
+    job.timers.clear("vote")
+    requests.note_proposal(job, purpose, now)
+    return True
+
+
+def _next_clock(job: Job, now: float) -> int:
+    """A step that no worker has begun and none will before it has voted, if all goes as usual."""
+    working = job.live_workers()
+    seconds = max((job.report(name).step_seconds for name in working), default=0.0)
+    factor = job.own(_Margin).factor
+    delay = job.settings.control_delay_seconds * factor
+    ahead = math.ceil(delay / seconds) if seconds > 0 else factor
+    after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
+    return max(_expected_step(job, working, now) + _LEAST_MARGIN_STEPS + ahead, after)
+
+
+def _expected_step(job: Job, workers: Sequence[str], now: float) -> int:
+    """The step that the fastest of these will have come to, as reports are some steps old."""
+    steps = [job.state.generation.start_step]
+    for name in workers:
+        report = job.report(name)
+        age_seconds = min(job.reports.silent_seconds(name, now), job.settings.report_every_seconds)
+        steps.append(report.step + (int(age_seconds / report.step_seconds) if report.step_seconds > 0 else 0))
+    return max(steps)
+
+
+def count_votes(job: Job, now: float) -> None:
+    """Confirm, withdraw, or go on waiting for an open proposal."""
+    proposal = job.state.generation.proposal
+    if proposal is None:
+        return
+    voters = job.live_workers()
+    if any(job.report(name).refused == proposal.number for name in voters):
+        margin = job.own(_Margin)
+        margin.factor = min(margin.factor * 2, _LARGEST_FACTOR)
+        withdraw_proposal(job.state)
+        return
+    silent = [name for name in voters if job.report(name).accepted != proposal.number]
+    if not silent:
+        _confirm(job, proposal, now)
+    elif job.timers.passed("vote", now, job.settings.vote_seconds):
+        for name in silent:
+            lose(job, name, "it did not answer a proposal in time")
+
+
+def _confirm(job: Job, change: Change, now: float) -> None:
+    margin = job.own(_Margin)
+    margin.factor = max(1, margin.factor // 2)
+    begin_change(job.state, change)
+    job.timers.clear("vote", "arrival")
+    requests.note_begin(job, change, now)
+    if change.checkpoint:
+        job.own(_Written).without = set(job.state.generation.lost)
+        begin_checkpoint(job, change, now)
+
+
+def watch_moving(job: Job, now: float) -> None:
+    """See whether the confirmed change is over: all workers past it, all blocks arrived."""
+    change = job.moving_change()
+    if change is None:
+        return
+    if job.is_asynchronous:
+        _watch_asynchronous(job, change, now)
+        return
+    before = job.plan_before(change)
+    working = job.live_workers()
+    staying = set(job.plan().workers)
+    dismiss(
+        job,
+        [
+            name
+            for name in dict.fromkeys(before.workers)
+            if name not in staying and job.is_alive(name) and job.report(name).step >= change.clock
+        ],
+    )
+    if not all(_past(job, name, change) for name in working):
+        return
+    if _all_arrived(job, change, now):
+        _commit(job, change, now)
+
+
+def _past(job: Job, name: str, change: Change) -> bool:
+    """Whether a worker has done all steps before the last one of a change."""
+    report = job.report(name)
+    return job.has_reported(name) and (report.finished or report.step >= last_step(change))
+
+
+def _all_arrived(job: Job, change: Change, now: float) -> bool:
+    """Whether moved blocks are where they belong; who does not get them in time is lost."""
+    lost = job.state.generation.lost
+    receivers = dict.fromkeys(name for row in transfers(change, job.named_before(change)) for name in row.coming)
+    missing = [name for name in receivers if name not in lost and job.report(name).arrived < change.number]
+    if missing and job.timers.passed("arrival", now, job.settings.arrival_seconds):
+        for name in missing:
+            lose(job, name, "moved blocks did not arrive in time")
+    return not missing
+
+
+def _commit(job: Job, change: Change, now: float) -> None:
+    generation, plan, before = job.state.generation, job.plan(), job.plan_before(change)
+    # Nobody is at a step before the change any more: lost workers that it took out need no stand-in.
+    substitutes = {name: by for name, by in generation.substitutes.items() if name in plan.workers}
+    end_change(job.state, change, substitutes)
+    job.timers.clear("arrival")
+    requests.note_end(job, change, now)
+    release_later(job, set(before.servers) - set(plan.servers))
+    _fold(job)
+
+
+def _fold(job: Job) -> None:
+    """Forget changes that are over, so that views do not grow: those that changed nothing, and the oldest of many.
+
+    The newest stays, as data messages name it. What a folded one changed becomes part of the plan at the start, which
+    is asked about later steps only.
+    """
+    generation = job.state.generation
+    over = [change for change in generation.changes if change.number != generation.moving]
+    kept = [change for change in over[:-1] if change.stages] + over[-1:]
+    while len(kept) > _MOST_CHANGES:
+        job.state.set_generation(start_plan=job.named_after(kept[0]), changes=tuple(kept[1:]))
+        kept = kept[1:]
+    moving = tuple(change for change in generation.changes if change.number == generation.moving)
+    job.state.set_generation(changes=(*kept, *moving))
+    _forget_lost(job)
+
+
+def _forget_lost(job: Job) -> None:
+    """Lost servers that no plan of this generation names any more."""
+    generation = job.state.generation
+    if generation.lost:
+        named = set(generation.start_plan.servers)
+        for change in generation.changes:
+            for stage in change.stages:
+                named |= {*stage.moves.values(), *stage.replicas.values()}
+        job.state.set_generation(lost=tuple(name for name in generation.lost if name in named))
+
+
+def _next_mark(job: Job) -> int:
+    """Asynchronous training: a number for a change, later than all before; about the newest update that is known."""
+    known = [job.report(task.name).step for task in job.tasks() if task.live]
+    after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
+    return max(*known, after, durable_step(job) + 1, job.state.generation.start_step + 1)
+
+
+def _watch_asynchronous(job: Job, change: Change, now: float) -> None:
+    """In asynchronous training: over once all blocks have arrived, and no worker reads their former owners' memory.
+
+    A halt is followed by its checkpoint when all workers have stopped: that one holds every update.
+    """
+    before = job.plan_before(change)
+    workers = dict.fromkeys((*before.workers, *job.plan().workers))
+    dismiss(job, [name for name in workers if name not in job.plan().workers])
+    unsettled = [name for name in workers if job.is_alive(name) and job.report(name).arrived < change.number]
+    if not _all_arrived(job, change, now) or (unsettled and not change.checkpoint):
+        return
+    _commit(job, change, now)
+    if change.halt and not change.checkpoint:
+        _confirm(job, Change(_next_number(job), _next_mark(job), checkpoint=True, halt=True), now)
+
+
+def begin_last_checkpoint(job: Job, now: float) -> None:
+    """All steps are applied: a last checkpoint. Nobody is asked, as nobody has a step left to begin."""
+    newest = max((job.report(name).step for name in job.live_workers()), default=job.state.generation.start_step)
+    clock = max(newest, max((last_step(change) for change in job.state.generation.changes), default=0))
+    total = job.model.total_steps if job.model is not None else None
+    if job.model is not None and job.is_asynchronous:
+        clock = max(_next_mark(job), job.model.order.total_steps)
+    job.state.set_generation(purpose=Purpose.FINISH)
+    _confirm(job, Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True), now)
+
+
+def write_again(job: Job, halt: Change, now: float) -> bool:
+    """A server was lost before the checkpoint of a halt was written: those who own its blocks now write it.
+
+    Nobody is asked, as the workers stand at the halt already. False if no server was lost since the last time.
+    """
+    if set(job.state.generation.lost) <= job.own(_Written).without:
+        return False
+    _confirm(job, Change(_next_number(job), halt.clock, checkpoint=True, halt=True), now)
+    return True
+
+
+def _next_number(job: Job) -> int:
+    number = job.state.numbers.change + 1
+    job.state.numbers = replace(job.state.numbers, change=number)
+    return number
+
+
+def last_step(change: Change) -> int:
+    """The step of its last stage."""
+    return change.clock + max(len(change.stages), 1) - 1

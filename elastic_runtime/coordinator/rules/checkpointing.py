@@ -1,0 +1,190 @@
+"""Checkpoints of a job: when one is due, who writes what of it, when it is durable, and what the shell does for it.
+
+The rules have no files. What they want done with some is an order, collected while an event is handled; that it was
+carried out is an event again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from elastic_runtime.control.messages import Shard
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.state import PendingCheckpoint
+from elastic_runtime.protocol.plan import Change
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class ManifestOrder:
+    """All shards of a checkpoint are written: verify and complete it, and say so.
+
+    `protected`: steps whose checkpoints members may still read. `leases_json`: of asynchronous training: which
+    samples are done.
+    """
+
+    name: str
+    generation: int
+    step: int
+    shards: tuple[Shard, ...]
+    layout_json: str
+    training_json: str
+    protected: tuple[int, ...]
+    leases_json: str = ""
+
+
+@dataclass(frozen=True)
+class SearchOrder:
+    """Servers of a generation say that its checkpoint is damaged: find the newest sound one; `names`: newest first."""
+
+    generation: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A sound checkpoint on the disk; `book_json`: what was lent to whom at it, in asynchronous training."""
+
+    name: str
+    step: int
+    layout_json: str
+    book_json: str = ""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a look for a sound checkpoint found.
+
+    Attributes:
+        sound: the newest; None: there is none.
+        damaged: whether newer ones were passed over.
+        line: which, why, and what is taken in their place; empty without any.
+    """
+
+    sound: FoundCheckpoint | None
+    damaged: bool = False
+    line: str = ""
+
+
+@dataclass
+class Orders:
+    """Collected while an event is handled; taken by whoever runs the machine."""
+
+    manifests: list[ManifestOrder] = field(default_factory=list)
+    searches: list[SearchOrder] = field(default_factory=list)
+
+
+@dataclass
+class _Pace:
+    """When the newest checkpoint was begun; None: as long as the coordinator has been there."""
+
+    begun_seconds: float | None = None
+
+
+def take_orders(job: Job) -> Orders:
+    """What was ordered since this was called last."""
+    orders = job.own(Orders)
+    taken = Orders(orders.manifests, orders.searches)
+    orders.manifests, orders.searches = [], []
+    return taken
+
+
+def checkpoint_name(step: int) -> str:
+    """The name of the checkpoint at a step, and of its folder."""
+    return f"step-{step:010d}"
+
+
+def is_due(job: Job, now: float) -> bool:
+    """Whether it is time for the next checkpoint; the first time is when this is first asked."""
+    pace = job.own(_Pace)
+    if pace.begun_seconds is None:
+        pace.begun_seconds = now
+    pending = job.state.checkpoints.pending is not None
+    return not pending and now - pace.begun_seconds >= job.settings.checkpoint_seconds
+
+
+def on_generation_running(job: Job, now: float) -> None:
+    """A generation has read a checkpoint: the next one is due in the usual time."""
+    job.own(_Pace).begun_seconds = now
+
+
+def durable_step(job: Job) -> int:
+    """The step that the job goes back to if a server is lost."""
+    durable = job.state.checkpoints.durable
+    return durable[-1][1] if durable else 0
+
+
+def begin_checkpoint(job: Job, change: Change, now: float) -> None:
+    """A change with a checkpoint is confirmed: its servers will write."""
+    servers = tuple(dict.fromkeys(job.plan().owners))
+    number = job.state.generation.number
+    pending = PendingCheckpoint(
+        checkpoint_name(change.clock), number, change.clock, servers, (), job.state.leases.book_json, change.number
+    )
+    job.state.checkpoints = replace(job.state.checkpoints, pending=pending)
+    job.own(_Pace).begun_seconds = now
+    job.timers.clear("checkpoint")
+
+
+def watch_checkpoint(job: Job, now: float) -> None:
+    """Collect shards; once all are there, have the checkpoint completed."""
+    checkpoints = job.state.checkpoints
+    pending = checkpoints.pending
+    if pending is None:
+        return
+    shards = []
+    for server in pending.servers:
+        found = [shard for shard in job.report(server).shards if shard.change == pending.change]
+        if not found:
+            break
+        shards += found
+    else:
+        if not pending.shards:
+            job.state.checkpoints = replace(checkpoints, pending=replace(pending, shards=tuple(shards)))
+            model = job.state.model
+            order = ManifestOrder(
+                pending.name,
+                pending.generation,
+                pending.step,
+                tuple(shards),
+                model.layout_json,
+                model.training_json,
+                (job.state.generation.start_step, durable_step(job)),
+                pending.book_json,
+            )
+            job.own(Orders).manifests.append(order)
+    # The time begins when the workers are at the clock: before that, servers have nothing to write.
+    begun = job.is_asynchronous or all(job.report(name).step >= pending.step for name in job.live_workers())
+    if begun and job.timers.passed("checkpoint", now, job.settings.checkpoint_write_seconds):
+        give_up(job, f"not written within {job.settings.checkpoint_write_seconds:g} s")
+
+
+def on_checkpoint_completed(job: Job, order: ManifestOrder, error: str) -> None:
+    """An order was carried out: the pending checkpoint is complete on disk, or (`error`) will not be."""
+    checkpoints = job.state.checkpoints
+    pending = checkpoints.pending
+    if pending is None or not pending.shards or (pending.name, pending.generation) != (order.name, order.generation):
+        return  # of a generation that is over; this one may be writing one of the same name
+    if error:
+        give_up(job, error)
+        return
+    durable = tuple(row for row in checkpoints.durable if row[0] != order.name)
+    durable = (*durable, (pending.name, pending.step))
+    kept = durable[-job.settings.checkpoints_kept :]
+    grew = pending.step > durable_step(job)
+    job.state.checkpoints = replace(checkpoints, durable=kept, pending=None, book_json=pending.book_json)
+    if grew:
+        job.state.set_course(losses=0)
+    job.timers.clear("checkpoint")
+
+
+def give_up(job: Job, why: str) -> None:
+    """The pending checkpoint is not going to be; the one before stands."""
+    pending = job.state.checkpoints.pending
+    if pending is not None:
+        _log.warning("checkpoint-given-up", name=pending.name, why=why)
+        job.state.checkpoints = replace(job.state.checkpoints, pending=None)
+        job.timers.clear("checkpoint")

@@ -1,0 +1,257 @@
+"""Generations of a job, from the tasks' gathering to the halt that ends one.
+
+A generation begins: tasks gather, read the checkpoint, and run. The job's start, a resume and the recovery from a lost
+server are one path; at the start a worker writes the first checkpoint.
+
+It ends: the job is done, is suspended, or restarts with other tasks. Each begins with a halt: all workers stop at one
+step, the servers write it, and once that is durable the tasks may go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from elastic_runtime.control.messages import RequestOutcome, Size
+from elastic_runtime.coordinator.rules import requests
+from elastic_runtime.coordinator.rules.changes import begin_last_checkpoint, write_again
+from elastic_runtime.coordinator.rules.checkpointing import (
+    Orders,
+    SearchOrder,
+    checkpoint_name,
+    durable_step,
+    on_generation_running,
+)
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import enter, withdraw_proposal
+from elastic_runtime.coordinator.rules.resizing import assign
+from elastic_runtime.coordinator.rules.state import Generation, Purpose, TaskState
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, release_spares, unwant, want
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Role
+
+_HALT_TRIES = 3
+
+
+@dataclass
+class _Search:
+    """Number of the generation for which a sound checkpoint is being looked for; 0: none."""
+
+    generation: int = 0
+
+
+@dataclass
+class _HaltTries:
+    """How often in turn the checkpoint of a halt was not written."""
+
+    count: int = 0
+
+
+def assemble(job: Job, now: float) -> None:
+    """One look at a job that is STARTING or RECOVERING."""
+    if job.state.course.formed:
+        _await_servers(job, now)
+        return
+    release_spares(job)
+    _want_missing(job)
+    _initialise(job)
+    target = job.state.course.target
+    here = Size(len(job.live(Role.SERVER)), len(job.live(Role.WORKER)))
+    everybody = here.servers >= target.servers and here.workers >= target.workers
+    if everybody and job.state.checkpoints.durable:
+        _form(job)
+        return
+    recovering = job.state.course.phase is Phase.RECOVERING
+    enough = (
+        here.servers >= job.settings.minimum_servers
+        and here.workers >= job.settings.minimum_workers
+        and bool(job.state.checkpoints.durable)
+    )
+    if recovering and enough and job.timers.passed("gather", now, job.settings.replacement_seconds):
+        _form(job)
+    elif job.timers.passed("start", now, job.settings.start_seconds):
+        if enough:
+            _form(job)
+        elif job.state.checkpoints.durable and not recovering:
+            suspend(job, _too_few(job, here))
+        else:
+            fail(job, _too_few(job, here))
+
+
+def fail(job: Job, line: str) -> None:
+    """The job has failed; all are told why."""
+    enter(job.state, Phase.FAILED, failure=line, initialiser="")
+    withdraw_proposal(job.state)
+    unwant(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
+
+
+def suspend(job: Job, why: str) -> None:
+    """All tasks may go; the job waits for a resume. A running request that is not a suspend was in vain."""
+    dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
+    enter(job.state, Phase.SUSPENDED, target=Size(0, 0), formed=False, initialiser="")
+    job.timers.clear("start", "gather", "ready")
+    running = requests.running(job)
+    if running is not None:
+        done = running.kind == "suspend"
+        requests.end(job, running, RequestOutcome.DONE if done else RequestOutcome.ABORTED, "" if done else why)
+
+
+def _too_few(job: Job, here: Size) -> str:
+    seconds = job.settings.start_seconds
+    if here.workers and here.servers and not job.state.checkpoints.durable:
+        return f"{job.state.course.initialiser} wrote no first checkpoint within {seconds:g} s; see its output"
+    target = job.state.course.target
+    return f"only {here} of {target} came within {seconds:g} s; see the output of the missing ones"
+
+
+def _want_missing(job: Job) -> None:
+    target = job.state.course.target
+    for role, count in ((Role.SERVER, target.servers), (Role.WORKER, target.workers)):
+        coming = job.tasks(role, TaskState.LIVE, TaskState.WANTED)
+        want(job, role, count - len(coming))
+
+
+def _initialise(job: Job) -> None:
+    """The first worker writes the job's first checkpoint; if it is lost, the next one."""
+    course, checkpoints = job.state.course, job.state.checkpoints
+    if checkpoints.durable:
+        job.state.set_course(initialiser="")
+        return
+    workers = job.live(Role.WORKER)
+    if course.initialiser not in workers:
+        job.state.set_course(initialiser=workers[0] if workers else "")
+    initialiser = job.state.course.initialiser
+    name = checkpoint_name(0)
+    if initialiser:
+        job.state.set_generation(start_checkpoint=name)
+    if initialiser and job.reports.of(initialiser).initialised:
+        job.state.checkpoints = replace(checkpoints, durable=((name, 0),))
+        job.state.set_course(initialiser="")
+
+
+def _form(job: Job) -> None:
+    """Publish a new generation, which begins from the newest durable checkpoint."""
+    model = job.model
+    if model is None:
+        raise AssertionError("a checkpoint without a model")
+    before, target = job.state.generation, job.state.course.target
+    plan = job.plan() if before.number else Plan((), ())
+    name, step = job.state.checkpoints.durable[-1]
+    servers = _chosen(list(plan.servers), job.live(Role.SERVER), target.servers)
+    workers = _chosen(list(dict.fromkeys(plan.workers)), job.live(Role.WORKER), target.workers)
+    held = assign(model.layout, servers, plan, job.settings.replicas)
+    job.state.generation = Generation(
+        number=before.number + 1,
+        start_step=step,
+        start_checkpoint=name,
+        start_plan=replace(held, workers=tuple(workers)),
+        committed=job.state.numbers.change,
+    )
+    spare = [*job.live(Role.SERVER), *job.live(Role.WORKER)]
+    dismiss(job, [task for task in spare if task not in servers and task not in workers])
+    job.state.set_course(formed=True)
+    job.timers.clear("ready", "gather", "start")
+
+
+def _chosen(before: list[str], live: list[str], count: int) -> list[str]:
+    """Those that were there, in their order, then the others; a worker's place decides which slice it computes."""
+    ordered = [*(name for name in before if name in live), *(name for name in live if name not in before)]
+    return ordered[:count]
+
+
+def _await_servers(job: Job, now: float) -> None:
+    generation = job.state.generation
+    waiting = [name for name in generation.start_plan.servers if not job.report(name).ready]
+    if not waiting:
+        enter(job.state, Phase.RUNNING, formed=False)
+        job.timers.clear("ready")
+        on_generation_running(job, now)
+    elif _searches(job):
+        job.timers.clear("ready")
+    elif job.timers.passed("ready", now, job.settings.ready_seconds):
+        for name in waiting:
+            lose(job, name, "it did not read its blocks in time")
+
+
+def _searches(job: Job) -> bool:
+    """Whether a sound checkpoint is being looked for, as servers say that the one to begin from is damaged."""
+    generation = job.state.generation
+    search = job.own(_Search)
+    if search.generation == generation.number:
+        return True
+    if not any(job.report(name).damage for name in generation.start_plan.servers):
+        return False
+    search.generation = generation.number
+    names = tuple(name for name, _ in reversed(job.state.checkpoints.durable))
+    job.own(Orders).searches.append(SearchOrder(generation.number, names))
+    return True
+
+
+def end_search(job: Job) -> None:
+    """The look for a sound checkpoint is over; the next complaint begins another."""
+    job.own(_Search).generation = 0
+
+
+def end_training(job: Job, now: float) -> None:
+    """All steps are applied: write the last checkpoint, wait for the workers that still take the values, finish."""
+    halt = job.halt()
+    if halt is None:
+        begin_last_checkpoint(job, now)
+        return
+    if job.state.checkpoints.pending is not None:
+        return
+    if durable_step(job) < halt.clock:
+        if not write_again(job, halt, now):
+            _retry(job, halt)
+    elif all(job.report(name).finished for name in job.live_workers()) or job.timers.passed(
+        "ending", now, job.settings.leave_seconds
+    ):
+        _finish(job)
+
+
+def end_halt(job: Job, now: float) -> bool:
+    """If the job was halted: go on to what it was halted for, once its checkpoint is durable."""
+    halt = job.halt()
+    if halt is None:
+        return False
+    if job.state.checkpoints.pending is not None:
+        return True
+    if durable_step(job) < halt.clock:
+        if not write_again(job, halt, now):
+            _retry(job, halt)
+        return True
+    job.own(_HaltTries).count = 0
+    if job.state.generation.purpose is Purpose.RESTART:
+        _restart(job)
+    else:
+        suspend(job, "the job was suspended")
+    return True
+
+
+def _retry(job: Job, halt: Change) -> None:
+    """The checkpoint of a halt was not written: go back to the one before, and come here again; not for ever."""
+    tries = job.own(_HaltTries)
+    tries.count += 1
+    if tries.count >= _HALT_TRIES:
+        tries.count = 0
+        line = f"the checkpoint at step {halt.clock} could not be written; the one at step {durable_step(job)} stands"
+        if job.state.generation.purpose is Purpose.FINISH:
+            fail(job, line)
+            return
+        running = requests.running(job)
+        if running is not None:
+            requests.end(job, running, RequestOutcome.ABORTED, line)
+        job.state.set_course(target=job.state.course.settled)
+    recover(job)
+
+
+def _finish(job: Job) -> None:
+    """All is done and durable."""
+    enter(job.state, Phase.FINISHED)
+    requests.abort_all(job, "the job has finished")
+    unwant(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
+
+
+def _restart(job: Job) -> None:
+    """The mode checkpoint-restart: all tasks end, and as many as were asked for are started."""
+    dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
+    enter(job.state, Phase.STARTING, formed=False)
+    job.timers.clear("start", "gather")

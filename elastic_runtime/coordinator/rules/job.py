@@ -1,0 +1,259 @@
+"""One job as its coordinator sees it now: the state, what members reported of it, and what both mean together.
+
+What members reported, and since when something is waited for, is forgotten with the coordinator: they report it again,
+and get the whole time again. So is what one rule keeps for itself (`Job.own`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from elastic_runtime.control.messages import MemberReport, Size
+from elastic_runtime.coordinator.rules.phases import TRAINING
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.state import Generation, JobModel, State, Task, TaskState, read_model
+from elastic_runtime.protocol.plan import Change, Phase, Plan, Role, Timeline, View, without_lost
+
+_Own = TypeVar("_Own")
+_END = 2**62
+"""Behind every step."""
+
+
+class Job:
+    """State, reports and timers of one job, with the questions that all rules ask.
+
+    Args:
+        settings: of the job.
+        state: what is remembered.
+        unix_clock: the time of day in seconds, for people to read.
+    """
+
+    def __init__(self, settings: CoordinatorSettings, state: State, unix_clock: Callable[[], float]) -> None:
+        self.settings = settings
+        self.state = state
+        self.reports = Reports()
+        self.timers = Timers()
+        self.unix_clock = unix_clock
+        self._own: dict[type[Any], Any] = {}
+        self._planned: tuple[Generation, dict[int, tuple[Plan, Plan]]] = (state.generation, {})
+
+    def own(self, kind: type[_Own]) -> _Own:
+        """What one rule keeps for itself of this job; made when it is first asked for."""
+        kept: _Own | None = self._own.get(kind)
+        if kept is None:
+            kept = self._own[kind] = kind()
+        return kept
+
+    @property
+    def model(self) -> JobModel | None:
+        """What is trained; None until the first worker came."""
+        model = self.state.model
+        return read_model(model.layout_json, model.training_json) if model.training_json else None
+
+    @property
+    def is_training(self) -> bool:
+        """Whether a plan holds, and steps are done by it."""
+        return self.state.course.phase in TRAINING
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether workers train each for itself."""
+        model = self.model
+        return model is not None and not model.training.synchronous
+
+    def task(self, name: str) -> Task | None:
+        """A task by its name."""
+        return self.state.roster.tasks.get(name)
+
+    def tasks(self, role: Role | None = None, *states: TaskState) -> list[Task]:
+        """Tasks of a role (None: both) in certain states (none: all), in the order in which they were wanted."""
+        found = [
+            task
+            for task in self.state.roster.tasks.values()
+            if (role is None or task.role is role) and (not states or task.state in states)
+        ]
+        return sorted(found, key=lambda task: task.number)
+
+    def live(self, role: Role) -> list[str]:
+        """Names of the live tasks that were not told to leave."""
+        return [task.name for task in self.tasks(role, TaskState.LIVE)]
+
+    def is_alive(self, name: str) -> bool:
+        """Whether a task is registered and not lost; also one that was told to leave."""
+        task = self.task(name)
+        return task is not None and task.live
+
+    def put(self, *tasks: Task) -> None:
+        """Replace tasks by their names; who is gone is forgotten, as numbers are not used again."""
+        roster = self.state.roster
+        changed = {task.name: task for task in tasks}
+        if any(roster.tasks.get(name) != task for name, task in changed.items()):
+            now = {**roster.tasks, **changed}
+            kept = {name: task for name, task in now.items() if task.state is not TaskState.GONE}
+            self.state.roster = replace(roster, tasks=kept)
+
+    def report(self, name: str) -> MemberReport:
+        """What a task reported of this generation; an empty report if it has not come to it yet."""
+        report = self.reports.of(name)
+        if report.generation != self.state.generation.number:
+            return MemberReport(report.task, report.incarnation)
+        return report
+
+    def has_reported(self, name: str) -> bool:
+        """Whether a task has reported from this generation, to this coordinator."""
+        return self.report(name).generation > 0 and self.reports.contact(name).reported
+
+    def plan(self) -> Plan:
+        """The plan after all confirmed changes, lost workers included."""
+        return self._plans_up_to(_END)[0]
+
+    def plan_before(self, change: Change) -> Plan:
+        """The plan that a change changes, lost workers included."""
+        return self._plans_up_to(change.number - 1)[0]
+
+    def named(self) -> Plan:
+        """The newest plan with the lost servers that it still names; `plan` has the other holders in their place."""
+        return self._plans_up_to(_END)[1]
+
+    def named_before(self, change: Change) -> Plan:
+        """Likewise the plan that a change changes."""
+        return self._plans_up_to(change.number - 1)[1]
+
+    def named_after(self, change: Change) -> Plan:
+        """Likewise the plan right after a confirmed change."""
+        return self._plans_up_to(change.number)[1]
+
+    def _plans_up_to(self, number: int) -> tuple[Plan, Plan]:
+        """Asked several times for every report, and changed a few times a minute: kept."""
+        generation, known = self.state.generation, self._planned[0]
+        if (
+            known.start_plan is not generation.start_plan
+            or known.changes is not generation.changes
+            or known.lost != generation.lost
+        ):
+            self._planned = (generation, {})
+        plans = self._planned[1]
+        if number not in plans:
+            until = tuple(change for change in generation.changes if change.number <= number)
+            named = Timeline(_view(generation, until)).at(_END)
+            plans[number] = (without_lost(named, frozenset(generation.lost)), named)
+        return plans[number]
+
+    def moving_change(self) -> Change | None:
+        """The confirmed change that is not over yet."""
+        generation = self.state.generation
+        return next((change for change in generation.changes if change.number == generation.moving), None)
+
+    def holders(self) -> set[str]:
+        """Servers that hold blocks, or that a change takes blocks from."""
+        servers = set(self.plan().servers)
+        moving = self.moving_change()
+        return servers | set(self.plan_before(moving).servers) if moving is not None else servers
+
+    def live_workers(self) -> list[str]:
+        """The live workers of the newest plan, each once."""
+        return [name for name in dict.fromkeys(self.plan().workers) if self.is_alive(name)]
+
+    def halt(self) -> Change | None:
+        """The confirmed change that stops the job."""
+        return next((change for change in self.state.generation.changes if change.halt), None)
+
+    def size(self) -> Size:
+        """What the newest plan consists of."""
+        if not self.is_training:
+            return Size(0, 0)
+        plan = self.plan()
+        return Size(len(plan.servers), len(self.live_workers()))
+
+
+def _view(generation: Generation, changes: tuple[Change, ...]) -> View:
+    return View(
+        number=0,
+        generation=generation.number,
+        phase=Phase.RUNNING,
+        start_step=generation.start_step,
+        start_checkpoint="",
+        start_plan=generation.start_plan,
+        changes=changes,
+    )
+
+
+@dataclass
+class Contact:
+    """One member, as it was heard last.
+
+    Attributes:
+        report: its newest.
+        seconds: when that was; monotonic.
+        reported: to this coordinator.
+        streams: of views that it has open.
+    """
+
+    report: MemberReport
+    seconds: float
+    reported: bool = False
+    streams: int = 0
+
+
+class Reports:
+    """The newest report of each live task."""
+
+    def __init__(self) -> None:
+        self._contacts: dict[str, Contact] = {}
+
+    def expect(self, task: str, incarnation: int, now: float) -> None:
+        """A task registered, or the coordinator began with it: it has the whole time to report."""
+        self._contacts[task] = Contact(MemberReport(task, incarnation), now)
+
+    def on_report(self, report: MemberReport, now: float) -> None:
+        """A report came."""
+        contact = self._contacts[report.task]
+        contact.report, contact.seconds, contact.reported = report, now, True
+
+    def on_stream(self, task: str, opened: bool, now: float) -> None:
+        """A task's stream of views was opened or closed."""
+        contact = self._contacts.get(task)
+        if contact is not None:
+            # A stream that broke may be noticed after the next one was opened.
+            contact.streams = max(0, contact.streams + (1 if opened else -1))
+            if opened:
+                contact.seconds = now
+
+    def forget(self, task: str) -> None:
+        """The task is gone."""
+        self._contacts.pop(task, None)
+
+    def silent_seconds(self, task: str, now: float) -> float:
+        """Seconds since it was heard."""
+        return now - self._contacts[task].seconds
+
+    def contact(self, task: str) -> Contact:
+        """How a live task was heard last."""
+        return self._contacts[task]
+
+    def of(self, task: str) -> MemberReport:
+        """The newest report; an empty one if there is none yet."""
+        contact = self._contacts.get(task)
+        return contact.report if contact is not None else MemberReport(task, 0)
+
+
+class Timers:
+    """Named deadlines of rules that have no clock of their own: each begins when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, float] = {}
+
+    def passed(self, name: str, now: float, seconds: float) -> bool:
+        """Whether `seconds` have gone by since this name was first asked for."""
+        return now - self._began.setdefault(name, now) >= seconds
+
+    def runs(self, name: str) -> bool:
+        """Whether this name was asked for and not cleared since."""
+        return name in self._began
+
+    def clear(self, *names: str) -> None:
+        """What was waited for has come."""
+        for name in names:
+            self._began.pop(name, None)

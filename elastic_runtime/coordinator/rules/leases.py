@@ -1,0 +1,86 @@
+"""Leases of samples in asynchronous training: lent to workers, and lent anew when one is lost or the job goes back.
+
+What was lent is journaled before the worker hears of it, with `sample_leases` as the book. A checkpoint remembers the
+book as it is when the checkpoint is decided: whatever was told done by then is in every block that is copied for it.
+"""
+
+from __future__ import annotations
+
+from elastic_runtime.control.messages import LeasedRange
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import withdraw_proposal
+from elastic_runtime.coordinator.rules.state import Leases
+from elastic_runtime.errors import BadInput
+from elastic_runtime.model.sample_leases import LeaseTable
+
+_MOST_BATCHES = 1000
+
+
+def lend(
+    job: Job, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
+) -> tuple[tuple[LeasedRange, ...], bool]:
+    """Count leases as done, and lend more until the worker holds `batches`; all that it holds, and whether all is done.
+
+    Asked again, the answer is the same, so that none is lost with an answer. Each batch is a lease of its own: what a
+    lost worker had told done is known batch by batch. Nothing new and not finished: ask again later.
+
+    Raises:
+        BadInput: the job trains synchronously, or the numbers are none.
+    """
+    book = _book(job)
+    if book is None:
+        raise BadInput(f"job {job.settings.job} trains synchronously: its samples follow from the step")
+    if batches > _MOST_BATCHES:
+        raise BadInput(f"{batches} batches at once; ask for at most {_MOST_BATCHES}")
+    task = job.task(worker)
+    if not job.is_training or task is None or not task.live or task.incarnation != incarnation:
+        return (), False
+    if generation != job.state.generation.number:
+        return (), False
+    stops = {mine.id: mine.stop for mine in book.held(worker)}
+    changed = sum(book.done(number, stops[number]) for number in done if number in stops) > 0
+    if worker in job.plan().workers and job.halt() is None:
+        short = batches - len(book.held(worker))
+        while short > 0 and book.lease(worker, 1) is not None:
+            short -= 1
+            changed = True
+    if changed:
+        job.state.leases = Leases(book.to_json().decode())
+    if book.finished:
+        withdraw_proposal(job.state)
+        job.state.set_generation(ended=True)
+    return tuple(LeasedRange(one.id, one.epoch, one.start, one.stop) for one in book.held(worker)), book.finished
+
+
+def on_worker_lost(job: Job, worker: str) -> None:
+    """A worker is gone: what it held is lent to others."""
+    book = _book(job) if job.state.leases.book_json else None
+    if book is not None and book.lost(worker):
+        job.state.leases = Leases(book.to_json().decode())
+
+
+def go_back(job: Job, book_json: str) -> None:
+    """The job goes back to a checkpoint: what was done since is to be done again, and nobody holds anything."""
+    if not job.state.leases.book_json:
+        return
+    job.state.leases = Leases(book_json)
+    book = _book(job)
+    if book is not None:
+        for worker in book.holders():
+            book.lost(worker)
+        job.state.leases = Leases(book.to_json().decode())
+
+
+def samples_done(job: Job) -> int | None:
+    """Samples counted as done; None in synchronous training."""
+    book = _book(job)
+    return book.samples_done if book is not None else None
+
+
+def _book(job: Job) -> LeaseTable | None:
+    model = job.model
+    if model is None or model.training.synchronous:
+        return None
+    batch = model.training.worker_batch or 1
+    text = job.state.leases.book_json
+    return LeaseTable.from_json(model.order, batch, text.encode()) if text else LeaseTable(model.order, batch)

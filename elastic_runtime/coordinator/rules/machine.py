@@ -1,0 +1,244 @@
+"""Machine of a coordinator, pure: events in; views, records and orders out. No files, sockets, threads, clock.
+
+Each event is handled and then everything that follows from it is settled, so that a view always shows a state in which
+nothing is left to do but to wait. Records (the sections that changed) have to be durable before the view is published.
+
+Source: DL2 §5, whose coordinator sends messages at each step. Deviation: it publishes state; see decision 0025.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestOutcome, RequestState, Size
+from elastic_runtime.coordinator.rules import (
+    changes,
+    checkpointing,
+    generations,
+    leases,
+    members,
+    registering,
+    requests,
+    resizing,
+    tasks,
+)
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, Orders, SearchOrder, SearchResult
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import GATHERING, enter
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.state import Checkpoints, Course, Leases, Model, State
+from elastic_runtime.coordinator.rules.views import build_view, status
+from elastic_runtime.protocol.plan import Phase, View
+
+_MOST_ROUNDS = 1000
+"""Settling takes a handful; more is a fault of ours that is to be seen, and not a coordinator that hangs."""
+_VIEWS_RESERVED = 1000
+"""View numbers that one record covers: after a restart this many at most are skipped."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an event led to, in the order in which it has to be done.
+
+    Attributes:
+        record: sections to make durable first, by name; empty: none changed.
+        view: to be published then; None: the newest holds.
+        orders: to be carried out then.
+    """
+
+    record: dict[str, Any]
+    view: View | None
+    orders: Orders
+
+
+def begin(settings: CoordinatorSettings, found: SearchResult | None = None) -> State:
+    """The state of a new job, which may begin from an older job's checkpoint."""
+    target = Size(settings.servers, settings.workers)
+    state = State(course=Course(target=target, settled=target, notice=found.line if found is not None else ""))
+    restored = found.sound if found is not None else None
+    if restored is not None:
+        state.checkpoints = Checkpoints(durable=((restored.name, restored.step),), book_json=restored.book_json)
+        state.leases = Leases(restored.book_json)
+        state.model = Model(layout_json=restored.layout_json)
+    return state
+
+
+class Machine:
+    """One job's coordinator.
+
+    Args:
+        settings: of the job.
+        now: seconds, monotonic; every event has a later one.
+        state: what an earlier coordinator of this job recorded, or that of a new job (`begin`).
+        unix_clock: the time of day, for people.
+    """
+
+    def __init__(
+        self, settings: CoordinatorSettings, now: float, state: State, unix_clock: Callable[[], float]
+    ) -> None:
+        self._job = Job(settings, state, unix_clock)
+        self._recorded = replace(state)
+        self._fresh = not state.numbers.view_limit  # nothing was ever published
+        self._view: View | None = None
+        self._number = self._job.state.numbers.view_limit
+        if not self._fresh:
+            members.on_coordinator_return(self._job, now)
+
+    @property
+    def view(self) -> View:
+        """The newest view.
+
+        Raises:
+            AssertionError: before the first event.
+        """
+        if self._view is None:
+            raise AssertionError("no event yet")
+        return self._view
+
+    @property
+    def state(self) -> State:
+        """What is remembered."""
+        return self._job.state
+
+    def on_register(self, newcomer: Newcomer, now: float) -> tuple[str, Outcome]:
+        """A task wants to join; the line is why it may not."""
+        refusal = registering.register(self._job, newcomer, now)
+        return refusal, self._settle(now)
+
+    def is_not_needed(self, task: str) -> bool:
+        """Whether a task was refused only because the job does without it by now."""
+        return registering.is_not_needed(self._job, task)
+
+    def on_report(self, report: MemberReport, now: float) -> tuple[bool, Outcome]:
+        """A member says where it is; whether it is still one."""
+        known = members.on_report(self._job, report, now)
+        return known, self._settle(now)
+
+    def on_stream(self, task: str, incarnation: int, opened: bool, now: float) -> Outcome:
+        """A member's stream of views was opened or closed."""
+        known = self._job.task(task)
+        if known is not None and known.live and known.incarnation == incarnation:
+            self._job.reports.on_stream(task, opened, now)
+        return self._settle(now)
+
+    def on_task_ended(self, task: str, exit_code: int, last_line: str, now: float) -> Outcome:
+        """The launcher saw a task's process end."""
+        members.on_process_ended(self._job, task, exit_code, last_line)
+        return self._settle(now)
+
+    def on_request(self, request: RequestState, now: float) -> tuple[RequestState, Outcome]:
+        """A scheduler asks for something.
+
+        Raises:
+            BadInput: it cannot be; nothing has changed.
+        """
+        row = requests.submit(self._job, request)
+        outcome = self._settle(now)
+        return requests.find(self._job, row.request_id) or row, outcome
+
+    def on_lease(
+        self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int, now: float
+    ) -> tuple[tuple[tuple[LeasedRange, ...], bool], Outcome]:
+        """An asynchronous worker asks for samples; see `leases.lend`.
+
+        Raises:
+            BadInput: the job trains synchronously, or the numbers are none.
+        """
+        answer = leases.lend(self._job, worker, incarnation, generation, done, batches)
+        return answer, self._settle(now)
+
+    def on_checkpoint_completed(self, order: ManifestOrder, error: str, now: float) -> Outcome:
+        """A manifest order was carried out; `error` is why not."""
+        checkpointing.on_checkpoint_completed(self._job, order, error)
+        return self._settle(now)
+
+    def on_checkpoint_searched(
+        self, order: SearchOrder, search: SearchResult | None, error: str, now: float
+    ) -> Outcome:
+        """A search order was carried out; `error` is why not."""
+        members.on_checkpoint_searched(self._job, order, search, error)
+        return self._settle(now)
+
+    def on_tick(self, now: float) -> Outcome:
+        """Time has passed."""
+        members.watch(self._job, now)
+        return self._settle(now)
+
+    def status(self, now: float) -> JobStatus:
+        """How the job is doing."""
+        return status(self._job, now)
+
+    def _settle(self, now: float) -> Outcome:
+        for _ in range(_MOST_ROUNDS):
+            before = replace(self._job.state)
+            self._advance(now)
+            if _changed(before, self._job.state) == []:
+                break
+        else:
+            raise AssertionError(f"a state that does not settle: {self._job.state}")
+        return self._outcome()
+
+    def _advance(self, now: float) -> None:
+        job = self._job
+        phase = job.state.course.phase
+        tasks.release(job, now)
+        if phase in GATHERING:
+            queued = next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
+            if queued is not None and queued.kind == "suspend" and requests.start_next(job):
+                generations.suspend(job, "the job was suspended")
+                return
+            generations.assemble(job, now)
+        elif phase is Phase.SUSPENDED:
+            _look_at_requests(job)
+        elif job.is_training:
+            checkpointing.watch_checkpoint(job, now)
+            if job.state.generation.proposal is not None:
+                changes.count_votes(job, now)
+            elif job.moving_change() is not None:
+                changes.watch_moving(job, now)
+            elif job.state.generation.ended:
+                generations.end_training(job, now)
+            elif not generations.end_halt(job, now):
+                resizing.decide(job, now)
+
+    def _outcome(self) -> Outcome:
+        job = self._job
+        if self._view is not None and not _changed(self._recorded, job.state):
+            orders = checkpointing.take_orders(job)
+            return Outcome({}, None, orders)
+        view = build_view(job.state, self._number)
+        if self._view is None or view != self._view:
+            self._number += 1
+            if self._number > job.state.numbers.view_limit:
+                job.state.numbers = replace(job.state.numbers, view_limit=self._number + _VIEWS_RESERVED)
+            self._view = replace(view, number=self._number)
+            published: View | None = self._view
+        else:
+            published = None
+        names = [field.name for field in fields(State)] if self._fresh else _changed(self._recorded, job.state)
+        self._fresh = False
+        record = {name: getattr(job.state, name) for name in names}
+        self._recorded = replace(job.state)
+        orders = checkpointing.take_orders(job)
+        return Outcome(record, published, orders)
+
+
+def _changed(before: State, after: State) -> list[str]:
+    return [field.name for field in fields(State) if getattr(before, field.name) is not getattr(after, field.name)]
+
+
+def _look_at_requests(job: Job) -> None:
+    """A suspended job looks at what was asked for since."""
+    if not requests.start_next(job):
+        return
+    running = requests.running(job)
+    if running is None:
+        return
+    if running.kind == "suspend":
+        generations.suspend(job, "")
+        return
+    enter(job.state, Phase.STARTING, formed=False, target=running.target, notice="")
+    job.timers.clear("start", "gather")

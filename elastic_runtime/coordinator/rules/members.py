@@ -1,0 +1,222 @@
+"""Members after they joined: what they report, how they fail and end, and how it is noticed that they are gone.
+
+A task that fails by its own fault is replaced, or another try would end the same and nobody waits for one.
+
+Servers compare the digest of each block that they read. A damaged checkpoint is passed over: the job goes back to the
+newest sound one, and says so. What a server says is looked at again where all checkpoints are, before one is passed
+over: a server whose disk is not there sees damage too, and is what is at fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from elastic_runtime.control.messages import MemberReport, RequestState
+from elastic_runtime.coordinator.rules import leases, requests
+from elastic_runtime.coordinator.rules.checkpointing import SearchOrder, SearchResult
+from elastic_runtime.coordinator.rules.generations import end_search, fail
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, withdraw_proposal
+from elastic_runtime.coordinator.rules.resizing import abort
+from elastic_runtime.coordinator.rules.state import Checkpoints, Purpose, TaskState
+from elastic_runtime.coordinator.rules.tasks import lose
+from elastic_runtime.errors import BadInput
+from elastic_runtime.protocol.plan import Role
+from foundation.errors import BAD_INPUT, UNREACHABLE
+from foundation.text import plain_line
+
+_log = structlog.get_logger()
+
+
+def on_coordinator_return(job: Job, now: float) -> None:
+    """A coordinator begins with a remembered state: everybody has the whole time to report; no vote is known."""
+    for task in job.tasks():
+        if task.live:
+            job.reports.expect(task.name, task.incarnation, now)
+    withdraw_proposal(job.state)
+    job.state.set_course(notice="")
+    checkpoints = job.state.checkpoints
+    if checkpoints.pending is not None:
+        job.state.checkpoints = replace(checkpoints, pending=replace(checkpoints.pending, shards=()))
+
+
+def on_report(job: Job, report: MemberReport, now: float) -> bool:
+    """Take a report; False if the process is not part of the job (any more).
+
+    Raises:
+        BadInput: it says that more steps are done than the job has.
+    """
+    steps = job.model.total_steps if job.model is not None else None
+    if steps is not None and report.step > steps:
+        raise BadInput(f"{report.task} says that it is at step {report.step}; job {job.settings.job} has {steps}")
+    task = job.task(report.task)
+    if task is None or not task.live or task.incarnation != report.incarnation:
+        return False
+    if report.generation > job.state.generation.number:
+        return False  # of a coordinator whose state was lost
+    if report.draining and not job.reports.of(report.task).draining:
+        _log.info("task-draining", task=report.task)
+    job.reports.on_report(report, now)
+    if report.failure and job.state.course.phase not in ENDED:
+        on_failure(job, report.task, report.failure, report.bad_input)
+        return False
+    if report.finished and report.generation > 0 and not _current(job, report):
+        # Its loop ended before the job went back: steps that are done again are done by others.
+        lose(job, report.task, "it had finished before the job went back")
+        return False
+    if report.finished and job.is_training:
+        # Who has the last step's values has all blocks' values: nobody has anything left to push.
+        withdraw_proposal(job.state)
+        job.state.set_generation(ended=True)
+    requests.note_stall(job, report)
+    if report.left:
+        lose(job, report.task, "it left")
+    return True
+
+
+def _current(job: Job, report: MemberReport) -> bool:
+    """Whether a report is of what goes on now, and not of what the job went back from."""
+    gathering = job.state.course.phase in GATHERING and not job.state.course.formed
+    return report.generation == job.state.generation.number and not gathering
+
+
+def on_process_ended(job: Job, name: str, exit_code: int, last_line: str) -> None:
+    """A task's process has ended."""
+    task = job.task(name)
+    if task is None:
+        return
+    missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
+    if missed and exit_code > 0 and exit_code != UNREACHABLE:  # it waited for us in vain: no failure of the script
+        on_failure(job, name, last_line or f"its process ended with code {exit_code}", exit_code == BAD_INPUT)
+    elif missed and exit_code == 0 and task.role is Role.WORKER and not job.reports.of(name).finished:
+        on_failure(
+            job, name, "its script ended before the job did; let its loop over the job's batches come to its end"
+        )
+    else:
+        lose(job, name, f"its process ended with {exit_code}")
+    _check_losses(job)
+
+
+def watch(job: Job, now: float) -> None:
+    """Look for members that are silent for too long, or that nobody reaches."""
+    settings = job.settings
+    for task in job.tasks():
+        if not task.live:
+            continue
+        silent = job.reports.silent_seconds(task.name, now)
+        limit = settings.silent_seconds if job.reports.contact(task.name).streams else settings.lost_seconds
+        if silent >= limit:
+            lose(job, task.name, f"silent for {silent:.1f} s")
+    for name in _unreachable(job):
+        if not job.timers.runs(f"suspect {name}"):
+            _log.info("task-suspected", task=name)
+        if job.timers.passed(f"suspect {name}", now, settings.suspect_seconds):
+            lose(job, name, "its peers say that it does not answer")
+            break  # what the others wait for may come now
+    _check_losses(job)
+
+
+def _unreachable(job: Job) -> list[str]:
+    """Who is cut off from its peers: workers first, as nothing is lost with one.
+
+    A worker that still computes suspects nobody, so slow workers make no server suspect. One whose pushes do not get
+    through makes every worker wait for every server; but the servers, to which the others' pushes come, name it.
+    """
+    if not job.is_training:
+        return []
+    workers, servers = job.live_workers(), list(job.plan().servers)
+    found = _cut_off(job, workers, servers)
+    if not found and workers:
+        found = [name for name in servers if all(name in job.report(peer).suspects for peer in workers)]
+    for name in (*workers, *servers):
+        if name not in found:
+            job.timers.clear(f"suspect {name}")
+    return found
+
+
+def _cut_off(job: Job, workers: list[str], servers: list[str]) -> list[str]:
+    """Workers that a server waits for while they wait for it: for every server, or one that other workers reach.
+
+    The only worker of several servers, none of which answers it, is cut off itself. In asynchronous training no server
+    waits for anybody: there it is the others, which wait for servers only, that show whether a server can be reached.
+    """
+    if job.is_asynchronous:
+        waiting = {worker: set(job.report(worker).suspects) & set(servers) for worker in workers}
+        all_wait_for = set(servers).intersection(*waiting.values())
+        return [worker for worker in workers if waiting[worker] - all_wait_for]
+    apart = {
+        worker: {s for s in servers if s in job.report(worker).suspects and worker in job.report(s).suspects}
+        for worker in workers
+    }
+    if len(workers) == 1 < len(servers) and set(servers) <= set(job.report(workers[0]).suspects):
+        return workers
+    reached = [server for server in servers if any(server not in apart[worker] for worker in workers)]
+    return [
+        worker for worker in workers if len(apart[worker]) == len(servers) or any(s in reached for s in apart[worker])
+    ]
+
+
+def _check_losses(job: Job) -> None:
+    course = job.state.course
+    if course.phase not in ENDED and course.losses > job.settings.losses:
+        fail(job, f"{course.losses} tasks were lost and no step became durable since; see their output")
+
+
+def on_failure(job: Job, name: str, words: str, bad_input: bool = False) -> None:
+    """A task failed; after so many failures (`restarts`) the job fails with its line.
+
+    Of bad input, such as a model that is not the job's or a wrong token, the job fails at once: the task's successor
+    would end like it. A resize that wanted the task is given up in place of that, and the job goes on as before.
+    """
+    line = plain_line(words)
+    _log.warning("task-failed", task=name, line=line, bad_input=bad_input)
+    failures = job.state.course.script_failures + 1
+    job.state.set_course(script_failures=failures)
+    resize = _resize_for(job, name)
+    lose(job, name, line)
+    what = line if line.startswith(name) else f"{name}: {line}"
+    if bad_input and resize is not None:
+        if job.state.generation.purpose is Purpose.RESIZE:
+            withdraw_proposal(job.state)  # the resize's; one of a checkpoint, or a repair, goes on
+        abort(job, resize, f"{what}; nothing changed")
+    elif bad_input:
+        fail(job, what)
+    elif failures > job.settings.restarts:
+        allowed = "1 restart is" if job.settings.restarts == 1 else f"{job.settings.restarts} restarts are"
+        tried = f" ({failures} failures; {allowed} allowed)" if failures > 1 else ""
+        fail(job, what + tried)
+
+
+def _resize_for(job: Job, name: str) -> RequestState | None:
+    """The resize without which a job that trains would not need this task, if nothing of it holds yet."""
+    running = requests.running(job)
+    if running is None or running.kind != "resize" or not job.is_training:
+        return None
+    if job.moving_change() is not None and job.state.generation.purpose is Purpose.RESIZE:
+        return None  # it was agreed to, and is not taken back
+    plan = job.plan()
+    return None if name in plan.workers or name in plan.servers else running
+
+
+def on_checkpoint_searched(job: Job, order: SearchOrder, search: SearchResult | None, error: str) -> None:
+    """A sound checkpoint was looked for; without a result, `error` says why not."""
+    end_search(job)
+    generation, course = job.state.generation, job.state.course
+    if order.generation != generation.number or course.phase not in GATHERING:
+        return  # what was looked for is not needed any more
+    complaints = {name: job.report(name).damage for name in generation.start_plan.servers if job.report(name).damage}
+    if search is None or not search.damaged:
+        for name, line in complaints.items():
+            on_failure(job, name, error or line)
+        return
+    if search.sound is None:
+        fail(job, search.line)
+        return
+    names = [name for name, _ in job.state.checkpoints.durable]
+    kept = job.state.checkpoints.durable[: names.index(search.sound.name) + 1]
+    job.state.checkpoints = Checkpoints(kept, search.sound.book_json)
+    leases.go_back(job, search.sound.book_json)
+    job.state.set_course(formed=False, notice=search.line)
+    job.timers.clear("start", "gather")

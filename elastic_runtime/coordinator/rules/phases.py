@@ -1,0 +1,121 @@
+"""Phases of a job and steps of a change: which may follow which, as tables; no other module sets either.
+
+A change is proposed, agreed to, and carried out while the job trains; one at a time. A transition that is not in its
+table is a fault of the rules: it is refused, so that it is neither journaled nor published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from elastic_runtime.coordinator.rules.state import Purpose, State
+from elastic_runtime.protocol.plan import Change, Phase
+
+PHASES_AFTER: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
+    {
+        # Tasks gather; who waits for them may suspend the job, and too few of them do.
+        Phase.STARTING: frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.SUSPENDED, Phase.FAILED}),
+        # A suspend or a restart that a recovery interrupted goes on in RUNNING.
+        Phase.RUNNING: frozenset(
+            {
+                *(Phase.RESIZING, Phase.SUSPENDING, Phase.SUSPENDED, Phase.STARTING),
+                *(Phase.RECOVERING, Phase.FINISHED, Phase.FAILED),
+            }
+        ),
+        # STARTING: by way of a checkpoint, or as a suspended job wakes.
+        Phase.RESIZING: frozenset(
+            {Phase.RUNNING, Phase.STARTING, Phase.SUSPENDED, Phase.RECOVERING, Phase.FINISHED, Phase.FAILED}
+        ),
+        # STARTING: the halt that was agreed to before was that of a restart.
+        Phase.SUSPENDING: frozenset({Phase.SUSPENDED, Phase.STARTING, Phase.RECOVERING, Phase.FINISHED, Phase.FAILED}),
+        Phase.SUSPENDED: frozenset({Phase.RESIZING, Phase.SUSPENDING, Phase.FAILED}),
+        Phase.RECOVERING: frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.FAILED}),
+        Phase.FINISHED: frozenset(),
+        Phase.FAILED: frozenset(),
+    }
+)
+"""A job may also enter the phase that it is in."""
+TRAINING = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING})
+"""Phases with a plan that holds."""
+GATHERING = frozenset({Phase.STARTING, Phase.RECOVERING})
+ENDED = frozenset({Phase.FINISHED, Phase.FAILED})
+
+
+class ChangeStep(StrEnum):
+    """Where the newest change of a generation is."""
+
+    NONE = "none"
+    """No change is under way."""
+    PROPOSED = "proposed"
+    """The workers are asked."""
+    MOVING = "moving"
+    """It was agreed to, holds from its clock on, and is not over yet."""
+
+
+STEPS_AFTER: Mapping[ChangeStep, frozenset[ChangeStep]] = MappingProxyType(
+    {
+        # MOVING at once: where nobody has to agree, as no worker has a step left to begin, or none is common to all.
+        ChangeStep.NONE: frozenset({ChangeStep.PROPOSED, ChangeStep.MOVING}),
+        ChangeStep.PROPOSED: frozenset({ChangeStep.NONE, ChangeStep.MOVING}),
+        # A change that was agreed to is carried out, or the generation is over.
+        ChangeStep.MOVING: frozenset({ChangeStep.NONE}),
+    }
+)
+
+
+def enter(state: State, phase: Phase, **course: object) -> None:
+    """The job goes over to a phase; `course`: what else changes with it.
+
+    Raises:
+        AssertionError: the phase cannot follow.
+    """
+    before = state.course.phase
+    if phase is not before and phase not in PHASES_AFTER[before]:
+        raise AssertionError(f"a job that is {before} becomes {phase}")
+    state.set_course(phase=phase, **course)
+
+
+def change_step(state: State) -> ChangeStep:
+    """Where the newest change is."""
+    generation = state.generation
+    if generation.proposal is not None:
+        return ChangeStep.PROPOSED
+    return ChangeStep.MOVING if generation.moving else ChangeStep.NONE
+
+
+def publish_proposal(state: State, change: Change, purpose: Purpose, minimum_bytes: int) -> None:
+    """The workers are asked whether they agree to a change."""
+    _step(state, ChangeStep.PROPOSED, proposal=change, purpose=purpose, minimum_bytes=minimum_bytes)
+
+
+def withdraw_proposal(state: State) -> None:
+    """If workers are being asked, they are asked no more; a change that they agreed to goes on."""
+    if state.generation.proposal is not None:
+        _step(state, ChangeStep.NONE, proposal=None)
+
+
+def begin_change(state: State, change: Change) -> None:
+    """A change holds from its clock on."""
+    changes = (*state.generation.changes, change)
+    _step(state, ChangeStep.MOVING, proposal=None, changes=changes, moving=change.number)
+
+
+def end_change(state: State, change: Change, substitutes: Mapping[str, str]) -> None:
+    """A change is over; `substitutes`: who still stands in for whom."""
+    committed = max(change.number, state.generation.committed)
+    _step(state, ChangeStep.NONE, committed=committed, moving=0, substitutes=substitutes)
+
+
+def drop_change(state: State) -> None:
+    """The generation ends: nothing that was proposed or begun in it goes on."""
+    if change_step(state) is not ChangeStep.NONE:
+        _step(state, ChangeStep.NONE, proposal=None, moving=0)
+
+
+def _step(state: State, step: ChangeStep, **generation: object) -> None:
+    before = change_step(state)
+    if step not in STEPS_AFTER[before]:
+        raise AssertionError(f"a change that is {before} becomes {step}")
+    state.set_generation(**generation)

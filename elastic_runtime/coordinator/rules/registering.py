@@ -1,0 +1,138 @@
+"""Registration of tasks: who is wanted may join, with the job's own model and terms."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from elastic_runtime.coordinator.rules import leases
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import ENDED
+from elastic_runtime.coordinator.rules.state import JobModel, Model, TaskState, read_model
+from elastic_runtime.coordinator.rules.tasks import TASK_PREFIXES, lose
+from elastic_runtime.errors import BadInput
+from elastic_runtime.model.layout import Layout, difference
+from elastic_runtime.protocol.plan import Phase, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A task that asks to join; the JSONs are a worker's."""
+
+    task: str
+    role: Role
+    incarnation: int
+    address_json: str
+    layout_json: str = ""
+    training_json: str = ""
+
+
+def register(job: Job, newcomer: Newcomer, now: float) -> str:
+    """Let a task in, or say in one line why not; the same incarnation may ask again."""
+    name = newcomer.task
+    if job.state.course.phase in ENDED:
+        return f"job {job.settings.job} has {job.state.course.phase.value}; {name} is not needed any more"
+    task = job.task(name)
+    if task is not None and task.live and task.incarnation != newcomer.incarnation:
+        # The process of before cannot be: its name was started anew.
+        lose(job, name, "another process registered under its name")
+        task = job.task(name)
+    if task is None or task.state is TaskState.GONE or task.role is not newcomer.role:
+        wanted = ", ".join(task.name for task in job.tasks(newcomer.role, TaskState.WANTED))
+        return f"{name} is not wanted in job {job.settings.job}" + (f", which waits for {wanted}" if wanted else "")
+    refusal = _address_refusal(job, newcomer) or _model_refusal(job, newcomer)
+    if refusal:
+        return refusal
+    if task.state is TaskState.WANTED:
+        job.put(
+            replace(
+                task,
+                state=TaskState.LIVE,
+                incarnation=newcomer.incarnation,
+                address_json=newcomer.address_json,
+            )
+        )
+        job.reports.expect(name, newcomer.incarnation, now)
+    return ""
+
+
+def is_not_needed(job: Job, name: str) -> bool:
+    """Whether a task that was refused had a place in the job, which does without it by now."""
+    if job.state.course.phase in ENDED:
+        return job.state.course.phase is Phase.FINISHED
+    task = job.task(name)
+    prefix, _, number = name.rpartition("-")
+    role = next((role for role, known in TASK_PREFIXES.items() if known == prefix), None)
+    if task is not None and task.state is not TaskState.GONE:
+        return False
+    return role is not None and number.isdecimal() and int(number) < job.state.roster.next_number[role]
+
+
+def _address_refusal(job: Job, newcomer: Newcomer) -> str:
+    """Peers that could not connect to the newcomer would wait for it, and end in the end."""
+    key = _public_key(newcomer.address_json)
+    if key is None:
+        return f"{newcomer.task} brought no address of a data plane: it is of another version"
+    for task in job.tasks():
+        if task.live and task.name != newcomer.task and bool(_public_key(task.address_json)) != bool(key):
+            return (
+                f"{newcomer.task} {'encrypts' if key else 'does not encrypt'} its data, and {task.name} "
+                f"{'does not' if key else 'does'}: set ELASTIC_CURVE alike for all tasks of job {job.settings.job}"
+            )
+    return ""
+
+
+def _public_key(address_json: str) -> str | None:
+    """The CURVE key in an address, which may be empty; None if it is no address."""
+    try:
+        fields = json.loads(address_json)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
+        return None
+    key: str = fields.get("public_key", "")
+    return key
+
+
+def _model_refusal(job: Job, newcomer: Newcomer) -> str:
+    if newcomer.role is Role.SERVER:
+        return ""
+    try:
+        model = read_model(newcomer.layout_json, newcomer.training_json)
+    except BadInput as error:
+        return f"{newcomer.task} brought no model: {error}"
+    mine = job.model
+    if mine is not None:
+        return mine.refusal(model, newcomer.task)
+    target = job.state.course.target
+    try:
+        model.check(target.servers, target.workers)
+        _check_replicas(job, model, newcomer.task)
+    except BadInput as error:
+        return str(error)
+    restored = job.state.model.layout_json
+    if restored:
+        differs = difference(model.layout, Layout.from_json(restored.encode()))
+        if differs:
+            return f"{newcomer.task} has another model than the checkpoint to begin from: {differs}"
+    return _take_model(job, newcomer)
+
+
+def _check_replicas(job: Job, model: JobModel, task: str) -> None:
+    """Two copies of a block have to see all updates in one order."""
+    if job.settings.replicas > 1 and not model.training.synchronous:
+        raise BadInput(
+            f"{task} trains asynchronously, but job {job.settings.job} is to hold two copies of each block, and these "
+            "would see updates in different orders: train synchronously, or leave out --replicas"
+        )
+
+
+def _take_model(job: Job, newcomer: Newcomer) -> str:
+    """The first worker's is the job's model; the samples have to be those that a restored job has left."""
+    before, job.state.model = job.state.model, Model(newcomer.layout_json, newcomer.training_json)
+    try:
+        leases.go_back(job, job.state.checkpoints.book_json)
+    except BadInput as error:
+        job.state.model = before
+        return f"{newcomer.task} reads other samples than the checkpoint to begin from: {error}"
+    return ""

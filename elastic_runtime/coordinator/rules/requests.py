@@ -1,0 +1,282 @@
+"""Requests of schedulers: a queue, in which one is found again by its id however often it is sent; and what it cost.
+
+What a resize cost is measured while it is carried out and written into its row. The measures are forgotten with the
+coordinator, as they are only told, never acted on.
+
+Source: DL2 §5, whose four steps are registration, parameter assignment, parameter migration and worker update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from elastic_runtime.control.checks import MOST_TASKS, check_request_id
+from elastic_runtime.control.messages import MemberReport, RequestOutcome, RequestState, ResizeMode, Size
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import ENDED, enter
+from elastic_runtime.coordinator.rules.state import Purpose, Requests, TaskState
+from elastic_runtime.errors import BadInput
+from elastic_runtime.protocol.plan import Change, Phase, Role
+
+
+def submit(job: Job, request: RequestState) -> RequestState:
+    """Take a request, or find it.
+
+    Raises:
+        BadInput: it cannot be, whatever the job does; nothing is remembered of it.
+    """
+    if request.kind == "resize" and request.target == Size(0, 0):
+        request = replace(request, kind="suspend")
+    known = find(job, request.request_id)
+    if known is not None:
+        if _wish(known) != _wish(request):
+            raise BadInput(f"request id {request.request_id!r} was used for something else; take a new id")
+        return known
+    request = _checked(job, request)
+    rows = (*job.state.requests.rows, request)
+    ended = [row.request_id for row in rows if row.ended]
+    forgotten = set(ended[: max(0, len(ended) - job.settings.requests_kept)])
+    job.state.requests = Requests(tuple(row for row in rows if row.request_id not in forgotten))
+    return request
+
+
+def _wish(request: RequestState) -> tuple[object, ...]:
+    """What is asked for; the rest says what became of it."""
+    return request.kind, request.target, request.mode, sorted(request.victims)
+
+
+def find(job: Job, request_id: str) -> RequestState | None:
+    """The request of an id."""
+    return next((row for row in job.state.requests.rows if row.request_id == request_id), None)
+
+
+def running(job: Job) -> RequestState | None:
+    """The one request that is being carried out."""
+    return next((row for row in job.state.requests.rows if row.state is RequestOutcome.RUNNING), None)
+
+
+def _put(job: Job, request: RequestState) -> None:
+    """Replace a request by its id."""
+    rows = job.state.requests.rows
+    job.state.requests = Requests(tuple(request if row.request_id == request.request_id else row for row in rows))
+
+
+def start_next(job: Job) -> bool:
+    """Begin with the oldest that waits; False if none does."""
+    queued = next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
+    if queued is None:
+        return False
+    if queued.kind == "resume" and job.state.course.phase is not Phase.SUSPENDED:
+        end(job, queued, RequestOutcome.ABORTED, "the job is not suspended")
+        return True
+    _put(job, replace(queued, state=RequestOutcome.RUNNING, began_unix_seconds=job.unix_clock()))
+    course = job.state.course
+    if queued.kind == "suspend":
+        enter(job.state, Phase.SUSPENDING, settled=course.target)
+    else:
+        enter(job.state, Phase.RESIZING, settled=course.target, target=queued.target)
+    job.timers.clear("new tasks")
+    job.own(_Measures).times = None
+    return True
+
+
+def end(job: Job, request: RequestState, state: RequestOutcome, detail: str) -> None:
+    """A request is over."""
+    _put(job, replace(request, state=state, detail=detail, ended_unix_seconds=job.unix_clock()))
+
+
+def abort_all(job: Job, why: str) -> None:
+    """Nothing that was asked for is going to happen."""
+    for row in job.state.requests.rows:
+        if not row.ended:
+            end(job, row, RequestOutcome.ABORTED, why)
+
+
+def _checked(job: Job, request: RequestState) -> RequestState:
+    target, settings, course = request.target, job.settings, job.state.course
+    check_request_id(request.request_id)
+    if course.phase in ENDED:
+        raise BadInput(f"job {settings.job} has {course.phase.value}; nothing can be changed any more")
+    if request.kind == "suspend":
+        if request.victims:
+            raise BadInput(f"{target} suspends job {settings.job}, which ends all tasks; name no victims")
+        return request
+    if not (target.servers and target.workers):
+        raise BadInput(f"{target}: a job needs both; 0 and 0 suspends it")
+    if target.servers < settings.minimum_servers or target.workers < settings.minimum_workers:
+        least = Size(settings.minimum_servers, settings.minimum_workers)
+        raise BadInput(f"{target} is below job {settings.job}'s minimum of {least}")
+    if target.servers + target.workers > MOST_TASKS:
+        raise BadInput(f"{target}: a job has at most {MOST_TASKS} tasks")
+    model = job.model
+    if model is not None:
+        model.check(target.servers, target.workers)
+    for victim in request.victims:
+        task = job.task(victim)
+        if task is None or task.state is TaskState.GONE:
+            raise BadInput(f"{victim} is no task of job {settings.job}")
+    if request.mode is ResizeMode.STOP_THE_WORLD and model is not None and not model.training.synchronous:
+        raise BadInput("asynchronous workers have no common step to stop at: take rolling or checkpoint-restart")
+    if request.mode is ResizeMode.CHECKPOINT_RESTART and request.victims:
+        raise BadInput("checkpoint-restart ends all tasks; name no victims")
+    return request
+
+
+@dataclass
+class ResizeTimes:
+    """Monotonic seconds of a coordinator's events; None: not yet.
+
+    Attributes:
+        began: it was begun with.
+        registered: its new tasks had all registered.
+        ready: they were ready to be named in a plan.
+        proposed: the newest proposal was published.
+        confirmed: all workers had agreed.
+        assignment_seconds: what it took to find new owners.
+    """
+
+    began: float
+    registered: float | None = None
+    ready: float | None = None
+    proposed: float | None = None
+    confirmed: float | None = None
+    assignment_seconds: float = 0.0
+
+    def note_registered(self, now: float) -> None:
+        """The new tasks are there; the first time counts."""
+        self.registered = now if self.registered is None else self.registered
+
+    def note_ready(self, now: float) -> None:
+        """The new tasks are ready; the first time counts."""
+        self.note_registered(now)
+        self.ready = now if self.ready is None else self.ready
+
+    @property
+    def start_seconds(self) -> float:
+        """Until the new tasks' processes had come up and registered."""
+        return _between(self.began, self.registered)
+
+    @property
+    def registration_seconds(self) -> float:
+        """From then on until they were ready."""
+        return _between(self.registered, self.ready)
+
+    @property
+    def agreement_seconds(self) -> float:
+        """From the proposal to its confirmation."""
+        return _between(self.proposed, self.confirmed)
+
+    def migration_seconds(self, now: float) -> float:
+        """From the confirmation until `now`, when all blocks have arrived."""
+        return _between(self.confirmed, now)
+
+
+def _between(first: float | None, second: float | None) -> float:
+    return 0.0 if first is None or second is None else second - first
+
+
+@dataclass
+class _Measures:
+    """What the resize that is carried out costs.
+
+    Attributes:
+        times: of the running request; None: nothing has been done for it yet.
+        moved_before: bytes that servers had moved when it was agreed to.
+        stalls: seconds, by request.
+        stalled_before: seconds that each member had waited when it was proposed.
+        waited: seconds since then.
+    """
+
+    times: ResizeTimes | None = None
+    moved_before: int = 0
+    stalls: dict[str, float] = field(default_factory=dict)
+    stalled_before: dict[str, float] = field(default_factory=dict)
+    waited: dict[str, float] = field(default_factory=dict)
+
+
+def note_new_tasks(job: Job, now: float, registered: bool, ready: bool) -> None:
+    """The running request was looked at: whether all new tasks have registered, and are ready to be named in a plan."""
+    measures = job.own(_Measures)
+    times = measures.times = measures.times or ResizeTimes(now)
+    if registered:
+        times.note_registered(now)
+    if ready:
+        times.note_ready(now)
+
+
+def note_assignment(job: Job, seconds: float) -> None:
+    """New owners were found."""
+    times = job.own(_Measures).times
+    if times is not None:
+        times.assignment_seconds = seconds
+
+
+def note_proposal(job: Job, purpose: Purpose, now: float) -> None:
+    """A change is proposed: what members waited until then was not for it."""
+    measures = job.own(_Measures)
+    if measures.times is not None:
+        measures.times.proposed = now
+    if purpose is Purpose.RESIZE:
+        measures.stalled_before = {
+            task.name: job.reports.of(task.name).stall_seconds for task in job.tasks() if task.live
+        }
+        measures.waited.clear()
+
+
+def note_begin(job: Job, change: Change, now: float) -> None:
+    """A change is confirmed: if it is the running request's, remember where it began."""
+    current = running(job)
+    generation = job.state.generation
+    if current is not None and generation.purpose in {Purpose.RESIZE, Purpose.RESTART, Purpose.SUSPEND}:
+        row = replace(current, clock=change.clock, minimum_bytes=generation.minimum_bytes, steps=len(change.stages))
+        measures = job.own(_Measures)
+        times = measures.times
+        if times is not None:
+            times.confirmed = now
+            row = replace(
+                row,
+                start_seconds=times.start_seconds,
+                registration_seconds=times.registration_seconds,
+                assignment_seconds=times.assignment_seconds,
+                agreement_seconds=times.agreement_seconds,
+            )
+        _put(job, row)
+        measures.moved_before = _moved_bytes(job)
+
+
+def note_end(job: Job, change: Change, now: float) -> None:
+    """A change is over: if it is the running request's, remember what it moved."""
+    current = running(job)
+    if current is not None and current.clock == change.clock:
+        measures = job.own(_Measures)
+        seconds = measures.times.migration_seconds(now) if measures.times is not None else 0.0
+        moved_bytes = max(0, _moved_bytes(job) - measures.moved_before)
+        _put(job, replace(current, moved_bytes=moved_bytes, migration_seconds=seconds))
+
+
+def _moved_bytes(job: Job) -> int:
+    return sum(job.reports.of(task.name).moved_bytes for task in job.tasks(Role.SERVER) if task.live)
+
+
+def note_stall(job: Job, report: MemberReport) -> None:
+    """How long workers waited since the newest resize was proposed, at most.
+
+    A worker knows of its own waits for the change; of pushes that waited for a block to arrive the block's new owner
+    knows. Several of these may have waited at the same steps, which is not known here: their waits are added up.
+    """
+    measures = job.own(_Measures)
+    before = measures.stalled_before.get(report.task)
+    rows = [row.request_id for row in job.state.requests.rows if row.clock]
+    if before is None or not rows:
+        return
+    waited = measures.waited
+    waited[report.task] = max(0.0, report.stall_seconds - before)
+    roles = {task.name: task.role for task in job.tasks()}
+    at_workers = max((s for name, s in waited.items() if roles.get(name) is Role.WORKER), default=0.0)
+    at_servers = sum(s for name, s in waited.items() if roles.get(name) is Role.SERVER)
+    measures.stalls[rows[-1]] = max(measures.stalls.get(rows[-1], 0.0), at_workers + at_servers)
+
+
+def stall_seconds(job: Job, request_id: str) -> float:
+    """How long workers waited because of a request, as far as this coordinator saw."""
+    return job.own(_Measures).stalls.get(request_id, 0.0)

@@ -1,0 +1,290 @@
+"""Decisions of a job that trains, one at a time: suspend, repair, resize, replace, checkpoint, in this order.
+
+A resize waits until the tasks that it needs are there and warm, finds new holders for the blocks, which move in
+portions, and is proposed as one change. Equal load and as few moves as can be are `partition`'s and `replication`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
+from elastic_runtime.coordinator.rules import requests
+from elastic_runtime.coordinator.rules.changes import last_step, propose
+from elastic_runtime.coordinator.rules.checkpointing import is_due
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import enter
+from elastic_runtime.coordinator.rules.state import Purpose, TaskState
+from elastic_runtime.coordinator.rules.tasks import (
+    can_do_without,
+    dismiss,
+    draining_tasks,
+    recover,
+    release_spares,
+    want,
+)
+from elastic_runtime.model import partition
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.partition import Move
+from elastic_runtime.model.replication import assign_holders
+from elastic_runtime.protocol.plan import Phase, Plan, Role, Stage
+
+
+def decide(job: Job, now: float) -> None:
+    """One look at a job that trains, without a halt, a proposal or a moving change."""
+    if not _all_under_way(job) or not _somebody_works(job, now):
+        return
+    release_spares(job, (*job.plan().workers, *job.plan().servers))
+    running = requests.running(job)
+    if running is not None and running.kind == "suspend":
+        propose(job, Purpose.SUSPEND, now, checkpoint=True, halt=True)
+    elif _repair(job, now) or _replicate(job, now):
+        pass
+    elif running is not None:
+        _resize(job, running, now)
+    elif not (requests.start_next(job) or _replace(job, now)):
+        _checkpoint(job, now)
+
+
+def _all_under_way(job: Job) -> bool:
+    """Whether all workers of the plan have done a step since the last change; a new one does not vote before."""
+    if job.is_asynchronous:
+        return True  # nobody votes
+    changes = job.state.generation.changes
+    least = last_step(changes[-1]) + 1 if changes else job.state.generation.start_step
+    return all(job.has_reported(name) and job.report(name).step >= least for name in job.live_workers())
+
+
+def _somebody_works(job: Job, now: float) -> bool:
+    """Without any worker asynchronous training waits for a new one, but not for ever."""
+    if job.live_workers() or not job.is_asynchronous:
+        job.timers.clear("workers")
+    elif job.timers.passed("workers", now, job.settings.start_seconds):
+        recover(job)
+        return False
+    return True
+
+
+def _checkpoint(job: Job, now: float) -> bool:
+    return is_due(job, now) and propose(job, Purpose.CHECKPOINT, now, checkpoint=True)
+
+
+def _resize(job: Job, running: RequestState, now: float) -> None:
+    restart = running.mode is ResizeMode.CHECKPOINT_RESTART  # ends all tasks, whether they want to go or not
+    servers, workers, missing = _wanted_members(
+        job, running.target, (*running.victims, *(() if restart else draining_tasks(job)))
+    )
+    registered = not any(task.name in missing for task in job.tasks(None, TaskState.WANTED))
+    requests.note_new_tasks(job, now, registered, ready=not missing)
+    if missing:
+        if job.timers.passed("new tasks", now, job.settings.new_task_seconds):
+            names = " and ".join(missing)
+            abort(job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed")
+        elif not _relieve(job, now, servers, workers):
+            _checkpoint(job, now)
+        return
+    job.timers.clear("new tasks")
+    plan = job.plan()
+    if (set(servers), workers) == (set(plan.servers), plan.workers):
+        _done(job, running)
+        return
+    if restart:
+        propose(job, Purpose.RESTART, now, checkpoint=True, halt=True)
+    elif job.state.generation.purpose is not Purpose.CHECKPOINT and _checkpoint(job, now):
+        pass  # in turn, or requests that follow each other would leave the job without
+    elif not _change_to(job, now, servers, workers, running.mode):
+        abort(job, running, "the job ends before the resize could")
+
+
+def _wanted_members(
+    job: Job, target: Size, victims: tuple[str, ...] = ()
+) -> tuple[list[str], tuple[str, ...], list[str]]:
+    """Servers and workers for a size, and which of them have yet to come; those are wanted from now on.
+
+    Victims go first, then the newest. Who stays keeps its place, as that decides which slice it computes.
+    """
+    plan = job.plan()
+    missing: list[str] = []
+    chosen: dict[Role, list[str]] = {}
+    for role, current, count in (
+        (Role.SERVER, plan.servers, target.servers),
+        (Role.WORKER, tuple(dict.fromkeys(plan.workers)), target.workers),
+    ):
+        live = job.live(role)
+        staying = [name for name in current if name in live and name not in victims]
+        oldest = sorted(staying, key=lambda name: int(name.rpartition("-")[2]))[:count]
+        staying = [name for name in staying if name in oldest]
+        need = count - len(staying)
+        fresh = [name for name in live if name not in current and name not in victims]
+        warm = [name for name in fresh if _is_warm(job, name, role)][:need]
+        coming = [*(name for name in fresh if name not in warm)]
+        coming += [task.name for task in job.tasks(role, TaskState.WANTED)]
+        lacking = need - len(warm)
+        if lacking > 0:
+            coming += want(job, role, lacking - len(coming))
+            missing += coming[:lacking]
+        chosen[role] = [*staying, *warm]
+    return chosen[Role.SERVER], tuple(chosen[Role.WORKER]), missing
+
+
+def _is_warm(job: Job, name: str, role: Role) -> bool:
+    """Whether a new task can be named: a worker has tried the model, a server has come to this generation."""
+    return job.reports.of(name).ready if role is Role.WORKER else job.report(name).ready
+
+
+def _change_to(
+    job: Job,
+    now: float,
+    servers: list[str],
+    workers: tuple[str, ...],
+    mode: ResizeMode,
+    purpose: Purpose = Purpose.RESIZE,
+) -> bool:
+    plan, model = job.plan(), job.model
+    if model is None:
+        return False
+    began = job.unix_clock()
+    after = plan
+    if set(servers) != set(plan.servers) or _lacks_replicas(job):
+        after = assign(model.layout, servers, plan, job.settings.replicas)
+    total_bytes = model.layout.total_bytes
+    at_once = mode is ResizeMode.STOP_THE_WORLD
+    budget = total_bytes if at_once else int(total_bytes * job.settings.stage_fraction)
+    new_workers = workers if workers != plan.workers else None
+    if job.is_asynchronous:
+        budget = total_bytes  # servers send a few blocks at a time by themselves
+    cut, moved_bytes = stages(model.layout, job.named(), plan, after, new_workers, budget)
+    requests.note_assignment(job, max(0.0, job.unix_clock() - began))
+    return propose(job, purpose, now, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
+
+
+def assign(layout: Layout, servers: Sequence[str], before: Plan, holders: int) -> Plan:
+    """A plan with other holders of the blocks: equal load, and as much as can be stays where it is.
+
+    Args:
+        layout: of the model.
+        servers: who may hold some.
+        before: who holds them now, lost ones too; without owners: nobody.
+        holders: how many each block is to have, 1 or 2; with one server it has one.
+    """
+    if holders == 1:
+        after = partition.assign(layout, servers, dict(enumerate(before.owners)))
+        return Plan(before.workers, tuple(after[block.index] for block in layout.blocks))
+    previous = {block: before.holders(block) for block in range(len(before.owners))}
+    found = assign_holders(layout, servers, previous)
+    rows = [found[block.index] for block in layout.blocks]
+    replicas = tuple(names[1] if len(names) > 1 else "" for names in rows)
+    return Plan(before.workers, tuple(names[0] for names in rows), replicas=replicas if any(replicas) else ())
+
+
+def stages(
+    layout: Layout, named: Plan, before: Plan, after: Plan, workers: tuple[str, ...] | None, budget_bytes: int
+) -> tuple[tuple[Stage, ...], int]:
+    """What leads from one plan's holders to another's, and how many bytes that moves.
+
+    The moves are cut into portions of at most `budget_bytes`, or one block; the first stage also has the new workers
+    (None: they stay), and what moves nothing: holders that swap their parts, or are no longer named.
+
+    Args:
+        layout: of the model.
+        named: what the stages change, with lost servers.
+        before: the same without them: who has the blocks.
+        after: who is to have them.
+        workers: the new list.
+        budget_bytes: of one stage.
+    """
+    moves: list[Move] = []
+    moved_bytes = 0
+    silent: list[int] = []
+    for block in range(len(after.owners)):
+        old, new = before.holders(block), after.holders(block)
+        coming = [name for name in new if name not in old]
+        if coming:
+            leaving = [name for name in old if name not in new]
+            moves.append(Move(block, (leaving or old)[0], coming[0]))
+            moved_bytes += layout.blocks[block].size_bytes * len(coming)
+        elif named.holders(block) != new:
+            silent.append(block)
+    portions = [[move.block for move in portion] for portion in partition.batches(moves, layout, max(budget_bytes, 1))]
+    first, *rest = portions or [[]]
+    cut = [_stage(named, after, [*silent, *first], workers), *(_stage(named, after, part, None) for part in rest)]
+    return tuple(cut), moved_bytes
+
+
+def _stage(named: Plan, after: Plan, blocks: Sequence[int], workers: tuple[str, ...] | None) -> Stage:
+    return Stage(
+        {block: after.owners[block] for block in blocks if named.owners[block] != after.owners[block]},
+        workers,
+        {block: after.replica(block) for block in blocks if named.replica(block) != after.replica(block)},
+    )
+
+
+def _done(job: Job, running: RequestState) -> None:
+    row = replace(running, stall_seconds=requests.stall_seconds(job, running.request_id))
+    plan = job.plan()
+    spare = [name for role in Role for name in job.live(role) if name not in plan.workers and name not in plan.servers]
+    dismiss(job, [*spare, *(task.name for task in job.tasks(None, TaskState.WANTED))])
+    enter(job.state, Phase.RUNNING, settled=running.target, target=running.target)
+    requests.end(job, row, RequestOutcome.DONE, "")
+
+
+def abort(job: Job, running: RequestState, why: str) -> None:
+    """Give a running resize up: the job goes on with what its plan has."""
+    plan = job.plan()
+    names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
+    dismiss(job, [name for name in names if name not in plan.workers and name not in plan.servers])
+    enter(job.state, Phase.RUNNING, target=job.state.course.settled)
+    job.timers.clear("new tasks")
+    requests.end(job, running, RequestOutcome.ABORTED, why)
+
+
+def _repair(job: Job, now: float) -> bool:
+    """Take lost workers out of the plan, so that their stand-ins are not slower than the others for long."""
+    plan = job.plan()
+    left = tuple(name for name in dict.fromkeys(plan.workers) if job.is_alive(name))
+    if left == plan.workers or not left:
+        return False
+    return propose(job, Purpose.REPAIR, now, (Stage({}, left),))
+
+
+def _replicate(job: Job, now: float) -> bool:
+    """Give blocks that lost one of their holders another one, of the servers that are there."""
+    if not _lacks_replicas(job):
+        return False
+    plan = job.plan()
+    return _change_to(job, now, list(plan.servers), plan.workers, ResizeMode.ROLLING, Purpose.REPAIR)
+
+
+def _lacks_replicas(job: Job) -> bool:
+    """Whether blocks have one holder that should have two, and could."""
+    plan = job.plan()
+    if job.settings.replicas == 1 or len(plan.servers) == 1:
+        return False
+    return not plan.replicas or not all(plan.replicas)
+
+
+def _replace(job: Job, now: float) -> bool:
+    """Bring a job that lost tasks, or is about to, back to its size, as their replacements come."""
+    target, leaving = job.state.course.target, draining_tasks(job)
+    if job.size() == target and not leaving:
+        return False
+    servers, workers, _ = _wanted_members(job, target, leaving)
+    plan = job.plan()
+    if not leaving:
+        grown = set(servers) > set(plan.servers) or set(workers) > set(plan.workers)
+        return grown and _change_to(job, now, servers, workers, ResizeMode.ROLLING)
+    return _relieve(job, now, servers, workers)
+
+
+def _relieve(job: Job, now: float, servers: list[str], workers: tuple[str, ...]) -> bool:
+    """Take tasks that want to go out of the plan, once others can have their part; the rest stays as it is."""
+    plan = job.plan()
+    holding = list(plan.servers)
+    if not can_do_without(job, Role.SERVER, holding, servers, now):
+        servers = holding
+    if not can_do_without(job, Role.WORKER, plan.workers, workers, now):
+        workers = plan.workers
+    if (set(servers), workers) == (set(holding), plan.workers):
+        return False
+    return _change_to(job, now, servers, workers, ResizeMode.ROLLING, Purpose.REPAIR)

@@ -1,0 +1,272 @@
+"""Tasks of a job as they come and go: wanted, told to leave, asking to leave, lost.
+
+A server can be lost without a step back if every block that it held has another live holder. The holders before a
+change that is under way have its blocks, whatever has come of it: who gives a block away keeps its copy until the
+change is over. The holders after it have them once they have said that everything arrived.
+
+A task drains when it was told to go, as its container is evicted: it works on until others have what it had. It says so
+in its reports, again and again, so nothing of it has to be remembered. The target stays: it is replaced.
+
+Source: none; DL2 §5 goes back to a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from elastic_runtime.coordinator.rules import leases
+from elastic_runtime.coordinator.rules.checkpointing import give_up
+from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, drop_change, enter, withdraw_proposal
+from elastic_runtime.coordinator.rules.state import Task, TaskState
+from elastic_runtime.protocol.plan import Phase, Plan, Role
+
+_log = structlog.get_logger()
+TASK_PREFIXES = {Role.WORKER: "worker", Role.SERVER: "ps"}
+
+
+@dataclass
+class _Released:
+    """Servers that have no block any more."""
+
+    names: set[str] = field(default_factory=set)
+
+
+def want(job: Job, role: Role, count: int) -> list[str]:
+    """Ask for so many new tasks."""
+    roster = job.state.roster
+    first = roster.next_number[role]
+    new = [Task(f"{TASK_PREFIXES[role]}-{number}", role) for number in range(first, first + count)]
+    if new:
+        job.state.roster = replace(
+            roster,
+            tasks={**roster.tasks, **{task.name: task for task in new}},
+            next_number={**roster.next_number, role: first + count},
+        )
+    return [task.name for task in new]
+
+
+def unwant(job: Job, names: Iterable[str]) -> None:
+    """Tasks that were wanted, and did not come, are wanted no more."""
+    for name in names:
+        task = job.task(name)
+        if task is not None and task.state is TaskState.WANTED:
+            job.put(replace(task, state=TaskState.GONE))
+
+
+def dismiss(job: Job, names: Iterable[str]) -> None:
+    """Tell tasks to end; those that never came are forgotten."""
+    for name in names:
+        task = job.task(name)
+        if task is not None and task.state is TaskState.LIVE:
+            job.put(replace(task, state=TaskState.LEAVING))
+            job.timers.clear(f"leave {name}")
+    unwant(job, names)
+
+
+def draining_tasks(job: Job) -> tuple[str, ...]:
+    """Tasks that want to go, and were not told yet that they may."""
+    return tuple(task.name for task in job.tasks(None, TaskState.LIVE) if job.reports.of(task.name).draining)
+
+
+def release_spares(job: Job, needed: Sequence[str] = ()) -> None:
+    """Let go at once who has no part in the training; a checkpoint may still need servers without blocks."""
+    released = job.own(_Released).names
+    dismiss(job, [name for name in draining_tasks(job) if name not in needed and name not in released])
+
+
+def can_do_without(job: Job, role: Role, before: Sequence[str], after: Sequence[str], now: float) -> bool:
+    """Whether those who stay, and the replacements that have come, are to take over from those who want to go.
+
+    Another worker can compute any slice, so nobody waits for a new one. A server's blocks would move twice: its
+    replacement has some time to come.
+    """
+    leaving = [name for name in draining_tasks(job) if name in before]
+    waited = [job.timers.passed(f"drain {name}", now, job.settings.replacement_seconds) for name in leaving]
+    target, settings = job.state.course.target, job.settings
+    if role is Role.WORKER:
+        return bool(leaving) and len(after) >= min(target.workers, settings.minimum_workers)
+    enough = len(after) >= target.servers or (len(after) >= settings.minimum_servers and all(waited))
+    return bool(leaving) and enough
+
+
+def release_later(job: Job, names: Iterable[str]) -> None:
+    """Servers have no block any more: they may go once no checkpoint needs them."""
+    job.own(_Released).names.update(names)
+
+
+def release(job: Job, now: float) -> None:
+    """Let go who has no block any more; who was told to go and does not is forgotten in the end."""
+    released = job.own(_Released).names
+    pending = job.state.checkpoints.pending
+    free = [name for name in released if pending is None or name not in pending.servers]
+    if free:
+        released -= set(free)
+        holders = job.holders() if job.is_training else set()
+        dismiss(job, [name for name in free if name not in holders])
+    for task in job.tasks(None, TaskState.LEAVING):
+        if job.timers.passed(f"leave {task.name}", now, job.settings.leave_seconds):
+            lose(job, task.name, "it was told to leave")
+
+
+def lose(job: Job, name: str, why: str) -> None:
+    """A task is no more; what it was needed for is done by others, or anew.
+
+    A worker: somebody else computes its slices, from the step in flight on. A server that holds blocks: their other
+    holders go on with them, or the job goes back to its last durable checkpoint. Who was told to leave, or has nothing
+    left to do, is not missed.
+    """
+    task = job.task(name)
+    if task is None:
+        return
+    course = job.state.course
+    worked = job.is_training and task.role is Role.WORKER and name in _all_workers(job)
+    missed = (
+        task.state is not TaskState.LEAVING and course.phase not in ENDED and not (worked and not _is_needed(job, name))
+    )
+    needed = job.is_training and (_is_needed(job, name) if task.role is Role.WORKER else name in job.holders())
+    job.put(replace(task, state=TaskState.GONE))
+    job.reports.forget(name)
+    job.timers.clear(f"leave {name}", f"suspect {name}", f"drain {name}")
+    leases.on_worker_lost(job, name)
+    if missed:
+        _log.warning("task-lost", task=name, why=why)
+        job.state.set_course(losses=course.losses + 1)
+    if course.phase in GATHERING:
+        plan = job.state.generation.start_plan
+        if course.formed and (name in plan.workers or name in plan.servers):
+            job.state.set_course(formed=False)
+            job.timers.clear("ready", "gather")
+    elif job.is_training:
+        _withdraw_for(job, name)
+        if needed and task.role is Role.SERVER:
+            _without_server(job, name)
+        elif needed and not job.is_asynchronous:
+            _without_worker(job, name)
+
+
+def _is_needed(job: Job, name: str) -> bool:
+    """Whether a worker of the plan still has steps to compute, as far as is known."""
+    if job.state.generation.ended:
+        return False
+    step, moving, halt = job.report(name).step, job.moving_change(), job.halt()
+    if halt is not None and step >= halt.clock:
+        return False
+    if name in job.plan().workers:
+        return True
+    return moving is not None and name in job.plan_before(moving).workers and step < moving.clock
+
+
+def _all_workers(job: Job) -> set[str]:
+    moving = job.moving_change()
+    return {*job.plan().workers, *(job.plan_before(moving).workers if moving is not None else ())}
+
+
+def _withdraw_for(job: Job, name: str) -> None:
+    """Nobody is to join, or get blocks, who is lost."""
+    proposal = job.state.generation.proposal
+    if proposal is not None and any(
+        name in (stage.workers or ())
+        or name in stage.moves.values()
+        # What takes a holder from blocks may have counted on this one.
+        or (stage.replicas and name in job.holders())
+        for stage in proposal.stages
+    ):
+        withdraw_proposal(job.state)
+
+
+def _without_server(job: Job, name: str) -> None:
+    """The other holders of its blocks go on with them; where there are none, the job goes back."""
+    lost = (*job.state.generation.lost, name)
+    if not survives(job, lost):
+        recover(job)
+        return
+    pending = job.state.checkpoints.pending
+    if pending is not None and name in pending.servers and not pending.shards:
+        give_up(job, f"{name} was lost; another one is begun")
+    job.state.set_generation(lost=lost)
+
+
+def _without_worker(job: Job, name: str) -> None:
+    generation = job.state.generation
+    moving = job.moving_change()
+    plans = [
+        plan for plan in (job.plan(), job.plan_before(moving) if moving else None) if plan and name in plan.workers
+    ]
+    if not plans:
+        return
+    standing_in = _stand_in(job, plans)
+    if standing_in:
+        job.state.set_generation(substitutes={**generation.substitutes, name: standing_in})
+    else:
+        recover(job)
+
+
+def _stand_in(job: Job, plans: list[Plan]) -> str:
+    """The live worker with the fewest slices, of those in all plans that the lost one was in; empty: there is none."""
+    slices: dict[str, int] = {}
+    for name in dict.fromkeys(plans[0].workers):
+        if job.is_alive(name) and all(name in plan.workers for plan in plans):
+            slices[name] = plans[0].workers.count(name)
+    for gone, by in job.state.generation.substitutes.items():
+        if by in slices:
+            slices[by] += plans[0].workers.count(gone)
+    return min(slices, key=lambda name: slices[name], default="")
+
+
+def recover(job: Job) -> None:
+    """Go back to the last durable checkpoint with whoever is left; nothing that was decided since holds."""
+    # Their loops have ended: steps that are done again are done by others.
+    dismiss(job, [name for name in job.live(Role.WORKER) if job.reports.of(name).finished])
+    enter(job.state, Phase.RECOVERING, formed=False)
+    drop_change(job.state)
+    job.state.checkpoints = replace(job.state.checkpoints, pending=None)
+    leases.go_back(job, job.state.checkpoints.book_json)
+    job.timers.clear("start", "gather", "ready", "vote", "arrival", "checkpoint", "ending")
+
+
+def survives(job: Job, lost: Collection[str]) -> bool:
+    """Whether all blocks have a live holder to go on with them, and one to have them from, without these servers."""
+    after, before, arrived = _plans(job)
+    return all(_goes_on(after, before, arrived, block, lost) for block in range(len(after.owners)))
+
+
+def doubly_held(job: Job) -> int:
+    """How many blocks outlive the loss of any one server; a copy that is still on its way counts as none."""
+    plan, moving = job.plan(), job.moving_change()
+    if moving is None or not moving.stages:
+        return len(plan.replicas) - plan.replicas.count("")
+    after, before, arrived = _plans(job)
+    gone = job.state.generation.lost
+    return sum(
+        all(
+            _goes_on(after, before, arrived, block, {*gone, name})
+            for name in (*after.holders(block), *before.holders(block))
+            if name not in gone
+        )
+        for block in range(len(after.owners))
+    )
+
+
+def _plans(job: Job) -> tuple[Plan, Plan, Collection[str]]:
+    """The newest plan, the one before the change that is under way, and who has got everything that it brings."""
+    after, moving = job.named(), job.moving_change()
+    if moving is None:
+        return after, after, ()
+    return (
+        after,
+        job.named_before(moving),
+        {name for name in after.servers if job.report(name).arrived >= moving.number},
+    )
+
+
+def _goes_on(after: Plan, before: Plan, arrived: Collection[str], block: int, lost: Collection[str]) -> bool:
+    new, old = _live(after, block, lost), _live(before, block, lost)
+    return bool(new) and (bool(old) or all(name in arrived for name in new))
+
+
+def _live(plan: Plan, block: int, lost: Collection[str]) -> list[str]:
+    return [name for name in plan.holders(block) if name not in lost]

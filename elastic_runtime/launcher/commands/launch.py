@@ -1,0 +1,255 @@
+"""Launch of a job: `elastic-run SCRIPT` begins one, `elastic-run resume JOB` goes on with one; both look after it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elastic_runtime.control.checks import MOST_TASKS
+from elastic_runtime.control.client import ControlClient
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
+from elastic_runtime.errors import BadInput
+from elastic_runtime.launcher.commands.launch_checks import (
+    check_address,
+    check_checkpoints,
+    check_script,
+    check_secrecy,
+    check_tls,
+)
+from elastic_runtime.launcher.commands.options import PROGRAM, Debug, Folder, Job, Output, OutputOption, jobs_of, show
+from elastic_runtime.launcher.commands.requests import (
+    CALL_SECONDS,
+    PATIENCE_SECONDS,
+    Patience,
+    RequestId,
+    WaitOption,
+    ask,
+    chosen_id,
+)
+from elastic_runtime.launcher.display import Display
+from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, open_job
+from elastic_runtime.launcher.job_spec import JobSpec, Programs, spec_of
+from elastic_runtime.launcher.job_status import client_of, credentials_of, resting_facts
+from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.supervisor import FirstRequest, Supervisor
+from elastic_runtime.protocol.plan import Phase
+
+Servers = Annotated[
+    int | None, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers; what it had, unless given.")
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers; what it had, unless given.")
+]
+
+
+def run(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python script that trains.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="What the script gets, options included.")
+    ] = None,
+    servers: Annotated[int, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers to start with.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers to start with.")] = 1,
+    name: Annotated[
+        str | None, typer.Option(help="The job's name; from the script and a counter unless given.")
+    ] = None,
+    folder: Folder = None,
+    checkpoints: Annotated[
+        Path | None, typer.Option(help="Where checkpoints go; below the job's folder unless given.")
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float,
+        typer.Option(
+            "--checkpoint-seconds",
+            min=0.1,
+            max=86400.0,
+            help="Time between two checkpoints: what the loss of a parameter server costs.",
+        ),
+    ] = 60.0,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Begin from the newest checkpoint in --checkpoints, of an earlier job.")
+    ] = False,
+    minimum_servers: Annotated[
+        int, typer.Option("--min-ps", min=1, max=MOST_TASKS, help="Resizes to fewer parameter servers are refused.")
+    ] = 1,
+    minimum_workers: Annotated[
+        int, typer.Option("--min-workers", min=1, max=MOST_TASKS, help="Resizes to fewer workers are refused.")
+    ] = 1,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas",
+            min=1,
+            max=2,
+            help="Parameter servers that hold each part of the model; with 2 the loss of one undoes no step.",
+        ),
+    ] = 1,
+    bind: Annotated[str, typer.Option(help="Address that the job's processes listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The coordinator's port; 0: any that is free.")] = 0,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Answer Prometheus there, at --bind.")
+    ] = None,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            min=0, max=1_000_000, help="Failures of the script after which the job fails; at once if it ends with 2."
+        ),
+    ] = 3,
+    certificate: Annotated[
+        Path | None, typer.Option(help="The coordinator's certificate (PEM), for TLS; with --key and --ca.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    ca: Annotated[Path | None, typer.Option(help="Certificates the coordinator's is checked against (PEM).")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--allow-insecure", help="Let control leave this machine without TLS.")
+    ] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="Encrypt parameters and gradients on their way.")] = False,
+    worker_threads: Annotated[
+        int,
+        typer.Option("--worker-threads", min=0, max=1024, help="Threads of a worker; 0: the cores shared among them."),
+    ] = 0,
+    output: OutputOption = Output.TABLE,
+    debug: Debug = False,
+) -> None:
+    """Start a job from a script and look after it until it is done.
+
+    Ctrl-C writes a checkpoint and ends it, for `elastic-run resume`; a second one ends it at once.
+    """
+    del debug
+    if servers == 0 or workers == 0:
+        raise BadInput(f"--ps {servers} --workers {workers}: a job begins with at least one of both")
+    if servers < minimum_servers or workers < minimum_workers:
+        raise BadInput(
+            f"--ps {servers} --workers {workers} is below --min-ps {minimum_servers} --min-workers {minimum_workers}"
+        )
+    if len({certificate is None, key is None, ca is None}) > 1:
+        raise BadInput("--certificate, --key and --ca go together; give all of them, or none")
+    if restore and checkpoints is None:
+        raise BadInput("--restore needs --checkpoints: the folder of an earlier job's checkpoints")
+    script = check_script(script)
+    if checkpoints is not None:
+        check_checkpoints(checkpoints, restore)
+    check_address(bind, port, "--port")
+    check_secrecy(bind, certificate is not None, insecure)
+    if metrics_port is not None:
+        check_address(bind, metrics_port, "--metrics-port")
+    jobs = jobs_of(folder)
+    spec = JobSpec(
+        script=script,
+        arguments=tuple(arguments or ()),
+        python=sys.executable,
+        working_folder=Path.cwd(),
+        servers=servers,
+        workers=workers,
+        minimum_servers=minimum_servers,
+        minimum_workers=minimum_workers,
+        replicas=replicas,
+        checkpoints=_absolute(checkpoints),
+        checkpoint_seconds=checkpoint_seconds,
+        restore=restore,
+        bind=bind,
+        port=port,
+        metrics_port=metrics_port,
+        restarts=restarts,
+        certificate=_absolute(certificate),
+        key=_absolute(key),
+        ca=_absolute(ca),
+        insecure=insecure,
+        curve=curve,
+        worker_threads=worker_threads,
+    )
+    _check_tls(spec)
+    job = create(jobs, name, script, spec.record())
+    _look_after(job, output, None)
+
+
+def resume(
+    name: Job,
+    servers: Servers = None,
+    workers: Workers = None,
+    folder: Folder = None,
+    request_id: RequestId = None,
+    wait: WaitOption = True,
+    output: OutputOption = Output.TABLE,
+    timeout: Patience = PATIENCE_SECONDS,
+    debug: Debug = False,
+) -> None:
+    """Go on with a suspended job; one of which nothing runs is started again from its folder, in the foreground."""
+    del debug
+    job = open_job(jobs_of(folder), name)
+    spec = spec_of(job.record(), job.record_file)
+    chosen = chosen_id(request_id)
+
+    def target_of(status: JobStatus) -> Size:
+        before = _size_before(status, spec)
+        return Size(before.servers if servers is None else servers, before.workers if workers is None else workers)
+
+    def first_request(client: ControlClient) -> object:
+        status = client.status()
+        target = target_of(status)
+        if status.phase is Phase.SUSPENDED:
+            return client.resume(chosen, target)
+        return client.resize(chosen, target) if target != status.target else None
+
+    if holder_of(job.path) is None:
+        phase = resting_facts(job)["phase"]
+        if phase in (Phase.FINISHED.value, Phase.FAILED.value):
+            old = Programs(spec, job, {}).checkpoints
+            raise BadInput(
+                f"{name} has {phase}; a new job can begin from its newest checkpoint: --restore --checkpoints {old}"
+            )
+        check_script(spec.script)
+        _check_tls(spec)
+        _look_after(job, output, first_request)
+        return
+    with client_of(job, CALL_SECONDS) as client:
+        status = client.status()
+        if status.phase is not Phase.SUSPENDED:
+            raise BadInput(f"{name} is {status.phase.value}, not suspended; `elastic-run resize` changes its size")
+        target = target_of(status)
+        ask(lambda: client.resume(chosen, target), f"{name} goes on with {target}", chosen, wait, timeout, output)
+
+
+def _size_before(status: JobStatus, spec: JobSpec) -> Size:
+    """What a job had before it was suspended; what it has, if it was not."""
+    if status.target.workers:
+        return status.target
+    sizes = [row.target for row in status.requests if row.state is RequestOutcome.DONE and row.target.workers]
+    return sizes[-1] if sizes else Size(spec.servers, spec.workers)
+
+
+def _look_after(job: JobFolder, output: Output, first_request: FirstRequest | None) -> None:
+    settings = LauncherSettings()
+    with JobLock(job.path):
+        spec = spec_of(job.record(), job.record_file)
+        programs = Programs(spec, job, os.environ)
+        # With -o json stdout is the result's alone.
+        display = Display(
+            PROGRAM, sys.stderr if output is Output.JSON else sys.stdout, sys.stderr, settings.shown_lines
+        )
+        display.tell(f"job {job.name} in {job.path}")
+        try:
+            phase = Supervisor(programs, credentials_of(job, spec), display, settings).run(first_request)
+        finally:
+            display.close()
+    facts = resting_facts(job)
+    if output is Output.JSON:
+        show(output, facts, "")
+    elif phase is Phase.SUSPENDED:
+        print(
+            f"{job.name} is suspended at step {facts.get('step', 0)}; `elastic-run resume {job.name}` goes on with it"
+        )
+    else:
+        print(f"{job.name} is done after {facts.get('step', 0)} steps; checkpoints: {programs.checkpoints}")
+
+
+def _check_tls(spec: JobSpec) -> None:
+    if spec.certificate is not None and spec.key is not None and spec.ca is not None:
+        check_tls(spec.certificate, spec.key, spec.ca, spec.bind)
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()

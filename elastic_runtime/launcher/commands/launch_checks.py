@@ -1,0 +1,183 @@
+"""Checks before a job's folder is made: a mistake in the command line leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import ssl
+from pathlib import Path
+
+from elastic_runtime.checkpoint import list_checkpoints
+from elastic_runtime.control.credentials import is_loopback, read_pem
+from elastic_runtime.errors import BadInput
+
+_MOST_FLIGHTS = 10
+"""A handshake takes three or four."""
+
+
+def check_script(script: Path) -> Path:
+    """The absolute path of a script that Python can run.
+
+    Raises:
+        BadInput: missing, a folder, unreadable, or no Python.
+    """
+    if not script.exists():
+        raise BadInput(f"{script}: there is no such file; name the Python script that trains")
+    if not script.is_file():
+        raise BadInput(f"{script}: is no file; name the Python script that trains")
+    try:
+        source = script.read_bytes()
+        compile(source, str(script), "exec", dont_inherit=True)
+    except OSError as error:
+        raise BadInput(f"{script}: cannot be read ({error.strerror})") from error
+    except SyntaxError as error:
+        where = f", line {error.lineno}" if error.lineno else ""
+        raise BadInput(f"{script}{where}: is no Python ({error.msg})") from error
+    except ValueError as error:  # null bytes
+        raise BadInput(f"{script}: is no Python ({error})") from error
+    return script.absolute()
+
+
+def check_checkpoints(folder: Path, restore: bool) -> None:
+    """See that a job can write its checkpoints there, or begin from those that are there.
+
+    What they hold is looked at by the coordinator, which reads all of it.
+
+    Raises:
+        BadInput: no folder, none that can be made or written to; or checkpoints where none, or none where some, should
+            be.
+    """
+    try:
+        there = folder.exists()
+        if there and not folder.is_dir():
+            raise BadInput(f"--checkpoints {folder}: is no folder; name another place")
+        nearest = next((above for above in (folder, *folder.absolute().parents) if above.exists()), Path("/"))
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise BadInput(f"--checkpoints {folder}: {nearest} cannot be written to; name another place")
+        found = list_checkpoints(folder) if there else []
+    except OSError as error:
+        raise BadInput(f"--checkpoints {folder}: cannot be used ({error.strerror}); name another place") from error
+    if restore and not found:
+        raise BadInput(
+            f"--restore --checkpoints {folder}: there is no complete checkpoint; name an earlier job's folder"
+        )
+    if found and not restore:
+        raise BadInput(
+            f"--checkpoints {folder}: holds checkpoints of an earlier job, up to step {found[-1][0]}; give --restore "
+            "to begin from the newest, or name another place"
+        )
+
+
+def check_secrecy(bind: str, has_tls: bool, insecure: bool) -> None:
+    """See that a job that others can reach asks for TLS, or was told not to.
+
+    Raises:
+        BadInput: the address is not loopback, and neither was said.
+    """
+    if not (has_tls or insecure or is_loopback(f"{bind}:0")):
+        raise BadInput(
+            f"--bind {bind}: other machines reach it; give --certificate, --key and --ca, or, on a network of your "
+            "own, --allow-insecure"
+        )
+
+
+def check_address(bind: str, port: int, option: str) -> None:
+    """See that something can listen there now.
+
+    Args:
+        option: of the port, for the message.
+
+    Raises:
+        BadInput: no address of this machine, a wildcard, or a port that is taken.
+    """
+    if bind in ("", "0.0.0.0", "::"):  # noqa: S104  (refused)
+        raise BadInput(f"--bind {bind}: tasks have to know where to connect to; name one address of this machine")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise BadInput(f"--bind {bind}: is no address ({error.strerror})") from error
+    except UnicodeError as error:  # of the encoding of names of hosts
+        raise BadInput(f"--bind {bind}: is no address; name one of this machine, such as 127.0.0.1") from error
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the coordinator will: no rest of a past one
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise BadInput(f"{option} {port}: something listens on {bind}:{port} already; name another") from error
+            raise BadInput(f"--bind {bind} {option} {port}: cannot be listened on ({error.strerror})") from error
+
+
+def check_tls(certificate: Path, key: Path, ca: Path, host: str) -> None:
+    """See that members that trust `ca` take `certificate` for the coordinator's at `host`; in memory, without a socket.
+
+    Tried before anything is started, as members that refuse a certificate look like a network that is broken: they try
+    again and again.
+
+    Raises:
+        BadInput: a file cannot be read or is of another kind, the key is another certificate's, or a member would
+            refuse the certificate: signed by somebody else, expired, or of another host.
+    """
+    for path, option in ((certificate, "--certificate"), (key, "--key"), (ca, "--ca")):
+        read_pem(path, f"file of {option},")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        server.load_cert_chain(certificate, key, password=_no_password)
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise BadInput(
+            f"--certificate {certificate} --key {key}: are no certificate and its key without a password "
+            f"({_reason(error)}); give a pair in PEM format"
+        ) from error
+    member = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    member.hostname_checks_common_name = True  # as gRPC does where a certificate has no other name
+    try:
+        member.load_verify_locations(ca)
+    except (ssl.SSLError, OSError) as error:
+        raise BadInput(f"--ca {ca}: holds no certificates ({_reason(error)}); give a file in PEM format") from error
+    try:
+        _shake_hands(server, member, host)
+    except (ssl.SSLError, ValueError) as error:
+        raise BadInput(
+            f"--certificate {certificate}: whoever checks it against --ca {ca} refuses it as the certificate of {host} "
+            f"({_reason(error)})"
+        ) from error
+
+
+def _shake_hands(server: ssl.SSLContext, member: ssl.SSLContext, host: str) -> None:
+    to_server, to_member = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        member.wrap_bio(to_member, to_server, server_hostname=_plain(host)),
+        server.wrap_bio(to_server, to_member, server_side=True),
+    ]
+    for _ in range(_MOST_FLIGHTS):
+        waiting = []
+        for side in sides:
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                waiting.append(side)
+        sides = waiting
+        if not sides:
+            return
+    raise ssl.SSLError("the handshake did not end")
+
+
+def _plain(host: str) -> str:
+    """An IPv6 address has many forms, and certificates are compared with one."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return (getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)).lower().replace("_", " ")
+
+
+def _no_password() -> str:
+    """A key with a password has nobody here to type it."""
+    raise ValueError("it has a password")

@@ -1,0 +1,101 @@
+"""Options that several commands of `elastic-run` take, the command that needs no name, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+import typer.core
+from rich.console import Console, RenderableType
+
+from elastic_runtime.launcher.job_folder import jobs_folder
+from foundation.text import nearest
+
+PROGRAM = "elastic-run"
+DEFAULT = "run"
+"""`elastic-run --ps 1 train.py` is `elastic-run run --ps 1 train.py`."""
+_FILE_WIDTH = 160
+"""Columns of a table that goes to a file or a pipe."""
+
+
+class Output(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `elastic-run list` shows it.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder",
+        envvar="ELASTIC_JOBS",
+        help="Where jobs are kept; $XDG_STATE_HOME/fedl2/jobs, or ~/.local/state/fedl2/jobs, unless given.",
+    ),
+]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.01, max=86400.0, help="Seconds to wait for the job's answer.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
+TIMEOUT_SECONDS = 10.0
+
+
+def jobs_of(folder: Path | None) -> Path:
+    """Where jobs live, given the option."""
+    return jobs_folder(folder, os.environ)
+
+
+def show(output: Output, record: Mapping[str, Any] | list[dict[str, Any]], table: RenderableType) -> None:
+    """Print a result in the form that was asked for."""
+    if output is Output.JSON:
+        print(json.dumps(record, indent=2, allow_nan=False), flush=True)
+    else:
+        console_of(sys.stdout.isatty()).print(table)
+
+
+def console_of(terminal: bool) -> Console:
+    """Prints text as it is: a script's words or a request's id may hold what rich takes for its markup."""
+    return _Console(width=None if terminal else _FILE_WIDTH, markup=False, emoji=False, highlight=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the program's end; rich would end it here, with exit code 1."""
+        raise BrokenPipeError
+
+
+class DefaultCommandGroup(typer.core.TyperGroup):
+    """Whatever does not begin with a command's name, and is no option of the group itself, is the default command's.
+
+    Attributes:
+        default_command: its name.
+    """
+
+    default_command = DEFAULT
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command's name in front where none stands."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            self._refuse_misspelt(ctx, args[0])
+            args = [self.default_command, *args]
+        return super().parse_args(ctx, args)
+
+    def _refuse_misspelt(self, ctx: click.Context, word: str) -> None:
+        """A word that is no file, no option (`--restarts`), and nearly a command was meant as one."""
+        near = None if word.startswith("-") else nearest(word, self.commands)
+        if near is not None and not Path(word).exists():
+            ctx.fail(f"there is no command and no script '{word}'; did you mean '{near}'?")
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Both forms, in the first line of the help."""
+        del ctx
+        return ["--ps N --workers M SCRIPT [ARGUMENTS]...", "|", "COMMAND [ARGUMENTS]..."]

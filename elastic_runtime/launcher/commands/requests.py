@@ -1,0 +1,215 @@
+"""Requests to a job that runs: `elastic-run resize`, `suspend` and `stop`, and waiting until they are carried out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from elastic_runtime.control.checks import MOST_TASKS, check_request_id
+from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
+from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Output, OutputOption, jobs_of, show
+from elastic_runtime.launcher.job_folder import JobFolder, holder_of, open_job
+from elastic_runtime.launcher.job_status import client_of
+from elastic_runtime.protocol.plan import Phase
+
+WaitOption = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only until the job took the request.")
+]
+RequestId = Annotated[
+    str | None,
+    typer.Option("--request-id", help="Names the request, which may then be sent again; random unless given."),
+]
+Patience = Annotated[
+    float, typer.Option("--timeout", min=0.01, max=86400.0, help="Seconds to wait until the request is carried out.")
+]
+PATIENCE_SECONDS = 600.0
+CALL_SECONDS = 10.0
+"""One call; a coordinator that restarts is back sooner."""
+_FIRST_LOOK_SECONDS = 0.05
+"""At a request; doubled with each look."""
+_LONGEST_LOOK_SECONDS = 1.0
+_LOCK_LOOK_SECONDS = 0.1
+"""At the lock of a launcher that is told to end."""
+
+Send = Callable[[], tuple[RequestOutcome, str]]
+"""Sends a request, or asks for the state of the same one; may be repeated."""
+
+
+class RequestAborted(ElasticError):
+    """The job refused what was asked, or gave it up; it goes on as before."""
+
+
+class RequestPending(ElasticError):
+    """What was asked is not done within the time that the caller gives it; it goes on."""
+
+
+def resize(
+    name: Job,
+    servers: Annotated[
+        int | None, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers; as now, unless given.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers; as now, unless given.")
+    ] = None,
+    victims: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--victim", metavar="TASK", help="A task to remove first, or to replace if the size stays (repeatable)."
+        ),
+    ] = None,
+    mode: Annotated[ResizeMode, typer.Option(help="How parameters get to their new servers.")] = ResizeMode.ROLLING,
+    folder: Folder = None,
+    request_id: RequestId = None,
+    wait: WaitOption = True,
+    output: OutputOption = Output.TABLE,
+    timeout: Patience = PATIENCE_SECONDS,
+    debug: Debug = False,
+) -> None:
+    """Change how many parameter servers and workers a job has, while it trains; 0 of both suspends it."""
+    del debug
+    if servers is None and workers is None and not victims:
+        raise BadInput("give --ps, --workers, or both; or a --victim to replace")
+    job = open_job(jobs_of(folder), name)
+    chosen = chosen_id(request_id)
+    with client_of(job, CALL_SECONDS) as client:
+        if servers is None or workers is None:
+            status = client.status()
+            if status.phase is Phase.SUSPENDED:
+                raise BadInput(
+                    f"{name} is suspended; `elastic-run resume {name}` goes on with it, at another size with --ps and "
+                    "--workers"
+                )
+            before = status.target
+            servers = before.servers if servers is None else servers
+            workers = before.workers if workers is None else workers
+        target = Size(servers, workers)
+        ask(
+            lambda: client.resize(chosen, target, tuple(victims or ()), mode),
+            f"{name} has {target}" + (f", without {' and '.join(victims)}" if victims else ""),
+            chosen,
+            wait,
+            timeout,
+            output,
+        )
+
+
+def suspend(
+    name: Job,
+    folder: Folder = None,
+    request_id: RequestId = None,
+    wait: WaitOption = True,
+    output: OutputOption = Output.TABLE,
+    timeout: Patience = PATIENCE_SECONDS,
+    debug: Debug = False,
+) -> None:
+    """Write a checkpoint and end a job's tasks; its launcher stays, and `resume` goes on with the job."""
+    del debug
+    job = open_job(jobs_of(folder), name)
+    chosen = chosen_id(request_id)
+    with client_of(job, CALL_SECONDS) as client:
+        ask(lambda: client.suspend(chosen), f"{name} is suspended", chosen, wait, timeout, output)
+
+
+def stop(
+    name: Job,
+    now: Annotated[bool, typer.Option("--now", help="Without a checkpoint, at once.")] = False,
+    folder: Folder = None,
+    output: OutputOption = Output.TABLE,
+    timeout: Patience = PATIENCE_SECONDS,
+    debug: Debug = False,
+) -> None:
+    """End a job and its launcher after a checkpoint; `resume` starts it again from its folder."""
+    del debug
+    job = open_job(jobs_of(folder), name)
+    if holder_of(job.path) is None:
+        raise BadInput(f"{name} is not running")
+    if not _end_launcher(job, 2 if now else 1, timeout):
+        raise RequestAborted(f"{name} has not ended within {timeout:g} s; end it with `elastic-run stop {name} --now`")
+    show(output, {"job": name, "stopped": True}, f"{name} is stopped; `elastic-run resume {name}` goes on with it")
+
+
+def chosen_id(given: str | None) -> str:
+    """The request's id: the one that was given, or one that nobody else has.
+
+    Raises:
+        BadInput: it is none; an empty one would make each try a request of its own.
+    """
+    return uuid.uuid4().hex if given is None else check_request_id(given)
+
+
+def ask(send: Send, done: str, request_id: str, wait: bool, patience_seconds: float, output: Output) -> None:
+    """Send a request and print what became of it.
+
+    Args:
+        done: what to say when it is done.
+
+    Raises:
+        RequestAborted: the job gave it up.
+        CoordinatorUnreachable: the coordinator was lost meanwhile.
+        RequestPending: it is not done in time.
+    """
+    state, detail = carry_through(send, wait, patience_seconds)
+    if state is RequestOutcome.ABORTED:
+        raise RequestAborted(detail or "the job gave the request up")
+    line = done if state is RequestOutcome.DONE else f"request {request_id} is {state.value}"
+    record = {"request_id": request_id, "state": state.value, "detail": detail}
+    show(output, record, line + (f" ({detail})" if detail else ""))
+
+
+def carry_through(
+    send: Send,
+    wait: bool,
+    patience_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[RequestOutcome, str]:
+    """Send a request until it is taken and, if wanted, until it has ended; the last state of it."""
+    deadline = clock() + patience_seconds
+    pause = _FIRST_LOOK_SECONDS
+    taken: tuple[RequestOutcome, str] | None = None
+    while True:
+        try:
+            taken = send()
+        except CoordinatorUnreachable:
+            # A job that never answered is not there; one that has taken the request is, and comes back.
+            if taken is None or clock() >= deadline:
+                raise
+        if taken is not None and (not wait or taken[0] in (RequestOutcome.DONE, RequestOutcome.ABORTED)):
+            return taken
+        if clock() >= deadline:
+            raise RequestPending(
+                f"the request is {taken[0].value if taken else 'sent'} and not done within {patience_seconds:g} s; "
+                "it goes on, see `elastic-run status`"
+            )
+        sleep(pause)
+        pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
+
+
+def _end_launcher(
+    job: JobFolder, signals: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic
+) -> bool:
+    deadline = clock() + patience_seconds
+    for _ in range(signals):
+        # Asked anew each time: the number may stand for somebody else once its holder has gone.
+        launcher = holder_of(job.path)
+        if launcher is None:
+            return True
+        try:
+            os.kill(launcher, signal.SIGTERM)
+        except ProcessLookupError:
+            return True
+        except PermissionError as error:
+            raise BadInput(f"{job.name} belongs to somebody else; only its owner can stop it") from error
+        time.sleep(_LOCK_LOOK_SECONDS)  # two signals at once may be taken for one
+    while holder_of(job.path) is not None:
+        if clock() >= deadline:
+            return False
+        time.sleep(_LOCK_LOOK_SECONDS)
+    return True

@@ -1,0 +1,191 @@
+"""Status of a job: from its coordinator if it runs, else from its folder, where its launcher writes it every so often.
+
+It is told as programs read it, by `elastic-run status -o json`: plain JSON values; sizes are `{"ps": N, "workers": M}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from elastic_runtime.control.checks import check_host_and_port
+from elastic_runtime.control.client import ControlClient
+from elastic_runtime.control.credentials import ClientCredentials, read_ca
+from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable
+from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, write_json
+from elastic_runtime.launcher.job_spec import JobSpec, spec_of
+from elastic_runtime.protocol.plan import Phase
+
+STOPPED = "stopped"
+"""Stands for the phase of a job that was training when its processes ended; `resume` goes on with it."""
+_OVER = {Phase.SUSPENDED.value, Phase.FINISHED.value, Phase.FAILED.value}
+EVERY_SECONDS = 10.0
+"""Often enough for somebody who asks what a lost job had reached; a write costs a millisecond."""
+
+
+def live_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
+    """What the job's coordinator says.
+
+    Raises:
+        CoordinatorUnreachable: it does not answer.
+        BadInput: nothing of the job runs.
+    """
+    with client_of(folder, timeout_seconds) as client:
+        status = client.status()
+    return {**status_record(status), **_place(folder, holder_of(folder.path))}
+
+
+def job_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
+    """What is known of a job, whether it runs or not.
+
+    Raises:
+        CoordinatorUnreachable: it runs, but does not answer.
+    """
+    launcher = holder_of(folder.path)
+    if launcher is None:
+        return resting_facts(folder)
+    try:
+        return live_facts(folder, timeout_seconds)
+    except CoordinatorUnreachable:
+        # The coordinator of a job that is over ends before its launcher.
+        facts = resting_facts(folder)
+        if facts["phase"] not in (Phase.FINISHED.value, Phase.FAILED.value):
+            raise
+        return {**facts, "launcher": launcher}
+
+
+def resting_facts(folder: JobFolder) -> dict[str, Any]:
+    """What the job's folder says; tasks and speed are of the past, and left out."""
+    state = read_state(folder)
+    phase = state.get("phase", STOPPED)
+    facts = {
+        **state,
+        "job": folder.name,
+        "phase": phase if phase in _OVER else STOPPED,
+        "size": {"ps": 0, "workers": 0},
+        "tasks": [],
+        "samples_per_second": 0.0,
+    }
+    return {**facts, **_place(folder, None)}
+
+
+def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
+    """The coordinator of a job that runs.
+
+    Raises:
+        BadInput: nothing of it runs.
+        CoordinatorUnreachable: its launcher lives, its coordinator does not listen yet, or again.
+    """
+    if holder_of(folder.path) is None:
+        phase = read_state(folder).get("phase")
+        if phase in (Phase.FINISHED.value, Phase.FAILED.value):
+            raise BadInput(f"{folder.name} has {phase}; nothing of it runs that could be asked")
+        raise BadInput(f"{folder.name} is not running; `elastic-run resume {folder.name}` goes on with it")
+    found = read_json(folder.address_file) or {}
+    try:
+        address = check_host_and_port(str(found.get("address", "")))
+    except BadInput as error:
+        raise CoordinatorUnreachable(
+            f"{folder.name}: its coordinator is being started; try again in some seconds"
+        ) from error
+    spec = spec_of(folder.record(), folder.record_file)
+    return ControlClient(address, folder.name, credentials_of(folder, spec), timeout_seconds)
+
+
+def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:
+    """The job's token, and its certificate authority if it speaks TLS.
+
+    Raises:
+        BadInput: one of the files cannot be read.
+    """
+    ca_pem = None if spec.ca is None else read_ca(spec.ca)
+    return ClientCredentials(job.token(), ca_pem, spec.insecure)
+
+
+def status_record(status: JobStatus) -> dict[str, Any]:
+    """A coordinator's answer as plain JSON values."""
+    record = {field.name: getattr(status, field.name) for field in fields(status)}
+    record["phase"] = status.phase.value
+    record["size"] = _size(status.size)
+    record["target"] = _size(status.target)
+    record["tasks"] = [_task(task) for task in status.tasks]
+    record["requests"] = [_request(request) for request in status.requests]
+    record["wanted"] = list(status.wanted)
+    record["leaving"] = list(status.leaving)
+    return record
+
+
+def read_state(folder: JobFolder) -> dict[str, Any]:
+    """How far the job had come when its launcher last looked, as `status_record` says it; empty if it never did.
+
+    What is not as it was written, by another version or a failing disk, is left out.
+    """
+    found = read_json(folder.state_file) or {}
+    usual = status_record(JobStatus(folder.name, Phase.STARTING, requests=(RequestState("", ""),), loss=0.0))
+    (request,) = usual["requests"]
+    state = {name: found[name] for name in usual if name in found and _is_like(found[name], usual[name])}
+    if "requests" in state:
+        state["requests"] = [row for row in state["requests"] if _is_like(row, request)]
+    return state
+
+
+class JobStateFile:
+    """Writes `state.json` every so often; from one thread at a time."""
+
+    def __init__(self, folder: JobFolder, clock: Callable[[], float]) -> None:
+        self._path = folder.state_file
+        self._clock = clock
+        self._next_seconds = 0.0
+
+    def due(self) -> bool:
+        """Whether it is time; says so once."""
+        if self._clock() < self._next_seconds:
+            return False
+        self._next_seconds = self._clock() + EVERY_SECONDS
+        return True
+
+    def make_due(self) -> None:
+        """Something happened that is worth writing down."""
+        self._next_seconds = 0.0
+
+    def write(self, status: JobStatus) -> None:
+        """Replace the file. A full disk leaves the one before: nothing depends on it."""
+        with contextlib.suppress(OSError):
+            write_json(self._path, status_record(status))
+
+
+def _place(folder: JobFolder, launcher: int | None) -> dict[str, Any]:
+    try:
+        script = str(spec_of(folder.record(), folder.record_file).script)
+    except BadInput:
+        script = None
+    return {"launcher": launcher, "script": script, "folder": str(folder.path)}
+
+
+def _size(size: Size) -> dict[str, int]:
+    return {"ps": size.servers, "workers": size.workers}
+
+
+def _task(task: TaskStatus) -> dict[str, Any]:
+    record = {field.name: getattr(task, field.name) for field in fields(task)}
+    record["role"] = task.role.value
+    return record
+
+
+def _request(request: RequestState) -> dict[str, Any]:
+    """A status does not say which victims a request had."""
+    record = {field.name: getattr(request, field.name) for field in fields(request) if field.name != "victims"}
+    record.update(state=request.state.value, mode=request.mode.value, target=_size(request.target))
+    return record
+
+
+def _is_like(value: object, usual: object) -> bool:
+    if isinstance(usual, dict):
+        return isinstance(value, dict) and all(name in value and _is_like(value[name], usual[name]) for name in usual)
+    if isinstance(usual, int | float):
+        return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, type(usual))

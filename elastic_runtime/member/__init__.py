@@ -1,0 +1,1 @@
+"""The parts that workers and parameter servers have in common: their environment, and what they send."""

@@ -1,0 +1,119 @@
+"""Merging of a model's buffers (the running statistics of batch norm) over its workers: when, and by which numbers.
+
+Parameters are at version t when t steps are applied. Buffers are merged after every `merge_steps`-th step only; in
+between, each worker has its own. Their version is that of the last merge, so that the rule "a block is due at this
+version" serves both. Real numbers are merged by the mean over the samples, whole ones by their maximum. Sums are taken
+in float64 and divided at last: a buffer that is equal everywhere, such as a table of positions, comes out as it went
+in, bit by bit (float64: up to rounding). Parameter servers do it with
+what came, processes without servers with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from elastic_runtime.model.model_layout import persistent_buffers
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRule:
+    """Buffers are merged by step t if t + 1 is a multiple of `merge_steps`, and by the last step.
+
+    Attributes:
+        merge_steps: 1 or more.
+        total_steps: of the job.
+        start_step: where the generation began: at its checkpoint all blocks are at this version.
+    """
+
+    merge_steps: int
+    total_steps: int
+    start_step: int = 0
+
+    def merges(self, step: int) -> bool:
+        """Whether workers send their buffers with step `step`."""
+        return (step + 1) % self.merge_steps == 0 or step + 1 == self.total_steps
+
+    def due(self, step: int, *, buffer: bool) -> int:
+        """The version that a block has once all steps before `step` are applied."""
+        if not buffer or step >= self.total_steps:
+            return step
+        return max(step // self.merge_steps * self.merge_steps, self.start_step)
+
+
+def mean_(target: torch.Tensor, parts: Sequence[torch.Tensor], samples: Sequence[int]) -> None:
+    """Write the mean of real numbers over `target`, each part counted so often; the parts are only read.
+
+    Summed in float64 and divided at last: numbers that are equal in all parts come out as they went in, bit by bit
+    (float64: up to rounding), whatever their dtype.
+
+    Args:
+        target: 1-D; unchanged if no part counts.
+        parts: as `target`.
+        samples: for each part, 0 or more.
+    """
+    counted = [(part, count) for part, count in zip(parts, samples, strict=True) if count]
+    if len(counted) == 1:
+        target.copy_(counted[0][0])
+    elif counted:
+        total = torch.zeros_like(target, dtype=torch.float64)
+        for part, count in counted:
+            total.add_(part.double(), alpha=count)
+        target.copy_(total / sum(count for _, count in counted))
+
+
+def maximum_(target: torch.Tensor, slices: Sequence[torch.Tensor]) -> None:
+    """Write the largest, element by element, over `target`; the slices are only read."""
+    target.copy_(slices[0])
+    for part in slices[1:]:
+        torch.maximum(target, part, out=target)
+
+
+class Group(Protocol):
+    """Processes that merge with each other, as `ProcessGroup` is."""
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Replace a tensor by its sum over all processes."""
+        ...
+
+    def maximum(self, tensor: torch.Tensor) -> None:
+        """Replace each element by the largest of all processes."""
+        ...
+
+
+def merge_buffers(model: nn.Module, group: Group, samples: int, all_samples: int) -> None:
+    """Replace the buffers of every process by the merged ones.
+
+    Args:
+        model: whose buffers.
+        group: the processes; all call this at the same step.
+        samples: that this process computed in this step; 0 if none.
+        all_samples: of the whole step.
+    """
+    means: list[torch.Tensor] = []
+    maxima: list[torch.Tensor] = []
+    for buffer in persistent_buffers(model).values():
+        (means if buffer.is_floating_point() else maxima).append(buffer)
+    if means:
+        # A process without samples adds zeros: zero times an infinite value would be no number.
+        weighted = [
+            samples * buffer.double().flatten() if samples else buffer.new_zeros(buffer.numel()).double()
+            for buffer in means
+        ]
+        flat = torch.cat(weighted)
+        group.sum(flat)
+        _put(means, flat / all_samples)
+    if maxima:
+        flat = torch.cat([buffer.long().flatten() for buffer in maxima])
+        group.maximum(flat)
+        _put(maxima, flat)
+
+
+def _put(buffers: list[torch.Tensor], flat: torch.Tensor) -> None:
+    with torch.no_grad():
+        for buffer, merged in zip(buffers, torch.split(flat, [buffer.numel() for buffer in buffers]), strict=True):
+            buffer.copy_(merged.view(buffer.shape))

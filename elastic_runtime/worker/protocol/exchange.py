@@ -1,0 +1,219 @@
+"""A worker's messages in one step of synchronous training, sent and expected: no sockets, no threads, no clock.
+
+At step t it pushes the gradients of its slices to the blocks' holders, and has finished when every block has come back
+from its owner as it is after the step, and the replica, if there is one, has confirmed that it applied the step too:
+only then may the gradients' memory be used again, and only then does the loss of either undo nothing.
+
+The values are put into the staging bank, block by block; the model computes with the old ones until all are there, so
+that a slice of the same step can still be computed in place of a worker that died.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from elastic_runtime.errors import ProtocolError
+from elastic_runtime.model.buffer_merge import MergeRule
+from elastic_runtime.model.layout import Block, Kind, Layout, runs
+from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
+from elastic_runtime.protocol.messages import (
+    RUN_BYTES,
+    Confirmed,
+    Header,
+    Missing,
+    Outgoing,
+    Pull,
+    Push,
+    Runs,
+    Values,
+    runs_of,
+)
+from elastic_runtime.protocol.plan import Timeline
+from elastic_runtime.worker.banks import Banks, put_values
+
+
+class Exchange:
+    """One worker's part in the protocol, for one generation after the other.
+
+    Args:
+        name: the task's.
+        layout: the model's.
+        banks: where values go.
+        merge_steps: see `MergeRule`.
+        total_steps: of the job.
+    """
+
+    def __init__(self, name: str, layout: Layout, banks: Banks, merge_steps: int, total_steps: int) -> None:
+        self.name = name
+        self.generation = 0
+        self.version = 0
+        self.dropped: Counter[str] = Counter()
+        self._layout = layout
+        self._banks = banks
+        self._merge = MergeRule(merge_steps, total_steps)
+        self._buffers = layout.buffer_blocks
+        self._timeline: Timeline | None = None
+        self._outstanding: set[int] = set()
+        self._unconfirmed: dict[str, set[int]] = {}
+        self._pushed: set[int] = set()
+        self._entering = True
+
+    @property
+    def _plans(self) -> Timeline:
+        if self._timeline is None:
+            raise RuntimeError("no view has come yet")
+        return self._timeline
+
+    def follow(self, timeline: Timeline) -> None:
+        """Use this timeline from now on; of the same generation, or of the one that `start` is called for next."""
+        self._timeline = timeline
+        for server in timeline.lost & self._unconfirmed.keys():
+            del self._unconfirmed[server]
+
+    def start(self, timeline: Timeline, version: int) -> list[Outgoing]:
+        """Ask for every block at `version`: a generation begins, or this worker joins at that step."""
+        self._timeline = timeline
+        self.generation = timeline.generation
+        self.version = version
+        self._merge = replace(self._merge, start_step=timeline.start_step)
+        self._outstanding = set(range(len(self._layout.blocks)))
+        self._unconfirmed.clear()
+        self._pushed.clear()
+        self._entering = True
+        return self.ask()
+
+    def begin(self, step: int) -> None:
+        """Begin a step: from now on its values are expected."""
+        self.version = step + 1
+        merges = self._merge.merges(step)
+        self._outstanding = {b.index for b in self._layout.blocks if merges or b.index not in self._buffers}
+        self._unconfirmed.clear()
+        plan = self._plans.at(step)
+        for block in self._outstanding if plan.replicas else ():
+            # Values may come from the next step's owner too: of two holders, each has to be heard.
+            for server in plan.holders(block) if plan.replica(block) else ():
+                self._unconfirmed.setdefault(server, set()).add(block)
+        self._pushed.clear()
+        self._entering = False
+
+    def push(self, slice_index: int) -> list[Outgoing]:
+        """The gradients of a slice of the step lie in their bank: send them.
+
+        Also of a slice without samples nothing is sent; do not call it for one.
+        """
+        self._pushed.add(slice_index)
+        return self._pushes(slice_index, sorted(self._expected_blocks()))
+
+    @property
+    def pushed(self) -> frozenset[int]:
+        """The slices of this step that were pushed."""
+        return frozenset(self._pushed)
+
+    @property
+    def merges_buffers(self) -> bool:
+        """Whether the step in hand merges the buffers."""
+        return self._merge.merges(self.version - 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """All blocks are there, and applied wherever they are held."""
+        return not self._outstanding and not self._unconfirmed
+
+    def handle(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
+        """Act on a message.
+
+        Raises:
+            ProtocolError: it breaks the protocol; nothing was changed.
+        """
+        if header.generation != self.generation:
+            self.dropped["other generation"] += 1
+            return []
+        match header:
+            case Values():
+                self._values(header, payload)
+                self._confirm(peer, header.version, ((header.first, header.count),))
+                return []
+            case Confirmed():
+                self._confirm(peer, header.version, header.runs)
+                return []
+            case Missing(step=step, slice=index):
+                if step != self.version - 1 or index not in self._pushed:
+                    return []
+                blocks = [block for first, count in header.runs for block in range(first, first + count)]
+                return self._pushes(index, [block for block in blocks if block < len(self._layout.blocks)], peer)
+            case _:
+                raise ProtocolError(f"{peer} sent a {type(header).__name__} message, which only parameter servers get")
+
+    def ask(self) -> list[Outgoing]:
+        """Ask owners for everything that is outstanding, replicas for their word; they answer also what they lack."""
+        asked: dict[str, set[int]] = defaultdict(set)
+        for block in sorted(self._outstanding):
+            for owner in self._owners(block):
+                asked[owner].add(block)
+        for server, blocks in self._unconfirmed.items():
+            asked[server] |= blocks
+        return [(name, Pull(self.generation, self.version, runs_of(sorted(some)))) for name, some in asked.items()]
+
+    def owners_waited_for(self) -> frozenset[str]:
+        """The parameter servers from which blocks, or their word about them, are outstanding."""
+        return (
+            frozenset(owner for block in self._outstanding for owner in self._owners(block)) | self._unconfirmed.keys()
+        )
+
+    def part(self, header: Push) -> tuple[int, int, int]:
+        """The memory that goes with a push: segment, first element, last element + 1."""
+        blocks = self._layout.blocks[header.first : header.first + header.count]
+        return blocks[0].segment, blocks[0].start, blocks[-1].stop
+
+    def _pushes(self, slice_index: int, blocks: Iterable[int], asked_by: str = "") -> list[Outgoing]:
+        """Messages to all that hold these blocks at the step in hand; to one of them only, if it asked."""
+        step = self.version - 1
+        plan = self._plans.at(step)
+        by_server: dict[str, list[Block]] = defaultdict(list)
+        for block in blocks:
+            holders = plan.holders(block)
+            for server in (asked_by,) if asked_by in holders else holders:
+                by_server[server].append(self._layout.blocks[block])
+        return [
+            (server, Push(self.generation, step, slice_index, plan.after, run.first_block, run.blocks))
+            for server, held in by_server.items()
+            for run in runs(held, RUN_BYTES)
+        ]
+
+    def _expected_blocks(self) -> set[int]:
+        merges = self.merges_buffers
+        return {b.index for b in self._layout.blocks if merges or b.index not in self._buffers}
+
+    def _owners(self, block: int) -> set[str]:
+        """Who is asked: the owner at the step to come, and the one that applies the step in hand."""
+        owners = {self._plans.at(self.version).owners[block]}
+        return owners if self._entering else owners | {self._plans.at(self.version - 1).owners[block]}
+
+    def _confirm(self, peer: str, version: int, told: Runs) -> None:
+        """A server has applied the step in hand to these blocks."""
+        waiting = self._unconfirmed.get(peer)
+        if waiting is None:
+            return
+        for first, count in told:
+            for block in range(first, first + min(count, len(self._layout.blocks))):
+                if version >= self._merge.due(self.version, buffer=block in self._buffers):
+                    waiting.discard(block)
+        if not waiting:
+            del self._unconfirmed[peer]
+
+    def _values(self, header: Values, payload: Payload) -> None:
+        blocks = run_of(self._layout.blocks, header.first, header.count)
+        segment = self._layout.segments[blocks[0].segment]
+        if len(payload) != 1:
+            raise ProtocolError(f"values came in {len(payload)} parts")
+        values = flat_view(payload, 0, segment, blocks)
+        wanted = self._merge.due(self.version, buffer=segment.kind is Kind.BUFFER)
+        fresh = [block for block in blocks if block.index in self._outstanding]
+        # Later than wanted: the job went on without this worker, which leaves as soon as its last step is applied.
+        if header.version < wanted or not fresh:
+            self.dropped["old values"] += 1
+            return
+        put_values(self._banks, segment, blocks, fresh, values)
+        self._outstanding.difference_update(block.index for block in fresh)

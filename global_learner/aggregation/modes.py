@@ -1,0 +1,110 @@
+"""Modes of aggregation: `async` and `rounds`, which keep nothing between updates, and the choice among all of them.
+
+**async**: every update moves the head when it arrives, through our own fused Adam.
+Source: A3C (Mnih et al. 2016), DL2 §4.3. Deviation: Adam on the learner's side, its step shortened by staleness.
+
+**rounds**: the round itself is run by an unmodified Flower strategy over `updates/grid.py`. When it has ended, every
+reply that took part is logged by name, the last one with the weights that the round ended with, all in one go. A replay
+takes the weights as they stand there and asks no strategy; a round that a crash interrupts has left nothing, and is run
+anew.
+
+**buffered** has a memory, and a file of its own.
+"""
+
+from __future__ import annotations
+
+from global_learner.aggregation.base import Aggregator, unexpected
+from global_learner.aggregation.buffered import BufferedAggregator
+from global_learner.aggregation.flower import build_strategy
+from global_learner.aggregation.optimizer import AdamConstants, apply_adam
+from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
+from global_learner.errors import Rejection, UpdateRejected
+from global_learner.storage.snapshot import AdamState, Kept
+from global_learner.storage.update_records import AppliedUpdate, Kind
+from policy_net.exchange.spec import WeightSpec
+
+
+class Memoryless:
+    """The half of `Aggregator` that is about what waits and what is remembered: nothing."""
+
+    @property
+    def waiting(self) -> int:
+        """None ever waits."""
+        return 0
+
+    def close_early(self, state: AdamState) -> bool:
+        """Nothing waits."""
+        del state
+        return False
+
+    def reset(self, kept: Kept) -> None:
+        """Nothing waits, nothing is remembered."""
+        del kept
+
+    def kept(self) -> Kept:
+        """Nothing."""
+        return Kept()
+
+    def restore(self, kept: Kept) -> None:
+        """Nothing to do."""
+        del kept
+
+
+class ImmediateAggregator(Memoryless):
+    """Mode `async`; see `Aggregator`."""
+
+    def __init__(self, constants: AdamConstants) -> None:
+        self._constants = constants
+
+    def kind_of_next(self, cluster: str) -> Kind:
+        """Always a step of its own."""
+        del cluster
+        return Kind.STEP
+
+    def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
+        """One Adam step down the update's gradient."""
+        if applied.kind is not Kind.STEP:
+            raise unexpected(applied, "async")
+        apply_adam(state, applied.update.gradient, applied.learning_rate, self._constants)
+        # At rate 0 nothing moves, not even the sign of a zero.
+        return applied.learning_rate != 0.0
+
+
+class RoundsAggregator(Memoryless):
+    """Mode `rounds`; see `Aggregator`.
+
+    Rounds are taken whole; a strategy that has a memory begins it anew with the learner.
+    """
+
+    def __init__(self, settings: AggregationSettings) -> None:
+        # Built and thrown away: a wrong name must stop the start, not the first round.
+        build_strategy(settings.strategy, settings.parameters)
+
+    def kind_of_next(self, cluster: str) -> Kind:
+        """Pushed updates have no place in a round."""
+        raise UpdateRejected(
+            Rejection.ROUNDS_ONLY, f"this learner works in rounds and asks cluster {cluster} itself; poll it"
+        )
+
+    def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
+        """Count a part; take the weights of an end."""
+        if applied.kind not in (Kind.ROUND_PART, Kind.ROUND_END):
+            raise unexpected(applied, "rounds")
+        state.pass_by()
+        if applied.kind is Kind.ROUND_PART:
+            return False
+        state.weights[:] = applied.update.gradient
+        return True
+
+
+def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings, spec: WeightSpec) -> Aggregator:
+    """A new aggregator of the mode.
+
+    Raises:
+        BadConfig: no such strategy or parameter.
+    """
+    if settings.mode is Mode.BUFFERED:
+        return BufferedAggregator(settings, optimizer, spec)
+    if settings.mode is Mode.ROUNDS:
+        return RoundsAggregator(settings)
+    return ImmediateAggregator(AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon))

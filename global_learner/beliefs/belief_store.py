@@ -1,0 +1,221 @@
+"""Store of the clusters' reports of speeds: one a cluster, replaced whole by its next.
+
+So nothing is ever counted twice. A report holds everything that a cluster has seen since its beginning. A retry, a
+duplicate, one that was overtaken on the way, a restart, a new registration: the newest (incarnation, revision) stands,
+and what stood before is forgotten.
+SQLite in WAL mode with full synchronisation; every method blocks, and the learner calls them on the registry's thread.
+
+The vocabulary of job types is the learner's: a type gets the next position when a cluster first reports it, for good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pydantic import Field
+from sqlalchemy import JSON, BigInteger, Float, Integer, LargeBinary, String, UniqueConstraint, func, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from global_learner.aggregation.settings import AGGREGATION_NAME
+from global_learner.errors import StateUnusable
+from global_learner.storage.database import check_whole, durable_engine, usable
+from policy_net.domain import JobKind
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.settings import Section
+
+_log = structlog.get_logger()
+
+_NAME = "beliefs.sqlite"
+_TypeKey = tuple[str, str]
+
+
+class BeliefSettings(Section):
+    """What clusters tell of speeds, and how it becomes the priors of `set` versions."""
+
+    into_versions: bool = True
+    """Whether versions of a policy that plans on beliefs carry the fleet's merged priors; else those of v1."""
+    min_clusters: int = Field(1, ge=1, le=100_000)
+    """A job type's speeds are passed on once so many clusters have told of it. 1: one cluster's experience helps the
+    next. 2 or more where no cluster is to learn the name of a type that only one other runs."""
+    max_types: int = Field(1024, ge=1, le=100_000)
+    """Job types in the fleet's vocabulary; further ones are left out of reports, and the agent is told so."""
+    max_types_per_cluster: int = Field(128, ge=1, le=100_000)
+    """How many of them one cluster may bring in: nobody fills the vocabulary alone. Also the most in a report."""
+    max_statistics: int = Field(16_384, ge=1, le=100_000)
+    """Splits in one report; it is refused beyond. Twice what an agent sends; a report of so many is 180 kB."""
+
+
+class Base(DeclarativeBase):
+    """Root of the tables of `beliefs.sqlite`."""
+
+
+class TypeRow(Base):
+    """One job type of the vocabulary; rows are only ever added."""
+
+    __tablename__ = "job_types"
+    __table_args__ = (UniqueConstraint("name", "kind"),)
+
+    position: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(String)
+    kind: Mapped[str] = mapped_column(String)
+    proposed_by: Mapped[str] = mapped_column(String(63))
+    unix_seconds: Mapped[float] = mapped_column(Float)
+
+
+class ReportRow(Base):
+    """What a cluster said last; `content` is compressed rows of (position of the type, PSs, workers, speed, count)."""
+
+    __tablename__ = "reports"
+
+    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
+    incarnation: Mapped[int] = mapped_column(BigInteger)
+    revision: Mapped[int] = mapped_column(BigInteger)
+    unix_seconds: Mapped[float] = mapped_column(Float)
+    statistics: Mapped[int] = mapped_column(Integer)
+    observations: Mapped[int] = mapped_column(BigInteger)
+    left_out: Mapped[list[str]] = mapped_column(JSON)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+    digest: Mapped[str] = mapped_column(String(64))
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefSummary:
+    """What the learner holds of one cluster.
+
+    Attributes:
+        statistics: splits whose speed it told.
+        observations: intervals behind them.
+        left_out: types for which there was no room in the vocabulary.
+    """
+
+    statistics: int
+    observations: int
+    left_out: tuple[str, ...] = ()
+
+
+class BeliefStore:
+    """Reports and vocabulary in one SQLite file; `summaries` is replaced whole after each commit."""
+
+    def __init__(self, state_dir: Path, settings: BeliefSettings) -> None:
+        """Open or create.
+
+        Raises:
+            StateUnusable: the file is no such store or cannot be opened.
+        """
+        self._path = state_dir / _NAME
+        if (state_dir / AGGREGATION_NAME).exists() and not (self._path.exists() and self._path.stat().st_size):
+            _log.warning("beliefs-begun-anew", file=str(self._path), advice="agents tell theirs again as they register")
+        self._settings = settings
+        self._engine = durable_engine(self._path)
+        self.summaries: Mapping[str, BeliefSummary] = {}
+        self.types = 0
+        with usable(self._path, "book of beliefs"):
+            Base.metadata.create_all(self._engine)
+            check_whole(self._engine, self._path)
+            self._reread()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._engine.dispose()
+
+    def report(
+        self,
+        cluster: str,
+        incarnation: int,
+        revision: int,
+        statistics: Sequence[SpeedStatistic],
+        unix_seconds: float,
+    ) -> bool:
+        """Replace what a cluster has told; False if this revision or a later one is here already."""
+        with Session(self._engine) as session, session.begin():
+            row = session.get(ReportRow, cluster)
+            if row is not None and (row.incarnation, row.revision) >= (incarnation, revision):
+                return False
+            positions = self._positions(session, cluster, statistics, unix_seconds)
+            known = [entry for entry in statistics if (entry.job_type, entry.kind.value) in positions]
+            content = _packed(known, positions)
+            session.merge(
+                ReportRow(
+                    cluster=cluster,
+                    incarnation=incarnation,
+                    revision=revision,
+                    unix_seconds=unix_seconds,
+                    statistics=len(known),
+                    observations=sum(entry.count for entry in known),
+                    left_out=sorted({entry.job_type for entry in statistics} - {entry.job_type for entry in known}),
+                    content=content,
+                    digest=hashlib.sha256(content).hexdigest(),
+                )
+            )
+        self._reread()
+        return True
+
+    def reports(self, counts: Callable[[str, float], bool]) -> dict[str, tuple[SpeedStatistic, ...]]:
+        """What the clusters told, by name; only those that count, asked with the Unix seconds of their report.
+
+        Raises:
+            StateUnusable: what is on disk is not what was written.
+        """
+        with Session(self._engine) as session:
+            rows = session.scalars(select(ReportRow).order_by(ReportRow.cluster)).all()
+            # Afterwards: types are only ever added, so none is missing, whoever else reads and writes meanwhile.
+            types = {row.position: row for row in session.scalars(select(TypeRow))}
+            return {row.cluster: self._unpacked(row, types) for row in rows if counts(row.cluster, row.unix_seconds)}
+
+    def vocabulary(self) -> list[tuple[str, JobKind]]:
+        """The fleet's job types, in the order in which they were first reported."""
+        with Session(self._engine) as session:
+            rows = session.scalars(select(TypeRow).order_by(TypeRow.position))
+            return [(row.name, JobKind(row.kind)) for row in rows]
+
+    def _positions(
+        self, session: Session, cluster: str, statistics: Sequence[SpeedStatistic], unix_seconds: float
+    ) -> dict[_TypeKey, int]:
+        """Of the reported types, those of the vocabulary; new ones are added while there is room."""
+        wanted = {(entry.job_type, entry.kind.value) for entry in statistics}
+        known = {(row.name, row.kind): row.position for row in session.scalars(select(TypeRow))}
+        mine = session.scalars(select(func.count()).where(TypeRow.proposed_by == cluster)).one()
+        for name, kind in sorted(wanted - set(known)):
+            if len(known) >= self._settings.max_types or mine >= self._settings.max_types_per_cluster:
+                break
+            position = len(known)
+            session.add(
+                TypeRow(position=position, name=name, kind=kind, proposed_by=cluster, unix_seconds=unix_seconds)
+            )
+            known[name, kind] = position
+            mine += 1
+        return {key: known[key] for key in wanted if key in known}
+
+    def _unpacked(self, row: ReportRow, types: Mapping[int, TypeRow]) -> tuple[SpeedStatistic, ...]:
+        if hashlib.sha256(row.content).hexdigest() != row.digest:
+            raise StateUnusable(
+                f"{self._path}: the report of cluster {row.cluster} is damaged; restore the file from a copy, or "
+                "remove it: agents tell again what they know"
+            )
+        return tuple(
+            SpeedStatistic(types[position].name, JobKind(types[position].kind), ps, workers, mean, count)
+            for position, ps, workers, mean, count in json.loads(zlib.decompress(row.content))
+        )
+
+    def _reread(self) -> None:
+        with Session(self._engine) as session:
+            columns = (ReportRow.cluster, ReportRow.statistics, ReportRow.observations, ReportRow.left_out)
+            self.summaries = {
+                cluster: BeliefSummary(statistics, observations, tuple(left_out))
+                for cluster, statistics, observations, left_out in session.execute(select(*columns))
+            }
+            self.types = session.scalars(select(func.count()).select_from(TypeRow)).one()
+
+
+def _packed(statistics: Sequence[SpeedStatistic], positions: Mapping[_TypeKey, int]) -> bytes:
+    rows = [
+        [positions[entry.job_type, entry.kind.value], entry.ps, entry.workers, entry.mean_log_speed, entry.count]
+        for entry in statistics
+    ]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)

@@ -1,0 +1,238 @@
+"""Store of identities: who is invited, who holds which certificate, who was turned out.
+
+One SQLite file, durable before anything is told.
+
+Tokens are kept as hashes. Every change and its line in the audit log are one transaction. Methods that change something
+block; the learner calls them on the registry's thread. `known` and `revocations` are replaced whole after a commit, so
+that every call that comes in later is judged by it, on whatever connection.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from global_learner.enrollment.authority import Issued
+from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow, statuses
+from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation
+from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
+from global_learner.identity import KnownCertificate, Role
+from global_learner.storage.audit import AuditEntry, AuditLog
+from global_learner.storage.database import check_whole, durable_engine, usable
+from policy_net.exchange.enrollment_file import token_digest
+
+_AUDIT = AuditLog(AuditRow)
+
+Sign = Callable[[], Issued]
+"""Makes the certificate; called inside the transaction that enters it, so that there is none that is not known."""
+
+
+class IdentityStore:
+    """Invitations, certificates, revocations, and the audit log of them."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open or create.
+
+        Raises:
+            StateUnusable: the file is no store of identities or cannot be opened.
+        """
+        path = folder / "identities.sqlite"
+        self._engine = durable_engine(path)
+        self.known: Mapping[str, KnownCertificate] = {}
+        self.revocations: Mapping[str, float] = {}
+        try:
+            path.touch(0o600)
+            with usable(path, "book of identities"):
+                Base.metadata.create_all(self._engine)
+                check_whole(self._engine, path)
+                self._reread()
+        except OSError as error:
+            raise StateUnusable(f"{path}: no usable book of identities ({error.strerror})") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._engine.dispose()
+
+    def invite(self, cluster: str, actor: str, now: float, lifetime_seconds: float) -> Invitation:
+        """A fresh token for a name; tokens of it that nobody used are void from now on."""
+        token = secrets.token_urlsafe(32)
+        with Session(self._engine) as session, session.begin():
+            session.execute(
+                delete(InvitationRow).where(InvitationRow.cluster == cluster, InvitationRow.key_digest.is_(None))
+            )
+            session.add(
+                InvitationRow(
+                    token_digest=token_digest(token),
+                    cluster=cluster,
+                    created_unix_seconds=now,
+                    expires_unix_seconds=now + lifetime_seconds,
+                )
+            )
+            _AUDIT.record(session, now, actor, "invited", cluster, f"token good for {lifetime_seconds:g} s")
+        return Invitation(token, now + lifetime_seconds)
+
+    def redeem(self, cluster: str, token: str, key_digest: str, now: float, sign: Sign) -> Grant:
+        """Trade a token for a certificate, which takes the place of all that the cluster had.
+
+        The same token with the same key gets the same certificate again while the token lasts: the agent may have been
+        killed before the answer reached it. With another key it is refused.
+
+        Raises:
+            EnrollmentRefused: unknown, expired or used token, or another name than it was made for.
+        """
+        refusal: EnrollmentRefusal | None = None
+        grant: Grant | None = None
+        with Session(self._engine) as session, session.begin():
+            row = session.get(InvitationRow, token_digest(token))
+            if row is None:
+                refusal = EnrollmentRefusal.UNKNOWN_TOKEN
+            elif row.cluster != cluster:
+                refusal = EnrollmentRefusal.WRONG_NAME
+            elif now > row.expires_unix_seconds:
+                refusal = EnrollmentRefusal.EXPIRED_TOKEN
+            elif row.key_digest is None:
+                self._revoke(session, cluster, now)
+                grant = self._enter(session, cluster, Role.CLUSTER, now, sign())
+                row.key_digest, row.fingerprint = key_digest, grant.fingerprint
+                _AUDIT.record(session, now, cluster, "enrolled", cluster, f"certificate {grant.fingerprint[:16]}")
+            else:
+                earlier = session.get(CertificateRow, row.fingerprint)
+                if earlier is None or row.key_digest != key_digest or earlier.revoked_unix_seconds is not None:
+                    refusal = EnrollmentRefusal.USED_TOKEN
+                else:
+                    grant = Grant(
+                        earlier.pem.encode(), earlier.fingerprint, earlier.expires_unix_seconds, repeated=True
+                    )
+            if refusal is not None and row is not None:  # an unknown token is anybody's; the log and a counter have it
+                _AUDIT.record(session, now, "unknown", "refused", row.cluster, refusal.value, repeats=True)
+        if grant is None:
+            raise EnrollmentRefused(refusal or EnrollmentRefusal.UNKNOWN_TOKEN)
+        self._reread()
+        return grant
+
+    def renew(self, cluster: str, presented: str, now: float, sign: Sign) -> Grant:
+        """The next certificate of a cluster; the presented one stays good beside it, until it expires.
+
+        Others go: they were made and never arrived, or were replaced by the presented one.
+
+        Raises:
+            EnrollmentRefused: the presented one was revoked meanwhile.
+        """
+        with Session(self._engine) as session, session.begin():
+            row = session.get(CertificateRow, presented)
+            if row is None or row.revoked_unix_seconds is not None:
+                raise EnrollmentRefused(EnrollmentRefusal.REVOKED)
+            session.execute(
+                delete(CertificateRow).where(
+                    CertificateRow.name == cluster,
+                    CertificateRow.role == Role.CLUSTER,
+                    CertificateRow.fingerprint != presented,
+                    CertificateRow.revoked_unix_seconds.is_(None),
+                )
+            )
+            grant = self._enter(session, cluster, Role.CLUSTER, now, sign())
+            _AUDIT.record(session, now, cluster, "renewed", cluster, f"in place of {presented[:16]}", repeats=True)
+        self._reread()
+        return grant
+
+    def add_administrator(self, name: str, now: float, sign: Sign) -> Grant:
+        """A certificate for the platform's owner, in place of any earlier one."""
+        with Session(self._engine) as session, session.begin():
+            self._revoke(session, name, now, Role.ADMIN)
+            grant = self._enter(session, name, Role.ADMIN, now, sign())
+            detail = f"certificate {grant.fingerprint[:16]}"
+            _AUDIT.record(session, now, "global-learner", "administrator", name, detail)
+        self._reread()
+        return grant
+
+    def revoke(self, cluster: str, actor: str, now: float) -> tuple[int, int]:
+        """Turn a cluster out: all its certificates and tokens; how many were good.
+
+        Raises:
+            UnknownCluster: it has none.
+        """
+        with Session(self._engine) as session, session.begin():
+            known = session.scalars(
+                select(CertificateRow.fingerprint).where(
+                    CertificateRow.name == cluster, CertificateRow.role == Role.CLUSTER
+                )
+            ).first()
+            tokens = session.execute(
+                delete(InvitationRow).where(InvitationRow.cluster == cluster).returning(InvitationRow.key_digest)
+            ).all()
+            if known is None and not tokens:
+                raise UnknownCluster(f"no cluster {cluster} was ever enrolled here; see `policyctl cluster list`")
+            certificates = self._revoke(session, cluster, now)
+            open_tokens = sum(key_digest is None for (key_digest,) in tokens)
+            _AUDIT.record(session, now, actor, "revoked", cluster, f"{certificates} certificates, {open_tokens} tokens")
+        self._reread()
+        return certificates, open_tokens
+
+    def revoke_name(self, name: str, actor: str, now: float) -> None:
+        """Refuse all certificates of another authority that carry this name and were made before now."""
+        with Session(self._engine) as session, session.begin():
+            session.merge(RevocationRow(name=name, unix_seconds=now))
+            _AUDIT.record(session, now, actor, "revoked", name, "certificates made before now")
+        self._reread()
+
+    def turned_out(self, cluster: str, unix_seconds: float) -> bool:
+        """Whether a cluster has no certificate but revoked ones, or its name was refused after this moment."""
+        if self.revocations.get(cluster, -math.inf) >= unix_seconds:
+            return True
+        revoked = [
+            entry.revoked for entry in self.known.values() if entry.name == cluster and entry.role is Role.CLUSTER
+        ]
+        return bool(revoked) and all(revoked)
+
+    def clusters(self, now: float) -> list[ClusterIdentity]:
+        """Every cluster that was ever invited or turned out, by name."""
+        with Session(self._engine) as session:
+            return statuses(
+                session.scalars(select(CertificateRow).where(CertificateRow.role == Role.CLUSTER)).all(),
+                session.scalars(select(InvitationRow).where(InvitationRow.key_digest.is_(None))).all(),
+                session.scalars(select(RevocationRow)).all(),
+                now,
+            )
+
+    def audit(self, since_unix_seconds: float = 0.0) -> list[AuditEntry]:
+        """The audit log from a moment on, oldest first."""
+        with Session(self._engine) as session:
+            return _AUDIT.entries(session, since_unix_seconds)
+
+    def _enter(self, session: Session, name: str, role: Role, now: float, issued: Issued) -> Grant:
+        session.add(
+            CertificateRow(
+                fingerprint=issued.fingerprint,
+                name=name,
+                role=role,
+                issued_unix_seconds=now,
+                expires_unix_seconds=issued.expires_unix_seconds,
+                pem=issued.pem.decode(),
+            )
+        )
+        return Grant(issued.pem, issued.fingerprint, issued.expires_unix_seconds)
+
+    def _revoke(self, session: Session, name: str, now: float, role: Role = Role.CLUSTER) -> int:
+        rows = session.scalars(
+            select(CertificateRow).where(
+                CertificateRow.name == name, CertificateRow.role == role, CertificateRow.revoked_unix_seconds.is_(None)
+            )
+        ).all()
+        for row in rows:
+            row.revoked_unix_seconds = now
+        return sum(row.expires_unix_seconds > now for row in rows)
+
+    def _reread(self) -> None:
+        with Session(self._engine) as session:
+            self.known = {
+                row.fingerprint: KnownCertificate(
+                    row.name, Role(row.role), row.expires_unix_seconds, row.revoked_unix_seconds is not None
+                )
+                for row in session.scalars(select(CertificateRow))
+            }
+            self.revocations = {row.name: row.unix_seconds for row in session.scalars(select(RevocationRow))}

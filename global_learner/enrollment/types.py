@@ -1,0 +1,74 @@
+"""Types of enrollment: a cluster's status, what it is given, why it gets nothing; and the status's message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from policy_net.exchange.generated import fleet_pb2
+
+
+class State(StrEnum):
+    """A cluster's status."""
+
+    INVITED = "invited"
+    ENROLLED = "enrolled"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class EnrollmentRefusal(StrEnum):
+    """Why no certificate is given; metrics know exactly these words."""
+
+    UNKNOWN_TOKEN = "unknown-token"  # noqa: S105  (a word, no secret)
+    """Made by another learner, or replaced by a newer token."""
+    EXPIRED_TOKEN = "expired-token"  # noqa: S105
+    """Not used within `identity.token_minutes`."""
+    USED_TOKEN = "used-token"  # noqa: S105
+    """Traded for a certificate already, with another key."""
+    WRONG_NAME = "wrong-name"
+    """Made for another cluster's name."""
+    REVOKED = "revoked"
+    """The present certificate was revoked, and is not renewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """A cluster's status; seconds are 0 where there is no such moment."""
+
+    cluster: str
+    state: State
+    issued_unix_seconds: float = 0.0
+    expires_unix_seconds: float = 0.0
+    fingerprint: str = ""
+    revoked_unix_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A certificate as an agent gets it; `repeated` if it had been made before and not arrived."""
+
+    pem: bytes
+    fingerprint: str
+    expires_unix_seconds: float
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A token, the only time that it is seen."""
+
+    token: str
+    expires_unix_seconds: float
+
+
+def identity_message(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:
+    """The status's message, field by field."""
+    return fleet_pb2.ClusterIdentity(
+        cluster=entry.cluster,
+        state=entry.state.value,
+        issued_unix_seconds=entry.issued_unix_seconds,
+        expires_unix_seconds=entry.expires_unix_seconds,
+        fingerprint=entry.fingerprint,
+        revoked_unix_seconds=entry.revoked_unix_seconds,
+    )

@@ -1,0 +1,244 @@
+"""Maintenance after applied updates: versions that fall due, snapshots, the log cut behind them.
+
+A full disk is waited for: the task that met it is tried again until it succeeds. Meanwhile updates are taken for as
+long as the log has room under its limit, and refused beyond it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Generic
+
+import structlog
+
+from global_learner.beliefs.priors import PriorsSource, priors_for
+from global_learner.errors import BadConfig, DiskFull, LearnerError
+from global_learner.fleet import Status
+from global_learner.registry.cards import FIRST_VERSION, VersionCard
+from global_learner.settings import LearnerSettings
+from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
+from global_learner.storage.receipts import cut_log
+from global_learner.storage.snapshot import Snapshot, write_snapshot
+from global_learner.storage.update_records import RECORD_BYTES, AppliedUpdate
+from global_learner.updates.head import Head
+from global_learner.updates.parts import Learned, Process, Stores
+from global_learner.updates.publication import Publication, due_publication, note_reset
+from global_learner.updates.work_queue import Work, WorkQueue
+from policy_net.exchange.spec import Spec
+
+_log = structlog.get_logger()
+
+_USUAL_LOG_BYTES = 512 << 20
+_SEGMENTS_A_LOG = 8
+"""A segment is closed at this part of the log's limit: one is written, two are spare, the rest wait for snapshots."""
+
+
+class Maintenance(Generic[Status]):
+    """Publishes and snapshots beside the updates, in order."""
+
+    def __init__(
+        self,
+        settings: LearnerSettings,
+        learned: Learned[Status],
+        stores: Stores,
+        process: Process,
+        priors: PriorsSource,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        newest = stores.registry.registry.newest()
+        self.newest_version = newest.version if newest else FIRST_VERSION
+        self.on_version: Callable[[int], None] = lambda _version: None
+        self.max_log_bytes = max_log_bytes(settings, learned.spec)
+        self._settings = settings
+        self._spec = learned.spec
+        self._fleet = learned.fleet
+        self._state = stores.state
+        self._registry = stores.registry
+        self._log = stores.log
+        self._telemetry = process.telemetry
+        self._priors = priors
+        self._retry_seconds = retry_seconds
+        self._full: DiskFull | None = None
+        self._closing = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._queue = WorkQueue(process.fail, self._moved.set)
+        self._snapshot_step = stores.log.durable_step
+        self._counted = learned.fleet.rejections_by_reason()
+        self._telemetry.newest_version.set(self.newest_version)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._queue.start()
+
+    @property
+    def full(self) -> DiskFull | None:
+        """Why a version or a snapshot waits for room on the disk, or None."""
+        return self._full
+
+    async def room(self) -> None:
+        """Wait until the backlog is short enough, and the log small enough, for one more update.
+
+        Raises:
+            DiskFull: that takes until somebody frees space.
+        """
+        while True:
+            if self._log.full is not None:
+                raise self._log.full
+            if self._queue.has_room and self._log.size_bytes < self.max_log_bytes:
+                return
+            if self._full is not None:
+                raise self._full
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def room_at_last(self) -> None:
+        """As `room`, but waits for a full disk too."""
+        while True:
+            try:
+                return await self.room()
+            except DiskFull:
+                await asyncio.sleep(self._retry_seconds)
+
+    def on_update(self, head: Head, unix_seconds: float) -> None:
+        """Queue what is due at the head's step."""
+        due = due_publication(head, self._settings.publish.every_steps, unix_seconds)
+        if due is not None:
+            counted = self._fleet.rejections_by_reason()
+            rejections, self._counted = counted - self._counted, counted
+            self._add(lambda: self._publish(due, rejections))
+        if (
+            head.step % self._settings.durability.snapshot_every_steps == 0
+            or _SEGMENTS_A_LOG * self._log.segment_bytes >= self.max_log_bytes
+        ):
+            self.snapshot(head)
+
+    def on_reset(self, head: Head, applied: AppliedUpdate) -> asyncio.Future[None]:
+        """Queue what follows from a reset; done when it is in the audit log."""
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def note() -> None:
+            await self._log.durable(applied.step)
+            await self._registry.call(note_reset, self._registry.registry, applied)
+            if not noted.done():
+                noted.set_result(None)
+
+        self._add(note)
+        self.snapshot(head)
+        return noted
+
+    def snapshot(self, head: Head) -> None:
+        """Queue a snapshot of the head as it is now; none if the newest one is of this step."""
+        if head.step == self._snapshot_step:
+            return
+        self._snapshot_step = head.step
+        self._log.new_segment(head.step + 1)
+        snapshot = head.snapshot(self._spec.digest, self._fleet.counters())
+        self._add(lambda: self._write(snapshot))
+
+    async def close(self) -> None:
+        """Finish what is queued.
+
+        What does not fit on a full disk is given up: everything acknowledged is in the log.
+        """
+        self._closing.set()
+        await self._queue.close()
+
+    def _add(self, work: Work) -> None:
+        self._queue.add(lambda: self._done(work))
+
+    async def _done(self, work: Work) -> None:
+        """Do it, however long the disk is full."""
+        while True:
+            try:
+                await work()
+            except DiskFull as error:
+                self._meet(error)
+                if self._closing.is_set():
+                    raise
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), self._retry_seconds)
+            else:
+                self._full = None
+                self._moved.set()
+                return
+
+    def _meet(self, error: DiskFull) -> None:
+        if self._full is None:
+            _log.error("disk-full", reason=str(error))
+        self._full = error
+        self._log.files.remove_spares()
+        self._moved.set()
+
+    async def _publish(self, due: Publication, rejections: Mapping[str, int]) -> None:
+        await self._log.durable(due.head_step)
+        card = await self._registry.call(self._add_version, due, rejections)
+        self._announce(card)
+
+    def _add_version(self, due: Publication, rejections: Mapping[str, int]) -> VersionCard:
+        registry = self._registry.registry
+        settings = self._settings
+        priors = priors_for(self._spec, self._priors)
+        card = due.publish(registry, self._spec, priors, settings.aggregation, rejections, settings.publish.auto_assign)
+        registry.prune(settings.publish.retention, due.unix_seconds)
+        return card
+
+    def _announce(self, card: VersionCard) -> None:
+        self.newest_version = card.version
+        self._telemetry.newest_version.set(card.version)
+        self.on_version(card.version)
+        if self._settings.publish.auto_assign:
+            self._fleet.assign_all(card.version)
+        _log.info(
+            "version-published",
+            version=card.version,
+            head_step=card.head_step,
+            digest=card.digest[:12],
+            updates=card.updates,
+            assigned=self._settings.publish.auto_assign,
+        )
+
+    async def _write(self, snapshot: Snapshot) -> None:
+        await self._log.durable(snapshot.state.step)
+        started = time.perf_counter()
+        try:
+            await asyncio.to_thread(self._write_and_cut, snapshot)
+        except OSError as error:
+            reason = f"{self._state.path}: a snapshot cannot be written ({error.strerror or error})"
+            if is_disk_full(error):
+                raise DiskFull(f"{reason}; free space, and send the update again") from error
+            raise LearnerError(
+                f"{reason}; free space or mend the disk, then start again: everything acknowledged is kept"
+            ) from error
+        self._telemetry.snapshot_seconds.observe(time.perf_counter() - started)
+        _log.debug("snapshot-written", step=snapshot.state.step)
+
+    def _write_and_cut(self, snapshot: Snapshot) -> None:
+        write_snapshot(self._state.snapshots, snapshot)
+        cut_log(
+            self._state.log,
+            self._state.receipts,
+            snapshot.state.step,
+            give_up=self._log.files.cut,
+            max_receipts_bytes=self._settings.durability.max_receipts_bytes,
+        )
+
+
+def max_log_bytes(settings: LearnerSettings, spec: Spec) -> int:
+    """The limit of the log's size.
+
+    Raises:
+        BadConfig: so few updates fit that the log could not be cut while others are written.
+    """
+    update_bytes = 4 * spec.parameter_count + RECORD_BYTES
+    limit = settings.durability.max_log_bytes
+    if limit is None:
+        return max(_USUAL_LOG_BYTES, 32 * update_bytes)
+    if limit < 16 * update_bytes:
+        raise BadConfig(
+            f"setting durability.max_log_bytes = {limit}: this policy's gradient takes {update_bytes} bytes of log, "
+            f"and 16 of them must fit: name {16 * update_bytes} or more, or leave it out"
+        )
+    return limit

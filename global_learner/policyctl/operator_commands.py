@@ -1,0 +1,165 @@
+"""Commands of the operator, `policyctl assign`, `unassign`, `head reset` and `audit`, and what they print."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+from rich.table import Column, Table
+
+from foundation.option_groups import with_option_groups
+from global_learner.errors import BadConfig
+from global_learner.policyctl.options import CallOptions, VersionArgument, moment_of, version_number
+from global_learner.policyctl.views import Facts, moment
+from policy_net.exchange.generated import fleet_pb2
+
+head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
+
+Clusters = Annotated[list[str] | None, typer.Option("--cluster", help="A cluster's name (repeatable).")]
+All = Annotated[bool, typer.Option("--all", help="Every cluster that is registered now.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@with_option_groups
+def assign_version(
+    version: VersionArgument,
+    cluster: Clusters = None,
+    every: All = False,
+    yes: Yes = False,
+    *,
+    options: CallOptions,
+) -> None:
+    """Let clusters act on a version from their next heartbeat on, and hold them there."""
+    _check_whom(cluster, every)
+    number = version_number(version)
+    with options.client() as client:
+        number = number or client.newest_version()
+        if every:
+            _confirm(f"let every cluster act on v{number}", yes)
+        facts = [assignment_facts(entry) for entry in client.assign(number, cluster or [], every)]
+    options.show(facts, assignments_table(facts))
+
+
+@with_option_groups
+def unassign_version(
+    cluster: Clusters = None,
+    every: All = False,
+    yes: Yes = False,
+    *,
+    options: CallOptions,
+) -> None:
+    """Hold clusters no longer: they act on v1 again, or on the newest version where publish.auto_assign is on."""
+    _check_whom(cluster, every)
+    with options.client() as client:
+        if every:
+            _confirm("let no cluster be held on a version", yes)
+        facts = [assignment_facts(entry) for entry in client.assign(0, cluster or [], every)]
+    options.show(facts, assignments_table(facts))
+
+
+@head_app.command("reset")
+@with_option_groups
+def reset_head(
+    to: Annotated[str, typer.Option("--to", help="A version such as 3 or v3, or `latest`.")],
+    yes: Yes = False,
+    *,
+    options: CallOptions,
+) -> None:
+    """Let the head go on from a version: weights and moments. What was learned since is given up."""
+    number = version_number(to)
+    with options.client() as client:
+        number = number or client.newest_version()
+        _confirm(f"reset the head to v{number}, and give up what it learned since", yes)
+        facts = reset_facts(number, client.reset_head(number))
+    options.show(facts, reset_table(facts))
+
+
+@with_option_groups
+def show_audit(
+    since: Annotated[
+        str | None, typer.Option("--since", help="From when on: 30m, 12h, 7d, or 2026-01-31 or 2026-01-31T12:00 (UTC).")
+    ] = None,
+    *,
+    options: CallOptions,
+) -> None:
+    """Who did what, when, to clusters, versions and the head; oldest first."""
+    from_when = 0.0 if since is None else moment_of(since, time.time())
+    with options.client() as client:
+        facts = [audit_facts(entry) for entry in client.audit(from_when)]
+    options.show(facts, audit_table(facts))
+
+
+def _check_whom(clusters: list[str] | None, every: bool) -> None:
+    if every is bool(clusters):
+        raise BadConfig("say whom: --cluster NAME (repeatable), or --all")
+
+
+def _confirm(what: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadConfig(f"to {what}, add --yes: there is no terminal to ask on")
+    if not typer.confirm(f"{what[0].upper()}{what[1:]}?", err=True):
+        raise BadConfig("nothing was changed")
+
+
+def assignment_facts(entry: fleet_pb2.Assignment) -> Facts:
+    """One cluster's assignment as JSON shows it."""
+    return {
+        "cluster": entry.cluster,
+        "from_version": entry.from_version,
+        "to_version": entry.to_version,
+        "held": entry.held,
+        "changed": entry.from_version != entry.to_version,
+    }
+
+
+def assignments_table(assignments: list[Facts]) -> Table:
+    """All clusters of a command."""
+    table = Table("cluster", "was to act on", "is to act on", "", caption="in force at a cluster's next heartbeat")
+    for entry in assignments:
+        held = "held" if entry["held"] else "not held"
+        table.add_row(entry["cluster"], f"v{entry['from_version']}", f"v{entry['to_version']}", held)
+    return table
+
+
+def reset_facts(version: int, reply: fleet_pb2.ResetHeadReply) -> Facts:
+    """A reset as JSON shows it."""
+    return {
+        "version": version,
+        "from_step": reply.from_step,
+        "head_step": reply.head_step,
+        "moments": "kept" if reply.moments_kept else "zero",
+        "changed": reply.changed,
+    }
+
+
+def reset_table(facts: Facts) -> Table:
+    """What the head is now."""
+    table = Table("head", f"reset to v{facts['version']}")
+    table.add_row("step before", str(facts["from_step"]))
+    table.add_row("step now", str(facts["head_step"]) + ("" if facts["changed"] else " (it was there already)"))
+    kept = "the version's own" if facts["moments"] == "kept" else "zero: the version's were not kept"
+    table.add_row("moments", kept)
+    return table
+
+
+def audit_facts(entry: fleet_pb2.AuditEntry) -> Facts:
+    """One line of the audit log as JSON shows it."""
+    return {
+        "unix_seconds": entry.unix_seconds,
+        "actor": entry.actor,
+        "action": entry.action,
+        "subject": entry.subject,
+        "detail": entry.detail,
+    }
+
+
+def audit_table(entries: list[Facts]) -> Table:
+    """The log, oldest first."""
+    table = Table(Column("UTC", no_wrap=True), "who", "did", "to", "")
+    for entry in entries:
+        table.add_row(moment(entry["unix_seconds"]), entry["actor"], entry["action"], entry["subject"], entry["detail"])
+    return table

@@ -1,0 +1,169 @@
+"""Section of savings: the headline, with how it was worked out, and average job completion times by policy.
+
+What replays after the fleet's end add (`Replays`) is a controlled comparison: every policy on the same jobs. Without
+them there is what clusters say of their jobs so far; and where that is not known either, a sentence that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from global_learner.report.learning import CurvePoint
+from global_learner.report.words import change, counted, job_hours, listed, policy_label
+from policy_net.exchange.generated import fleet_pb2
+
+_BASELINE, _FLEET = "baseline", "fleet"
+_SAME = 0.005
+_SHORTEST_SECONDS = 1.0
+"""A shorter average is no baseline: no cluster's jobs end within a second, and a ratio to it would say nothing."""
+_HOW_TO_KNOW = (
+    "A cluster that is not simulated cannot say what another scheduler would have needed. To find out, replay its"
+    " history: policy-net replay --workload FILE --report FOLDER."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """A controlled comparison, which is worth more than what was seen while policies changed and explored.
+
+    Attributes:
+        jct_seconds: cluster to policy to average JCT on the cluster's own jobs.
+        labels: policy to what it is called, in the order of the chart.
+        baseline, proposed: the two of them that the headline compares.
+        curve: versions on jobs that nobody trained on, oldest first.
+        jobs: lives of jobs in these replays, as in `content.py`.
+    """
+
+    jct_seconds: Mapping[str, Mapping[str, float]]
+    labels: Mapping[str, str]
+    baseline: str
+    proposed: str
+    curve: Sequence[CurvePoint] = ()
+    jobs: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The page's first sentence, and what stands below it."""
+
+    text: str
+    note: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page reads it."""
+        return {"text": self.text, "note": self.note}
+
+
+ENDED = Headline(
+    "The learner of this fleet has ended",
+    "This is what its files hold: versions, updates and who contributed. What clusters told of their jobs, and so what"
+    " was saved, went with it; the report of a running learner has it.",
+)
+
+
+def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> Headline:
+    """The most telling figure that is known: replays on the same jobs, else what the clusters say of their jobs."""
+    if replays is not None and replays.jct_seconds:
+        return _of_replays(replays)
+    if not views:
+        return Headline(
+            "No cluster has joined this fleet yet",
+            "A cluster joins by itself once its agent reaches this learner; where identity is on, enroll it first.",
+        )
+    compared = [view.status for view in views if view.status.jobs_done and _known(view.status)]
+    if not compared:
+        return _unknown(views)
+    return _so_far(compared, len(views))
+
+
+def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headline:
+    took = math.fsum(status.jobs_done * status.avg_jct_seconds for status in compared)
+    would_take = math.fsum(status.jobs_done * status.baseline_jct_seconds for status in compared)
+    jobs = sum(status.jobs_done for status in compared)
+    names = sorted({policy_label(status.baseline_policy) for status in compared})
+    baseline = listed(names)
+    text = f"Jobs took {change(took / would_take)} {_than(took / would_take)} under {baseline}"
+    if abs(took / would_take - 1.0) >= _SAME:
+        saved = "saved" if took < would_take else "lost"
+        text += f": {job_hours(would_take - took)} of waiting and training {saved}"
+    which = f"all {clusters}" if len(compared) == clusters else f"{len(compared)} of {clusters}"
+    of = "the cluster" if clusters == 1 else f"{which} clusters"
+    note = (
+        f"Over the {counted(jobs, 'job')} that {of} completed so far: their average completion time against a"
+        f" simulation of {baseline} on exactly these jobs. Every job counts the same. Includes the time in which"
+        " earlier, worse versions acted, and what exploring costs where it is on."
+    )
+    return Headline(text, note)
+
+
+def _of_replays(replays: Replays) -> Headline:
+    ratio = _over(replays, replays.proposed, replays.baseline)
+    proposed, baseline = replays.labels[replays.proposed], replays.labels[replays.baseline]
+    note = (
+        "After the run every policy replayed the same jobs, on the same machines, to completion, on"
+        f" {counted(len(replays.jct_seconds), 'cluster')}; this is the mean ratio of the average completion times"
+        " (geometric, so that every cluster counts the same). These are the jobs that the clusters learned on; the"
+        " learning curve below is on jobs that nobody had seen."
+    )
+    others = {key: _over(replays, key, replays.proposed) for key in replays.labels if key != replays.proposed}
+    best = min(others, key=lambda key: others[key])
+    if others[best] < 1.0 - _SAME:
+        note += f" {replays.labels[best]} took {change(others[best])} than the {proposed}."
+    return Headline(f"Jobs take {change(ratio)} {_than(ratio)} under {baseline}, with the {proposed}", note)
+
+
+def _over(replays: Replays, policy: str, other: str) -> float:
+    """A policy's average JCT over another's, geometric mean over the clusters."""
+    logs = [math.log(by[policy] / by[other]) for by in replays.jct_seconds.values()]
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+def _unknown(views: Sequence[fleet_pb2.ClusterView]) -> Headline:
+    if any(_known(view.status) or view.status.baseline_policy for view in views):
+        return Headline(
+            "What the fleet saves is not known yet",
+            "No job is done whose time under the baseline is worked out too; this takes a while after the start.",
+        )
+    return Headline("What the fleet saves is not known", _HOW_TO_KNOW)
+
+
+def _known(status: fleet_pb2.ClusterStatus) -> bool:
+    return status.baseline_jct_seconds >= _SHORTEST_SECONDS
+
+
+def _than(ratio: float) -> str:
+    return "as" if abs(ratio - 1.0) < _SAME else "than"
+
+
+def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> dict[str, Any] | None:
+    """Replays on the same jobs where there are some, else what was seen so far; None if no job is done anywhere."""
+    if replays is not None and replays.jct_seconds:
+        return {
+            "note": "Every policy on the same jobs and machines, replayed to completion after the run.",
+            "policies": [{"key": key, "label": label} for key, label in replays.labels.items()],
+            "proposed": replays.proposed,
+            "rows": [{"cluster": cluster, "seconds": dict(by)} for cluster, by in replays.jct_seconds.items()],
+        }
+    done = sorted((view for view in views if view.status.jobs_done), key=lambda view: view.cluster)
+    if not done:
+        return None
+    baselines = sorted({policy_label(view.status.baseline_policy) for view in done if view.status.baseline_policy})
+    policies = [{"key": _FLEET, "label": "this fleet, so far"}]
+    if any(view.status.baseline_jct_seconds > 0.0 for view in done):
+        policies.insert(0, {"key": _BASELINE, "label": f"{listed(baselines) if baselines else 'fallback'}, simulated"})
+    return {
+        "note": "Of the jobs that each cluster completed so far; the baseline is simulated on exactly these jobs.",
+        "policies": policies,
+        "proposed": _FLEET,
+        "rows": [{"cluster": view.cluster, "seconds": _seconds(view.status)} for view in done],
+    }
+
+
+def _seconds(status: fleet_pb2.ClusterStatus) -> dict[str, float]:
+    found = {_FLEET: status.avg_jct_seconds}
+    if status.baseline_jct_seconds > 0.0:
+        found[_BASELINE] = status.baseline_jct_seconds
+    return found

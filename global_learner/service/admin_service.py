@@ -1,0 +1,241 @@
+"""Service `Admin` of fleet.proto: what policyctl and displays ask, and whom the platform owner lets in.
+
+It translates; what is about versions and the head, `Operator` decides.
+"""
+
+# ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from global_learner.enrollment.registrar import Registrar
+from global_learner.enrollment.types import identity_message
+from global_learner.errors import BadRequest
+from global_learner.fleet import ClusterEntry
+from global_learner.identity import Identity, checked_name
+from global_learner.registry.cards import version_message
+from global_learner.service.calls import Context, answered
+from global_learner.service.fleet_service import FleetLearner
+from global_learner.telemetry import Telemetry
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+
+_MAX_CLUSTERS = 100_000
+
+
+class AdminService(fleet_pb2_grpc.AdminServicer):
+    """Answers the platform owner.
+
+    Args:
+        scoring: whether this learner scores its versions.
+    """
+
+    def __init__(
+        self,
+        learner: FleetLearner,
+        identity: Identity,
+        registrar: Registrar,
+        telemetry: Telemetry,
+        scoring: bool = True,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.telemetry = telemetry
+        self._learner = learner
+        self._identity = identity
+        self._registrar = registrar
+        self._scoring = scoring
+        self._wall_clock = wall_clock
+
+    # The fleet and its clusters.
+
+    @answered
+    async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
+        """All clusters, and the head."""
+        self._identity.administrator(context.auth_context())
+        return await self._fleet(with_jobs=False)
+
+    @answered
+    async def GetReport(self, request: fleet_pb2.GetReportRequest, context: Context) -> fleet_pb2.GetReportReply:
+        """Everything that the report shows."""
+        self._identity.administrator(context.auth_context())
+        return await self.report()
+
+    async def report(self) -> fleet_pb2.GetReportReply:
+        """Everything that the report shows, as it is now; only on the learner's event loop."""
+        enrolls = self._registrar.enrolls
+        staleness = self._learner.head.ledger.recent_staleness()
+        return fleet_pb2.GetReportReply(
+            made_unix_seconds=self._wall_clock(),
+            fleet=await self._fleet(with_jobs=True),
+            versions=await self._versions(),
+            enrolls=enrolls,
+            identities=[identity_message(entry) for entry in await self._registrar.clusters()] if enrolls else [],
+            staleness=[
+                fleet_pb2.StalenessCounts(cluster=cluster, updates=counts) for cluster, counts in staleness.items()
+            ],
+        )
+
+    @answered
+    async def EnrollCluster(
+        self, request: fleet_pb2.EnrollClusterRequest, context: Context
+    ) -> fleet_pb2.EnrollClusterReply:
+        """A one-time token for a cluster's name."""
+        actor = self._identity.administrator(context.auth_context())
+        invitation = await self._registrar.invite(request.cluster, actor)
+        return fleet_pb2.EnrollClusterReply(
+            token=invitation.token,
+            expires_unix_seconds=invitation.expires_unix_seconds,
+            enroll_port=self._registrar.enroll_port,
+            authority=self._registrar.authority_pem,
+        )
+
+    @answered
+    async def ListClusters(
+        self, request: fleet_pb2.ListClustersRequest, context: Context
+    ) -> fleet_pb2.ListClustersReply:
+        """Who may call, who might, who may no longer."""
+        self._identity.administrator(context.auth_context())
+        clusters = await self._registrar.clusters()
+        return fleet_pb2.ListClustersReply(clusters=[identity_message(entry) for entry in clusters])
+
+    @answered
+    async def RevokeCluster(
+        self, request: fleet_pb2.RevokeClusterRequest, context: Context
+    ) -> fleet_pb2.RevokeClusterReply:
+        """Turn a cluster out; its next call is refused."""
+        actor = self._identity.administrator(context.auth_context())
+        certificates, tokens = await self._registrar.revoke(request.cluster, actor)
+        return fleet_pb2.RevokeClusterReply(certificates=certificates, tokens=tokens)
+
+    @answered
+    async def ReleaseCluster(
+        self, request: fleet_pb2.ReleaseClusterRequest, context: Context
+    ) -> fleet_pb2.ReleaseClusterReply:
+        """End a cluster's quarantine."""
+        actor = self._identity.administrator(context.auth_context())
+        return fleet_pb2.ReleaseClusterReply(released=await self._learner.operator.release(request.cluster, actor))
+
+    # Versions, the head, and the audit log.
+
+    @answered
+    async def ListVersions(
+        self, request: fleet_pb2.ListVersionsRequest, context: Context
+    ) -> fleet_pb2.ListVersionsReply:
+        """All cards, oldest first."""
+        self._identity.administrator(context.auth_context())
+        return fleet_pb2.ListVersionsReply(versions=await self._versions())
+
+    @answered
+    async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, context: Context) -> fleet_pb2.ShowVersionReply:
+        """One card and its spec."""
+        self._identity.administrator(context.auth_context())
+        card, spec = await self._learner.operator.version(request.version)
+        return fleet_pb2.ShowVersionReply(card=version_message(card, scoring=self._scoring), spec_json=spec.to_json())
+
+    @answered
+    async def AssignVersion(
+        self, request: fleet_pb2.AssignVersionRequest, context: Context
+    ) -> fleet_pb2.AssignVersionReply:
+        """Let clusters act on a version from their next heartbeat on."""
+        actor = self._identity.administrator(context.auth_context())
+        clusters = list(request.clusters)
+        if request.all is bool(clusters) or len(clusters) > _MAX_CLUSTERS:
+            raise BadRequest("name the clusters to assign to, or say all; not both, and not neither")
+        for name in clusters:
+            checked_name(name)
+        done = await self._learner.operator.assign(request.version, None if request.all else clusters, actor)
+        return fleet_pb2.AssignVersionReply(
+            assignments=[
+                fleet_pb2.Assignment(
+                    cluster=entry.cluster,
+                    from_version=entry.from_version,
+                    to_version=entry.to_version,
+                    held=entry.held,
+                )
+                for entry in done
+            ]
+        )
+
+    @answered
+    async def PinVersion(self, request: fleet_pb2.PinVersionRequest, context: Context) -> fleet_pb2.PinVersionReply:
+        """Keep a version whatever its age, or no longer."""
+        actor = self._identity.administrator(context.auth_context())
+        changed = await self._learner.operator.pin(request.version, request.pinned, actor)
+        return fleet_pb2.PinVersionReply(changed=changed)
+
+    @answered
+    async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, context: Context) -> fleet_pb2.ResetHeadReply:
+        """Let the head go on from a version."""
+        actor = self._identity.administrator(context.auth_context())
+        done = await self._learner.operator.reset_head(request.version, actor)
+        return fleet_pb2.ResetHeadReply(
+            from_step=done.from_step, head_step=done.head_step, moments_kept=done.moments_kept, changed=done.changed
+        )
+
+    @answered
+    async def ListAudit(self, request: fleet_pb2.ListAuditRequest, context: Context) -> fleet_pb2.ListAuditReply:
+        """Who did what, when: identities, versions and the head in one log."""
+        self._identity.administrator(context.auth_context())
+        since = request.since_unix_seconds
+        if not math.isfinite(since):
+            raise BadRequest(f"since is {since}; it must be a moment in Unix seconds")
+        entries = [*await self._registrar.audit(since), *await self._learner.operator.audit(since)]
+        entries.sort(key=lambda entry: entry.unix_seconds)
+        return fleet_pb2.ListAuditReply(
+            entries=[
+                fleet_pb2.AuditEntry(
+                    unix_seconds=entry.unix_seconds,
+                    actor=entry.actor,
+                    action=entry.action,
+                    subject=entry.subject,
+                    detail=entry.detail,
+                )
+                for entry in entries
+            ]
+        )
+
+    async def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
+        learner = self._learner
+        statuses = {entry.cluster: entry.state for entry in await self._registrar.clusters()}
+        return fleet_pb2.GetFleetReply(
+            head_step=learner.log.durable_step,
+            updates_accepted=learner.head.ledger.accepted,
+            updates_rejected=learner.fleet.rejections,
+            staleness_p50=learner.head.ledger.staleness_p50,
+            clusters=[
+                self._view(entry, with_jobs, statuses.get(entry.cluster, "")) for entry in learner.fleet.entries()
+            ],
+            latest_version=learner.maintenance.newest_version,
+            disk_bytes=await learner.disk_use(),
+            log_limit_bytes=learner.maintenance.max_log_bytes,
+            disk_full=str(learner.disk_full or ""),
+        )
+
+    async def _versions(self) -> list[fleet_pb2.VersionCard]:
+        return [version_message(card, scoring=self._scoring) for card in await self._learner.operator.versions()]
+
+    def _view(
+        self, entry: ClusterEntry[fleet_pb2.ClusterStatus], with_jobs: bool, identity: str
+    ) -> fleet_pb2.ClusterView:
+        record = self._learner.head.ledger.clusters.get(entry.cluster)
+        speeds = self._learner.beliefs.summary(entry.cluster)
+        view = fleet_pb2.ClusterView(
+            cluster=entry.cluster,
+            incarnation=entry.incarnation,
+            seconds_since_heard=self._learner.fleet.seconds_since_heard(entry),
+            updates_accepted=record.accepted if record else 0,
+            updates_duplicate=entry.duplicates,
+            updates_rejected=dict(entry.rejected),
+            last_staleness=record.last_staleness if record else 0,
+            assigned_version=entry.assigned_version,
+            status=entry.status,
+            held=entry.held,
+            quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
+            identity=identity,
+            speed_statistics=speeds.statistics,
+            speed_observations=speeds.observations,
+        )
+        if not with_jobs and view.HasField("status"):
+            view.status.ClearField("job_timelines")
+        return view

@@ -1,0 +1,142 @@
+"""Boundary of every call: the learner's errors become gRPC statuses with their one line, anything else is logged.
+
+A caller never sees a traceback or a word about what failed inside, neither a path nor a statement of SQL: that is the
+log's. Whatever is refused is counted by a reason of a fixed set.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import grpc
+import structlog
+
+from foundation.text import plain_line
+from global_learner.errors import (
+    BadRequest,
+    DiskFull,
+    EnrollmentRefused,
+    FleetFull,
+    IdentityRefused,
+    LearnerError,
+    LogBroken,
+    MessageTooLarge,
+    NoAuthority,
+    NoRounds,
+    Refusal,
+    StateUnusable,
+    TooBusy,
+    Unknown,
+    UnknownIncarnation,
+)
+from global_learner.telemetry import Telemetry
+from policy_net.errors import SpecMismatch
+
+_log = structlog.get_logger()
+
+_STATUSES: dict[type[Exception], grpc.StatusCode] = {
+    BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    IdentityRefused: grpc.StatusCode.PERMISSION_DENIED,
+    EnrollmentRefused: grpc.StatusCode.PERMISSION_DENIED,
+    NoAuthority: grpc.StatusCode.FAILED_PRECONDITION,
+    UnknownIncarnation: grpc.StatusCode.FAILED_PRECONDITION,
+    NoRounds: grpc.StatusCode.FAILED_PRECONDITION,
+    SpecMismatch: grpc.StatusCode.FAILED_PRECONDITION,
+    FleetFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    MessageTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
+    TooBusy: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Unknown: grpc.StatusCode.NOT_FOUND,
+    StateUnusable: grpc.StatusCode.DATA_LOSS,
+    DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    LogBroken: grpc.StatusCode.UNAVAILABLE,
+    LearnerError: grpc.StatusCode.INTERNAL,
+}
+
+_REASONS: dict[type[Exception], Refusal] = {
+    BadRequest: Refusal.BAD_REQUEST,
+    IdentityRefused: Refusal.WRONG_IDENTITY,
+    EnrollmentRefused: Refusal.NOT_ENROLLED,
+    NoAuthority: Refusal.NO_AUTHORITY,
+    UnknownIncarnation: Refusal.UNKNOWN_INCARNATION,
+    NoRounds: Refusal.NO_ROUNDS,
+    SpecMismatch: Refusal.WRONG_SPEC,
+    FleetFull: Refusal.FLEET_FULL,
+    MessageTooLarge: Refusal.TOO_LARGE,
+    TooBusy: Refusal.TOO_BUSY,
+    Unknown: Refusal.NOT_FOUND,
+    DiskFull: Refusal.DISK_FULL,
+}
+"""All others are the learner's own failures, of which a caller learns no more than that."""
+
+_FAILURES: dict[type[Exception], str] = {
+    StateUnusable: "the learner's state is damaged; its log says where",
+    DiskFull: "the learner's disk is full; send this again later",
+    LogBroken: "the learner cannot write its log and ends; come again",
+}
+
+_LONGEST_LOGGED = 2000
+
+Context = Any
+"""`grpc.aio.ServicerContext`, whose type parameters would differ per call."""
+
+
+class Service(Protocol):
+    """What a service must have for its calls to be counted."""
+
+    telemetry: Telemetry
+
+
+ServiceT = TypeVar("ServiceT", bound=Service)
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Found = TypeVar("Found")
+Method = Callable[[ServiceT, Request, Context], Awaitable[Reply]]
+
+
+def answered(method: Method[ServiceT, Request, Reply]) -> Method[ServiceT, Request, Reply]:
+    """Translate what a call raises, and count how it ended."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def call(self: ServiceT, request: Request, context: Context) -> Reply:
+        started = time.perf_counter()
+        try:
+            reply = await method(self, request, context)
+        except Exception as error:
+            await refuse(self.telemetry, context, name, error, time.perf_counter() - started)
+        self.telemetry.on_call(name, "ok", time.perf_counter() - started)
+        return reply
+
+    return call
+
+
+async def refuse(
+    telemetry: Telemetry, context: Context, method: str, error: Exception, seconds: float = 0.0
+) -> NoReturn:
+    """End a call with an error's status and line; counted and logged."""
+    status = _of(_STATUSES, error, grpc.StatusCode.INTERNAL)
+    reason = _of(_REASONS, error, Refusal.FAILED)
+    message = plain_line(str(error))
+    if reason is not Refusal.FAILED:
+        telemetry.refusal_log.on_refusal(context.peer(), reason, method, status.name, str(error)[:_LONGEST_LOGGED])
+        message = _of(_FAILURES, error, message)
+    else:
+        _log.error("call-failed", method=method, status=status.name, reason=str(error), exc_info=error)
+        message = _of(_FAILURES, error, "the learner failed; its log says why")
+    if isinstance(error, IdentityRefused):
+        telemetry.identity_refusals.labels(error.reason).inc()
+    if isinstance(error, DiskFull):
+        telemetry.disk_refusals.labels(method).inc()
+    if isinstance(error, EnrollmentRefused):
+        telemetry.enrollments.labels(error.reason).inc()
+    telemetry.on_refusal(method, reason)
+    telemetry.on_call(method, status.name.lower(), seconds)
+    await context.abort(status, message)
+    raise AssertionError("abort raises") from error
+
+
+def _of(table: Mapping[type[Exception], Found], error: Exception, otherwise: Found) -> Found:
+    return next((found for kind, found in table.items() if isinstance(error, kind)), otherwise)

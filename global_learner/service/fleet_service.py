@@ -1,0 +1,208 @@
+"""Service `Fleet` of fleet.proto: what agents call. Translates; the learner decides."""
+
+# ruff: noqa: N802  # methods and their parameters are named by fleet.proto
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import structlog
+
+from global_learner.enrollment.registrar import Registrar
+from global_learner.errors import BadRequest, UnknownIncarnation
+from global_learner.identity import Identity
+from global_learner.learner import Learner
+from global_learner.service.calls import Context, answered
+from global_learner.service.heartbeat_check import check_status
+from global_learner.telemetry import Telemetry
+from global_learner.updates.pushes import Outcome, PushAnswer
+from policy_net.errors import SpecMismatch
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.wire import GradientUpdate, gradient_update, round_answer, round_task
+
+_log = structlog.get_logger()
+
+FleetLearner = Learner[fleet_pb2.ClusterStatus]
+
+_MAX_JOB_TYPES = 4096
+_MAX_NAME_CHARACTERS = 253
+_MAX_STATISTICS = 64
+
+_OUTCOMES = {
+    Outcome.APPLIED: fleet_pb2.PushReply.APPLIED,
+    Outcome.DUPLICATE: fleet_pb2.PushReply.DUPLICATE,
+    Outcome.REJECTED: fleet_pb2.PushReply.REJECTED,
+}
+
+
+class FleetService(fleet_pb2_grpc.FleetServicer):
+    """Answers the agents."""
+
+    def __init__(
+        self,
+        learner: FleetLearner,
+        identity: Identity,
+        registrar: Registrar,
+        telemetry: Telemetry,
+        clock: Callable[[], float],
+    ) -> None:
+        self.telemetry = telemetry
+        self._learner = learner
+        self._identity = identity
+        self._registrar = registrar
+        self._clock = clock
+
+    @answered
+    async def Register(self, request: fleet_pb2.RegisterRequest, context: Context) -> fleet_pb2.RegisterReply:
+        """A new incarnation, the spec, and what the cluster is to act with."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        if len(request.job_types) > _MAX_JOB_TYPES or not all(_is_name(name) for name in request.job_types):
+            raise BadRequest(
+                f"more than {_MAX_JOB_TYPES} job types, or one that is empty, longer than {_MAX_NAME_CHARACTERS} "
+                "characters or with control characters in it"
+            )
+        registration = await self._learner.register(cluster, request.spec_digest, request.job_types)
+        _log.info(
+            "cluster-registered",
+            cluster=cluster,
+            incarnation=registration.incarnation,
+            assigned_version=registration.assigned_version,
+            peer=context.peer(),
+        )
+        spec = self._learner.spec
+        return fleet_pb2.RegisterReply(
+            incarnation=registration.incarnation,
+            spec_json=spec.to_json(),
+            spec_digest=spec.digest,
+            head_step=self._learner.log.durable_step,
+            assigned_version=registration.assigned_version,
+            learning=True,
+            rounds=self._learner.rounds is not None,
+        )
+
+    @answered
+    async def PullHead(self, request: fleet_pb2.PullHeadRequest, context: Context) -> fleet_pb2.PullHeadReply:
+        """The newest head that is on disk."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        have_step = request.have_step if request.have else None
+        step, weights = await self._learner.pull(cluster, request.incarnation, have_step)
+        return fleet_pb2.PullHeadReply(
+            step=step, weights=weights or b"", spec_digest=self._learner.spec.digest, unchanged=weights is None
+        )
+
+    @answered
+    async def Push(self, request: fleet_pb2.PushRequest, context: Context) -> fleet_pb2.PushReply:
+        """Apply an update once; answered when it is on disk."""
+        started = self._clock()
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        if len(request.statistics) > _MAX_STATISTICS:
+            raise BadRequest(f"{len(request.statistics)} statistics; at most {_MAX_STATISTICS} are taken")
+        request.cluster = cluster
+        try:
+            update = gradient_update(request)
+        except SpecMismatch as error:
+            raise BadRequest(str(error)) from error
+        answer = await self._learner.push(update, request.want_weights)
+        _log_update(update, answer, self._clock() - started)
+        return fleet_pb2.PushReply(
+            outcome=_OUTCOMES[answer.outcome],
+            reason=answer.reason,
+            head_step=answer.head_step,
+            weights=answer.weights or b"",
+            staleness=answer.staleness,
+        )
+
+    @answered
+    async def Heartbeat(self, request: fleet_pb2.HeartbeatRequest, context: Context) -> fleet_pb2.HeartbeatReply:
+        """Note how a cluster is; tell it what it is to act with."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        check_status(request.status)
+        entry = self._learner.fleet.on_heard(cluster, request.incarnation)
+        if entry is None:
+            return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)
+        entry.status = request.status
+        return fleet_pb2.HeartbeatReply(
+            assigned_version=entry.assigned_version, head_step=self._learner.log.durable_step
+        )
+
+    @answered
+    async def ShareBeliefs(
+        self, request: fleet_pb2.ShareBeliefsRequest, context: Context
+    ) -> fleet_pb2.ShareBeliefsReply:
+        """Keep what a cluster has seen of speeds, in place of what it said before; answered when it is on disk."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        learner, beliefs = self._learner, self._learner.beliefs
+        if learner.fleet.on_heard(cluster, request.incarnation) is None:
+            raise UnknownIncarnation(
+                f"cluster {cluster} is not registered with incarnation {request.incarnation}; register"
+            )
+        taken = await beliefs.on_report(cluster, request.incarnation, request.revision, request.types)
+        held = beliefs.summary(cluster)
+        return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=held.statistics, left_out=held.left_out)
+
+    @answered
+    async def FetchPolicy(self, request: fleet_pb2.FetchPolicyRequest, context: Context) -> fleet_pb2.FetchPolicyReply:
+        """A version's policy file, for whoever the connection let in."""
+        if request.cluster:
+            self._identity.cluster(request.cluster, context.auth_context())
+        else:
+            self._identity.anybody(context.auth_context())
+        card, data = await self._learner.operator.policy(request.version)
+        return fleet_pb2.FetchPolicyReply(
+            version=card.version, policy_file=data, digest=card.digest, name=f"v{card.version}"
+        )
+
+    @answered
+    async def RenewCertificate(
+        self, request: fleet_pb2.RenewCertificateRequest, context: Context
+    ) -> fleet_pb2.CertificateReply:
+        """The next certificate of the cluster that the present one names."""
+        presented = context.auth_context()
+        cluster = self._identity.cluster(request.cluster, presented)
+        grant = await self._registrar.renew(cluster, self._identity.fingerprint(presented), request.signing_request)
+        return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self._registrar.authority_pem)
+
+    @answered
+    async def Poll(self, request: fleet_pb2.PollRequest, context: Context) -> fleet_pb2.PollReply:
+        """What a round asks of a cluster; waits a while for it."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        task = await self._learner.poll(cluster, request.incarnation)
+        return fleet_pb2.PollReply(task=None if task is None else round_task(task))
+
+    @answered
+    async def Reply(self, request: fleet_pb2.ReplyRequest, context: Context) -> fleet_pb2.ReplyReply:
+        """A cluster's answer to a round."""
+        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        if len(request.metrics) > _MAX_STATISTICS or any(not math.isfinite(v) for v in request.metrics.values()):
+            raise BadRequest(f"more than {_MAX_STATISTICS} metrics, or one that is not finite")
+        try:
+            answer = round_answer(request)
+        except SpecMismatch as error:
+            raise BadRequest(str(error)) from error
+        return fleet_pb2.ReplyReply(taken=self._learner.round_answer(cluster, request.incarnation, answer))
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _MAX_NAME_CHARACTERS and text.isprintable()
+
+
+def _log_update(update: GradientUpdate, answer: PushAnswer, seconds: float) -> None:
+    """The canonical line of one update."""
+    _log.info(
+        "update-answered",
+        cluster=update.cluster,
+        incarnation=update.incarnation,
+        sequence=update.sequence,
+        outcome=answer.outcome.value,
+        reason=answer.reason or None,
+        detail=answer.detail or None,
+        base_step=update.base_step,
+        head_step=answer.head_step,
+        staleness=answer.staleness,
+        active_clusters=answer.active_clusters,
+        learning_rate=answer.learning_rate,
+        gradient_norm=round(answer.gradient_norm, 6),
+        samples=update.samples,
+        effective_samples=round(update.effective_samples, 1),
+        milliseconds=round(seconds * 1000.0, 2),
+    )

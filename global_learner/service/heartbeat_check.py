@@ -1,0 +1,88 @@
+"""Check of a heartbeat: what a cluster may say of itself and its jobs.
+
+It is kept, and shown to whoever asks for the fleet: bounded, so that a thousand clusters find room, in words that fit a
+line, and in numbers that can be drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from global_learner.errors import BadRequest
+from policy_net.exchange.generated import fleet_pb2
+
+MOST_JOBS = 16
+MOST_POINTS = 128
+MOST_INTERVENTIONS = 32
+LONGEST_NAME_CHARACTERS = 253
+_MAX_INTERVENTION_REASONS = 64
+_WORD = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_LARGEST_SECONDS = 1e12
+"""Thirty thousand years; a figure beyond it fills a person's screen with noughts."""
+LONGEST_SECONDS = 1e10
+"""Three centuries: longer ones are no times, and would make numbers that nobody can draw."""
+
+
+def check_status(status: fleet_pb2.ClusterStatus) -> None:
+    """Check everything in a heartbeat's status, and drop what this program does not know: it must not be kept with it.
+
+    Raises:
+        BadRequest: too much of something, or a value that no agent sends.
+    """
+    status.DiscardUnknownFields()  # type: ignore[attr-defined]  # protobuf's stubs forgot it
+    _check_words_and_times(status)
+    check_timelines(status)
+
+
+def check_timelines(status: fleet_pb2.ClusterStatus) -> None:
+    """Check the timelines, the baseline's name and the average times of a heartbeat.
+
+    Raises:
+        BadRequest: too many, too long, or out of order.
+    """
+    if len(status.baseline_policy) > LONGEST_NAME_CHARACTERS:
+        raise BadRequest(f"status.baseline_policy has more than {LONGEST_NAME_CHARACTERS} characters")
+    for name in ("avg_jct_seconds", "baseline_jct_seconds"):
+        if not _is_time(getattr(status, name)):
+            raise BadRequest(f"status.{name} is {getattr(status, name)}; no job takes that long")
+    if len(status.job_timelines) > MOST_JOBS:
+        raise BadRequest(f"status.job_timelines has {len(status.job_timelines)} jobs; at most {MOST_JOBS} are taken")
+    for timeline in status.job_timelines:
+        _check(timeline)
+
+
+def _check_words_and_times(status: fleet_pb2.ClusterStatus) -> None:
+    for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds"):
+        value = getattr(status, name)
+        if not 0.0 <= value <= _LARGEST_SECONDS:
+            raise BadRequest(
+                f"status.{name} is {value:g}; it must be a number of seconds, at most {_LARGEST_SECONDS:g}"
+            )
+    reasons = status.guard_interventions
+    if len(reasons) > _MAX_INTERVENTION_REASONS or not all(_WORD.fullmatch(reason) for reason in reasons):
+        raise BadRequest(
+            f"status.guard_interventions has more than {_MAX_INTERVENTION_REASONS} reasons, or one that is no word of "
+            "at most 63 lower-case letters, digits and '-'"
+        )
+    if status.baseline_policy and not _WORD.fullmatch(status.baseline_policy):
+        raise BadRequest("status.baseline_policy is no scheduler's name; it is a word of lower-case letters")
+
+
+def _check(timeline: fleet_pb2.JobTimeline) -> None:
+    where = f"status.job_timelines, job {timeline.number}"
+    if len(timeline.held) > MOST_POINTS or len(timeline.interventions) > MOST_INTERVENTIONS:
+        raise BadRequest(f"{where}: more than {MOST_POINTS} points, or more than {MOST_INTERVENTIONS} interventions")
+    names = (timeline.job_type, *(intervention.reason for intervention in timeline.interventions))
+    if any(len(name) > LONGEST_NAME_CHARACTERS for name in names):
+        raise BadRequest(f"{where}: a name has more than {LONGEST_NAME_CHARACTERS} characters")
+    for moments in (timeline.held, timeline.interventions):
+        times = [0.0, *(moment.seconds for moment in moments)]
+        if not all(map(_is_time, times)) or times != sorted(times):
+            raise BadRequest(f"{where}: its times must be finite seconds since the submission, in order")
+    if not _is_time(timeline.seconds):
+        raise BadRequest(f"{where}: {timeline.seconds} is no time in the system")
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and 0.0 <= seconds <= LONGEST_SECONDS

@@ -1,0 +1,113 @@
+"""HTTP endpoint: /healthz (the process answers), /readyz (it takes updates), /metrics, and the live page at /."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from global_learner.errors import BadConfig
+from global_learner.report.live import LiveReport
+from global_learner.service.http_server import BoundedHttpServer, HttpAnswer, HttpRefusal
+from global_learner.settings import is_loopback, split_address
+
+_LOOK_SECONDS = 0.2
+"""How often to look for connections that are open for too long."""
+_PRIVATE: Mapping[str, str] = MappingProxyType(
+    {
+        "Cache-Control": "no-store",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+    }
+)
+"""With whatever is about the fleet: for the reader's eyes, and for no other page."""
+_FOREIGN = HttpAnswer(
+    403,
+    b"ask for localhost or 127.0.0.1: this address shows the fleet to no other\n",
+    refusal=HttpRefusal.FOREIGN_HOST,
+)
+
+
+class HttpEndpoint:
+    """A small server on threads of its own; it only tells, and changes nothing."""
+
+    def __init__(
+        self,
+        address: str,
+        registry: CollectorRegistry,
+        ready: Callable[[], bool],
+        live: LiveReport | None = None,
+        refused: Callable[[HttpRefusal], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Listen.
+
+        Args:
+            live: the page at `/`; None if nothing about the fleet is shown here.
+            refused: is told of everything that gets no page.
+
+        Raises:
+            BadConfig: the address cannot be listened on.
+        """
+        pages: dict[str, Callable[[], HttpAnswer]] = {
+            "/healthz": lambda: HttpAnswer(200, b"ok\n"),
+            "/readyz": lambda: HttpAnswer(200, b"ready\n") if ready() else HttpAnswer(503, b"not ready\n"),
+            "/metrics": lambda: HttpAnswer(200, generate_latest(registry), CONTENT_TYPE_LATEST),
+        }
+        if live is not None:
+            pages |= {"/": lambda: _page(live), "/report.json": lambda: _data(live)}
+        nowhere = HttpAnswer(404, f"try {', '.join(pages)}\n".encode(), refusal=HttpRefusal.NOT_FOUND)
+        local = is_loopback(address)
+
+        def answer(path: str, host: str) -> HttpAnswer:
+            found = pages[path]() if path in pages else nowhere
+            # A page elsewhere that had its own name point here would else read the fleet's state.
+            return _FOREIGN if local and found.headers and not _names_loopback(host) else found
+
+        try:
+            self._server = BoundedHttpServer(split_address(address), answer, refused, clock)
+        except OSError as error:
+            raise BadConfig(
+                f"telemetry.http_listen {address}: cannot be listened on ({error.strerror}); name another port"
+            ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_LOOK_SECONDS,), name="http", daemon=True
+        )
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return self._server.server_port
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+        self._server.server_close()
+
+
+def _page(live: LiveReport) -> HttpAnswer:
+    headers = {**_PRIVATE, "Content-Security-Policy": live.policy}
+    return HttpAnswer(200, live.page, "text/html; charset=utf-8", headers)
+
+
+def _data(live: LiveReport) -> HttpAnswer:
+    data = live.data()
+    if data is None:
+        return HttpAnswer(503, b"the learner is busy; ask again\n", headers=_PRIVATE)
+    return HttpAnswer(200, data, "application/json", _PRIVATE)
+
+
+def _names_loopback(host: str) -> bool:
+    """Whether a request's `Host` is this machine's own name for itself."""
+    name = host if host.endswith("]") or ":" not in host else host.rpartition(":")[0]
+    return is_loopback(f"{name}:0")

@@ -1,0 +1,156 @@
+"""HTTP server under the learner's pages: a bounded number of connections, each short-lived, and plain refusals.
+
+Anybody who reaches the port may ask, so few connections are open at a time: who sends nothing, or a byte now and then,
+keeps a thread for seconds and no longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+TEXT = "text/plain; charset=utf-8"
+CONNECTION_SECONDS = 10.0
+"""Longest life of a connection; a scrape takes milliseconds."""
+MOST_CONNECTIONS = 32
+"""Open at once, each with a thread; a Prometheus and a few people looking on need a handful."""
+
+
+class HttpRefusal(StrEnum):
+    """Why a request for a page is not answered with one; metrics know exactly these words."""
+
+    NOT_FOUND = "not-found"
+    """There is no such page."""
+    BAD_METHOD = "bad-method"
+    """Pages are read, by GET or HEAD, and nothing else."""
+    FOREIGN_HOST = "foreign-host"
+    """A page about the fleet was asked for under a name that is not this machine's own."""
+    MALFORMED = "malformed"
+    """It is no HTTP request, or one with too long a line or too many headers."""
+    TOO_BUSY = "too-busy"
+    """As many connections as there is room for are open."""
+    TOO_SLOW = "too-slow"
+    """Its connection was open for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What a request gets; `refusal` if it is no page."""
+
+    status: int
+    body: bytes
+    kind: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+    refusal: HttpRefusal | None = None
+
+
+class BoundedHttpServer(ThreadingHTTPServer):
+    """Bounds how many connections there are, and how long each lives.
+
+    Args:
+        answer: of a path and the request's `Host`.
+        refused: is told of everything that gets no page.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 2 * MOST_CONNECTIONS
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer: Callable[[str, str], HttpAnswer],
+        refused: Callable[[HttpRefusal], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.answer = answer
+        self.refused = refused
+        self._clock = clock
+        self._began: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A new connection: a thread for it, if there is room."""
+        with self._lock:
+            room = len(self._began) < MOST_CONNECTIONS
+            if room:
+                self._began[request] = self._clock()
+        if room:
+            super().process_request(request, client_address)
+        else:
+            self.refused(HttpRefusal.TOO_BUSY)
+            super().shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection is done."""
+        with self._lock:
+            self._began.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Now and then: end what is open for too long."""
+        limit = self._clock() - CONNECTION_SECONDS
+        with self._lock:
+            overdue = [connection for connection, began in self._began.items() if began < limit]
+            for connection in overdue:
+                del self._began[connection]
+        for connection in overdue:
+            self.refused(HttpRefusal.TOO_SLOW)
+            with contextlib.suppress(OSError):  # it may just have gone by itself
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that went away is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = CONNECTION_SECONDS
+    server: BoundedHttpServer
+
+    def do_GET(self) -> None:
+        self._send(self.server.answer(self.path.partition("?")[0], self.headers.get("Host", "")))
+
+    do_HEAD = do_GET
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the base class finds wrong with a request: one plain line, without the words of the request."""
+        del message, explain
+        if code == HTTPStatus.NOT_IMPLEMENTED:  # the base class's word for a method that it does not know
+            allowed = {"Allow": "GET, HEAD"}
+            unable = HTTPStatus.METHOD_NOT_ALLOWED
+            self._send(HttpAnswer(unable, b"use GET\n", headers=allowed, refusal=HttpRefusal.BAD_METHOD))
+        else:
+            line = f"{HTTPStatus(code).phrase}\n".encode()
+            self._send(HttpAnswer(code, line, refusal=HttpRefusal.MALFORMED))
+
+    def _send(self, answer: HttpAnswer) -> None:
+        if answer.refusal is not None:
+            self.server.refused(answer.refusal)
+        self.close_connection = True
+        self.request_version = "HTTP/1.0"  # or the base class leaves the head out, if the request's was no version
+        self.send_response(answer.status)
+        own = {
+            "Content-Type": answer.kind,
+            "Content-Length": str(len(answer.body)),
+            "X-Content-Type-Options": "nosniff",
+        }
+        for name, value in (own | dict(answer.headers)).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def version_string(self) -> str:
+        """Which Python this is, is nobody's business."""
+        return "global-learner"
+
+    def log_message(self, format: str, *args: object) -> None:  # the base class's name
+        """Requests for metrics are not worth a line."""

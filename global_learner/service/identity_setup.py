@@ -1,0 +1,174 @@
+"""Identity setup: what tells callers apart, opened from the settings and the state directory.
+
+It holds the service `Enrollment` of fleet.proto too, on a port of its own: the only call for which nobody shows a
+certificate.
+"""
+
+# ruff: noqa: N802  # methods are named by fleet.proto
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from global_learner.enrollment.authority import Authority
+from global_learner.enrollment.authority_files import (
+    ADMINISTRATOR,
+    ADMINISTRATOR_FILE,
+    ensure_administrator,
+    open_authority,
+    read_authority,
+)
+from global_learner.enrollment.identity_store import IdentityStore
+from global_learner.enrollment.registrar import EnrollmentRules, Registrar
+from global_learner.enrollment.settings import IdentitySettings
+from global_learner.errors import StateUnusable
+from global_learner.identity import Identity
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.service.admission import Limits, bounded_server
+from global_learner.service.calls import Context, answered
+from global_learner.service.listener import bind, read_credentials
+from global_learner.settings import LearnerSettings, split_address
+from global_learner.storage.state_dir import IDENTITY_FOLDER
+from global_learner.telemetry import Telemetry
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.identity_file import make_private_folder
+
+_ENROLL_LIMITS = Limits(message_bytes=32 * 1024, calls=16, connections=64, handshake_seconds=10.0)
+"""Anybody may call: little memory, and never enough work to keep the learner from its updates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """What the services need to tell callers apart; credentials are None for plain text."""
+
+    identity: Identity
+    registrar: Registrar
+    credentials: grpc.ServerCredentials | None
+    enroll_credentials: grpc.ServerCredentials | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalCredentials:
+    """What the settings name that was made elsewhere: a pair of certificate and key, or an authority."""
+
+    credentials: grpc.ServerCredentials | None = None
+    authority: Authority | None = None
+
+
+def read_external_credentials(settings: LearnerSettings, now: float) -> ExternalCredentials:
+    """Read what was made elsewhere, before anything is begun.
+
+    Raises:
+        BadConfig, SecretExposed: a certificate or key cannot be used.
+    """
+    if settings.tls is not None:
+        return ExternalCredentials(credentials=read_credentials(settings.tls))
+    own = settings.identity
+    if own is not None and own.ca_certificate_file is not None and own.ca_key_file is not None:
+        return ExternalCredentials(authority=read_authority(own.ca_certificate_file, own.ca_key_file, now))
+    return ExternalCredentials()
+
+
+@contextlib.contextmanager
+def open_identities(
+    settings: LearnerSettings,
+    external: ExternalCredentials,
+    state_dir: Path,
+    thread: RegistryThread,
+    telemetry: Telemetry,
+    clock: Callable[[], float],
+) -> Iterator[Identities]:
+    """Open the store, and the authority if there is one; the store is closed at the end.
+
+    Raises:
+        BadConfig, SecretExposed: the authority's files cannot be used.
+        StateUnusable: the folder or the store cannot.
+    """
+    folder = state_dir / IDENTITY_FOLDER
+    try:
+        make_private_folder(folder)
+    except OSError as error:
+        raise StateUnusable(f"{folder}: cannot be used ({error.strerror}); name a state_dir of one's own") from error
+    with contextlib.closing(IdentityStore(folder)) as store:
+        credentials, enroll_credentials, authority = external.credentials, None, external.authority
+        if settings.identity is not None:
+            authority = authority or _own_authority(folder, clock())
+            credentials, enroll_credentials = _credentials(authority, _names(settings), clock())
+            if not store.known and (folder / ADMINISTRATOR_FILE).exists():
+                raise StateUnusable(
+                    f"{folder}: holds an administrator's file, and a book of identities without any: it was emptied or "
+                    "is gone, and with it who may call; restore it from a copy, or enroll all anew in an empty folder"
+                )
+            try:
+                ensure_administrator(folder / ADMINISTRATOR_FILE, authority, store, clock())
+            except OSError as error:
+                raise StateUnusable(f"{folder}: cannot be written ({error.strerror}); free space") from error
+        admin_names = settings.tls.admin_names if settings.tls is not None else ()
+        identity = Identity(settings.authenticated, admin_names, store, issuing=authority is not None, clock=clock)
+        rules = EnrollmentRules(
+            settings.identity or IdentitySettings(),
+            revocable=settings.authenticated,
+            reserved=frozenset((ADMINISTRATOR, "global-learner", *_names(settings))),
+        )
+        registrar = Registrar(store, thread, authority, rules, telemetry, clock)
+        yield Identities(identity, registrar, credentials, enroll_credentials)
+
+
+class EnrollmentService(fleet_pb2_grpc.EnrollmentServicer):
+    """Answers agents that have a token and no certificate yet."""
+
+    def __init__(self, registrar: Registrar, telemetry: Telemetry) -> None:
+        self.telemetry = telemetry
+        self._registrar = registrar
+
+    @answered
+    async def Enroll(self, request: fleet_pb2.EnrollRequest, context: Context) -> fleet_pb2.CertificateReply:
+        """A certificate for a token; the token says for which name."""
+        del context
+        grant = await self._registrar.enroll(request.cluster, request.token, request.signing_request)
+        return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self._registrar.authority_pem)
+
+
+async def start_enrollment(settings: LearnerSettings, identities: Identities, telemetry: Telemetry) -> grpc.aio.Server:
+    """Answer on the port for enrollment, if there is one; the server, to be stopped at the end.
+
+    Raises:
+        BadConfig: the address cannot be listened on.
+    """
+    server = bounded_server(_ENROLL_LIMITS, telemetry)
+    address = settings.enroll_address
+    if address is not None:
+        service = EnrollmentService(identities.registrar, telemetry)
+        fleet_pb2_grpc.add_EnrollmentServicer_to_server(service, server)
+        identities.registrar.enroll_port = bind(server, address, identities.enroll_credentials)
+        await server.start()
+    return server
+
+
+def _own_authority(folder: Path, now: float) -> Authority:
+    try:
+        return open_authority(folder, now)
+    except OSError as error:
+        raise StateUnusable(f"{folder}: cannot be written ({error.strerror}); free space") from error
+
+
+def _credentials(
+    authority: Authority, names: tuple[str, ...], now: float
+) -> tuple[grpc.ServerCredentials, grpc.ServerCredentials]:
+    """For the fleet, which must show certificates, and for enrollment, which cannot yet."""
+    pair = authority.for_server(names, now)
+    return (
+        grpc.ssl_server_credentials([pair], root_certificates=authority.pem, require_client_auth=True),
+        grpc.ssl_server_credentials([pair]),
+    )
+
+
+def _names(settings: LearnerSettings) -> tuple[str, ...]:
+    """What agents may dial; on the learner's own machine also loopback."""
+    named = settings.identity.names if settings.identity is not None else ()
+    return tuple(dict.fromkeys((*(named or (split_address(settings.listen)[0],)), "127.0.0.1", "localhost")))

@@ -1,0 +1,218 @@
+"""Server of the learner: it recovers, listens, serves until it is told to end or cannot go on, and ends tidily."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+from foundation.files import PARTIAL, write_whole
+from global_learner.beliefs.belief_store import BeliefStore
+from global_learner.beliefs.intake import FleetBeliefs
+from global_learner.beliefs.priors import PriorsSource
+from global_learner.errors import BadConfig
+from global_learner.learner import Learner, Opened
+from global_learner.maintenance import max_log_bytes
+from global_learner.recovery import recover
+from global_learner.registry.registry import Registry
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.report.live import LiveReport
+from global_learner.scores.scorer import Scorer
+from global_learner.service.admin_service import AdminService
+from global_learner.service.admission import Limits, bounded_server
+from global_learner.service.fleet_service import FleetLearner, FleetService
+from global_learner.service.http_endpoint import HttpEndpoint
+from global_learner.service.identity_setup import open_identities, read_external_credentials, start_enrollment
+from global_learner.service.listener import bind, check_free, room_for_connections
+from global_learner.settings import LearnerSettings
+from global_learner.storage.state_dir import StateDir
+from global_learner.telemetry import Telemetry
+from global_learner.updates.quarantine import Quarantine
+from policy_net.exchange.generated import fleet_pb2_grpc
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file
+from policy_net.exchange.spec import WeightSpec
+
+_log = structlog.get_logger()
+
+_ENVELOPE_BYTES = 1 << 20
+"""Room beside the gradient in a request: names, statistics, protobuf's own framing."""
+_SMALLEST_ENVELOPE_BYTES = 4096
+"""What an agent really sends beside the gradient is a tenth of this."""
+
+
+async def serve(settings: LearnerSettings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        BadConfig, PolicyFileError, StateUnusable: it cannot start; nothing was begun.
+        LearnerError: it cannot go on; everything acknowledged is on disk.
+    """
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    initial = read_policy_file(settings.initial_policy)
+    limits = _limits(settings, initial.spec)
+    max_log_bytes(settings, initial.spec)
+    check_free("listen", settings.listen)
+    _check_port_file(settings.port_file)
+    if settings.telemetry.http_listen is not None:
+        check_free("telemetry.http_listen", settings.telemetry.http_listen)
+    if settings.enroll_address is not None:
+        check_free("identity.enroll_port", settings.enroll_address)
+    external = read_external_credentials(settings, time.time())
+    telemetry = Telemetry()
+    with (
+        StateDir(settings.state_dir) as state,
+        contextlib.closing(RegistryThread(Registry(state.path))) as registry,
+        open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
+        contextlib.closing(BeliefStore(state.path, settings.beliefs)) as store,
+    ):
+        priors = PriorsSource(store, settings.beliefs, registry.registry.first_priors, telemetry)
+        priors.exclude(identities.registrar.turned_out)
+        beliefs = FleetBeliefs(store, priors, settings.beliefs, registry, telemetry, time.time)
+        learner = _recovered_learner(settings, state, registry, initial, telemetry, beliefs)
+        server = bounded_server(limits, telemetry)
+        fleet = FleetService(learner, identities.identity, identities.registrar, telemetry, time.perf_counter)
+        fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
+        admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
+        fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
+        port = bind(server, settings.listen, identities.credentials)
+        live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
+        with _http(settings, telemetry, learner, ending, live) as http_port:
+            _warn_of_auto_assign(settings)
+            scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
+            learner.maintenance.on_version = scorer.add
+            learner.start()
+            scorer.start()
+            await server.start()
+            enrollment = await start_enrollment(settings, identities, telemetry)
+            _write_ports(settings.port_file, port, http_port, identities.registrar.enroll_port or None)
+            _log.info(
+                "learner-started", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step
+            )
+            await _until_ending(ending, learner)
+            await asyncio.gather(*(end.stop(settings.shutdown_grace_seconds) for end in (server, enrollment)))
+            await scorer.close()
+            await learner.close()
+        _log.info("learner-ended", head_step=learner.head.step)
+        if learner.failed.done():
+            raise learner.failed.result()
+
+
+def _warn_of_auto_assign(settings: LearnerSettings) -> None:
+    if settings.publish.auto_assign:
+        _log.warning(
+            "auto-assign-enabled",
+            meaning="every new version acts on every cluster at once, unjudged, unless policyctl assign holds it",
+            advice="for simulations and demonstrations; elsewhere set publish.auto_assign to false",
+        )
+
+
+def _recovered_learner(
+    settings: LearnerSettings,
+    state: StateDir,
+    registry: RegistryThread,
+    initial: PolicyFile,
+    telemetry: Telemetry,
+    beliefs: FleetBeliefs,
+) -> FleetLearner:
+    started = time.perf_counter()
+    quarantine = Quarantine(settings.quarantine, state.path, time.time)
+    beliefs.priors.exclude(lambda cluster, _: quarantine.until(cluster) is not None)
+    recovered = recover(state, registry.registry, settings, initial, time.time(), beliefs.priors)
+    _log.info(
+        "state-recovered",
+        head_step=recovered.head.step,
+        replayed_updates=recovered.replayed,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+    return Learner(settings, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
+
+
+def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
+    gradient = 4 * spec.parameter_count
+    ingest = settings.ingest
+    largest = ingest.max_message_bytes or gradient + _ENVELOPE_BYTES
+    if largest < gradient + _SMALLEST_ENVELOPE_BYTES:
+        # gRPC would refuse every update with a status that agents take for a busy learner, and try again for ever.
+        raise BadConfig(
+            f"setting ingest.max_message_bytes = {largest}: a gradient of this policy alone is {gradient} bytes; "
+            f"allow {gradient + _ENVELOPE_BYTES}, or leave it out"
+        )
+    return Limits(
+        largest,
+        ingest.max_concurrent_requests,
+        room_for_connections(ingest.max_connections),
+        large_methods=frozenset({"Push", "Reply", "ShareBeliefs"}),
+        envelope_bytes=_ENVELOPE_BYTES,
+    )
+
+
+async def _until_ending(ending: asyncio.Event, learner: FleetLearner) -> None:
+    asked = asyncio.create_task(ending.wait())
+    await asyncio.wait((asked, learner.failed), return_when=asyncio.FIRST_COMPLETED)
+    ending.set()
+    asked.cancel()
+
+
+@contextlib.contextmanager
+def _http(
+    settings: LearnerSettings,
+    telemetry: Telemetry,
+    learner: FleetLearner,
+    ending: asyncio.Event,
+    live: LiveReport | None,
+) -> Iterator[int | None]:
+    """Health, metrics and the live page, for as long as the learner serves; yields the port."""
+    address = settings.telemetry.http_listen
+    if address is None:
+        yield None
+        return
+    endpoint = HttpEndpoint(
+        address,
+        telemetry.registry,
+        lambda: not ending.is_set() and not learner.failed.done(),
+        live,
+        lambda reason: telemetry.http_refusals.labels(reason).inc(),
+    )
+    endpoint.start()
+    try:
+        yield endpoint.port
+    finally:
+        endpoint.close()
+
+
+def _check_port_file(path: Path | None) -> None:
+    """Try to write beside where the ports will be written, which is too late to find out.
+
+    Raises:
+        BadConfig: nothing can be written there.
+    """
+    if path is None:
+        return
+    probe = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadConfig(
+            f"setting port_file: {path} cannot be written ({error.strerror}); name a file in a folder that exists"
+        ) from error
+
+
+def _write_ports(path: Path | None, port: int, http_port: int | None, enroll_port: int | None) -> None:
+    """Write where the learner listens, whole or not at all."""
+    if path is None:
+        return
+    ports = {"port": port, "http_port": http_port, "enroll_port": enroll_port}
+    write_whole(path, json.dumps(ports) + "\n", durable=False)

@@ -1,0 +1,1 @@
+"""The learner's state on disk: the update log, snapshots, receipts, databases, and what to do when it is full."""

@@ -1,0 +1,268 @@
+"""Group commit of the update log: many updates in flight share one sync, and none is acknowledged before it.
+
+The event loop only queues. One flush at a time runs in a thread: it takes all that is queued, writes it, syncs it, and
+then everybody who waited for a step up to there goes on. While a flush runs the next group gathers, so that a slow disk
+makes groups larger and not the learner slower.
+
+A full disk is waited for: nothing more is taken, whoever waits is told, and the group is written again from its
+beginning until it is kept. Any other failed write breaks the writer for good: what is in the page cache after a failed
+sync is unknown, so the process must stop and recover from what is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from foundation.files import Buffer, write_at
+from global_learner.errors import DiskFull, LogBroken
+from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
+from global_learner.storage.segment_files import SegmentFiles
+from global_learner.storage.update_log import segment_header
+from global_learner.storage.update_records import AppliedUpdate, encode
+
+_log = structlog.get_logger()
+
+_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+@dataclass(frozen=True, slots=True)
+class _NewSegment:
+    """In the queue: what follows goes into a segment of its own."""
+
+    first_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where a log goes on.
+
+    Attributes:
+        spec_digest: of the policies whose gradients are in it.
+        durable_step: all updates up to this step are on disk.
+    """
+
+    folder: Path
+    spec_digest: str
+    durable_step: int
+
+
+class LogWriter:
+    """Appends to the newest segment; create, `start`, use and `close` it on one event loop.
+
+    Args:
+        failed: is called once if a write fails.
+        on_flush: is told each group's updates and bytes, on the log's thread.
+        retry_seconds: how often a full disk is tried again.
+    """
+
+    def __init__(
+        self,
+        end: LogEnd,
+        failed: Callable[[BaseException], None],
+        sync: Callable[[int], None] = _sync_data,
+        on_flush: Callable[[int, int], None] = lambda _updates, _size_bytes: None,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self.files = SegmentFiles(end.folder)
+        self._folder = end.folder
+        self._spec_digest = end.spec_digest
+        self._failed = failed
+        self._sync = sync
+        self._on_flush = on_flush
+        self._retry_seconds = retry_seconds
+        self._durable_step = end.durable_step
+        self._descriptor: int | None = None
+        self._first_step = end.durable_step + 1
+        self._end = 0
+        self._queue: list[AppliedUpdate | _NewSegment] = [_NewSegment(end.durable_step + 1)]
+        self._queued_bytes = 0
+        self._segment_bytes = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._wake = asyncio.Event()
+        self._full: DiskFull | None = None
+        self._broken: LogBroken | None = None
+        self._closing = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="update-log")
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def durable_step(self) -> int:
+        """All updates up to this step are on disk."""
+        return self._durable_step
+
+    @property
+    def full(self) -> DiskFull | None:
+        """Why nothing more is taken at the moment, or None."""
+        return self._full
+
+    @property
+    def broken(self) -> LogBroken | None:
+        """Why nothing can be written any more, or None."""
+        return self._broken
+
+    @property
+    def size_bytes(self) -> int:
+        """What the log takes on disk, spare files too, once all that is queued is written."""
+        return self.files.size_bytes + self._queued_bytes
+
+    @property
+    def segment_bytes(self) -> int:
+        """Of these, what the newest segment was given."""
+        return self._segment_bytes
+
+    def start(self) -> None:
+        """Begin to flush."""
+        self._wake.set()
+        self._task = asyncio.create_task(self._flush_groups(), name="update-log")
+
+    def append(self, applied: AppliedUpdate) -> None:
+        """Queue an update; `durable` says when it is kept.
+
+        Raises:
+            DiskFull: not now; nothing was queued.
+            LogBroken: an earlier write failed.
+        """
+        self._check()
+        self._queue.append(applied)
+        self._queued_bytes += applied.update.gradient.nbytes
+        self._segment_bytes += applied.update.gradient.nbytes
+        self._wake.set()
+
+    def new_segment(self, first_step: int) -> None:
+        """What is appended from now on goes into another file, so that the older ones can be cut."""
+        self._queue.append(_NewSegment(first_step))
+        self._segment_bytes = 0
+        self._wake.set()
+
+    async def durable(self, step: int) -> None:
+        """Wait until all updates up to `step` are on disk.
+
+        Raises:
+            DiskFull: not yet; they may be later.
+            LogBroken: they will never be.
+        """
+        if step <= self._durable_step and self._broken is None:
+            return
+        self._check()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((step, future))
+        await future
+
+    async def close(self) -> None:
+        """Flush what is queued and close the file."""
+        self._closing.set()
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown()
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        if self._full is not None:
+            raise self._full
+
+    async def _flush_groups(self) -> None:
+        while not (self._closing.is_set() and not self._queue) and self._broken is None:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue and self._broken is None:
+                await self._keep(self._next_group())
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def _next_group(self) -> list[AppliedUpdate | _NewSegment]:
+        """All that is queued, but of one segment only."""
+        queue = self._queue
+        end = next((place for place, entry in enumerate(queue) if place and isinstance(entry, _NewSegment)), len(queue))
+        group, self._queue = queue[:end], queue[end:]
+        return group
+
+    async def _keep(self, group: list[AppliedUpdate | _NewSegment]) -> None:
+        """Write a group until it is on disk, or the log is broken."""
+        loop = asyncio.get_running_loop()
+        while self._broken is None:
+            try:
+                step = await loop.run_in_executor(self._thread, self._write, group)
+            except Exception as error:  # whatever it was, what is on disk is now unknown
+                if not is_disk_full(error) or self._closing.is_set():
+                    self._break(error)
+                    return
+                await self._wait_for_room(error)
+            else:
+                self._kept(group, step)
+                return
+
+    def _kept(self, group: Sequence[AppliedUpdate | _NewSegment], step: int) -> None:
+        if self._full is not None:
+            self._full = None
+            _log.warning("disk-freed", folder=str(self._folder), durable_step=max(self._durable_step, step))
+        self._queued_bytes -= sum(entry.update.gradient.nbytes for entry in group if isinstance(entry, AppliedUpdate))
+        self._durable_step = max(self._durable_step, step)
+        still = []
+        for wanted, future in self._waiting:
+            if wanted > self._durable_step:
+                still.append((wanted, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiting = still
+
+    async def _wait_for_room(self, error: BaseException) -> None:
+        if self._full is None:
+            self._full = DiskFull(
+                f"{self._folder}: no room for the update log ({error}); nothing is applied until there is: free space, "
+                "and send the update again"
+            )
+            _log.error("disk-full", folder=str(self._folder), durable_step=self._durable_step, reason=str(error))
+        self._tell(self._full)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), self._retry_seconds)
+
+    def _write(self, group: list[AppliedUpdate | _NewSegment]) -> int:
+        """In the thread: write and sync a group; the last step that is now on disk, 0 if there is none in it."""
+        if isinstance(group[0], _NewSegment):
+            self._open(group[0].first_step)
+            del group[0]
+        if not group or self._descriptor is None:
+            return 0
+        buffers: list[Buffer] = []
+        step = 0
+        for entry in group:
+            if isinstance(entry, AppliedUpdate):
+                buffers.extend(encode(entry))
+                step = entry.step
+        end = write_at(self._descriptor, self._end, buffers)
+        self._sync(self._descriptor)
+        size, self._end = end - self._end, end
+        self.files.grew(self._first_step, end)
+        self._on_flush(len(group), size)
+        return step
+
+    def _open(self, first_step: int) -> None:
+        header = segment_header(self._spec_digest, first_step)
+        descriptor = self.files.open(first_step, header, self._sync)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor, self._first_step, self._end = descriptor, first_step, len(header)
+
+    def _tell(self, error: DiskFull | LogBroken) -> None:
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(error)
+        self._waiting.clear()
+
+    def _break(self, error: BaseException) -> None:
+        self._broken = LogBroken(
+            f"{self._folder}: the update log cannot be written ({error}); free space or mend the "
+            "disk, then start again: everything acknowledged is kept"
+        )
+        self._tell(self._broken)
+        self._failed(self._broken)

@@ -1,0 +1,253 @@
+"""Receipts, which stay of the log when it is cut: one JSON line per applied update, without the gradient.
+
+Together with the live log they name every update that was applied, in order: the audit that exactly-once is checked
+against. They are appended to few large files. Beyond a limit the oldest files go too; how many updates of which cluster
+they named stays. A segment's receipts are on disk before its file is given up; a crash between the two writes them
+again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from foundation.files import sync_folder, write_whole
+from foundation.text import parse_json
+from global_learner.errors import StateUnusable
+from global_learner.storage.update_log import first_step, read_log, read_names, segments
+from global_learner.storage.update_records import AppliedUpdate, Kind
+
+REMOVED_NAME = "removed.json"
+FILES = 16
+"""At the limit there are about so many files, so that a sixteenth of the receipts goes at once."""
+MAX_RECEIPTS_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One applied update."""
+
+    step: int
+    cluster: str
+    incarnation: int
+    sequence: int
+    base_step: int
+    staleness: int
+    active_clusters: int
+    learning_rate: float
+    samples: int
+    unix_seconds: float
+    kind: str = "update"
+    """Or `reset`: the head went back to version `sequence`, by the operator in `cluster`."""
+
+    def to_line(self) -> str:
+        """As it stands in a file."""
+        return json.dumps(asdict(self)) + "\n"
+
+
+def receipt_of(applied: AppliedUpdate) -> Receipt:
+    """The receipt of an update."""
+    update = applied.update
+    return Receipt(
+        step=applied.step,
+        cluster=update.cluster,
+        incarnation=update.incarnation,
+        sequence=update.sequence,
+        base_step=update.base_step,
+        staleness=applied.staleness,
+        active_clusters=applied.active_clusters,
+        learning_rate=applied.learning_rate,
+        samples=update.samples,
+        unix_seconds=applied.unix_seconds,
+        kind="reset" if applied.kind is Kind.RESET else "update",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What the receipts said that are kept no longer: updates per (cluster, incarnation), up to a step."""
+
+    through_step: int = 0
+    applied: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def to_json(self) -> str:
+        """As it stands in its file."""
+        applied = [[cluster, incarnation, count] for (cluster, incarnation), count in sorted(self.applied.items())]
+        return json.dumps({"through_step": self.through_step, "applied": applied}) + "\n"
+
+
+def receipt_files(folder: Path) -> list[Path]:
+    """The files of receipts, oldest first."""
+    return sorted(folder.glob("updates-*.jsonl"))
+
+
+def read_receipt_file(path: Path, newest: bool) -> Iterator[Receipt]:
+    """The receipts of one file; of the newest one without a line that a crash has torn.
+
+    Raises:
+        StateUnusable: a line is damaged.
+    """
+    lines = path.read_text(errors="replace").splitlines(keepends=True)
+    if newest and lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        try:
+            receipt = Receipt(**parse_json(line))
+        except (ValueError, TypeError) as error:
+            raise StateUnusable(f"{path}, line {number}: no receipt ({error})") from error
+        yield receipt
+
+
+def read_removed(folder: Path) -> Removed:
+    """What a folder of receipts keeps no longer.
+
+    Raises:
+        StateUnusable: the file that says so is damaged.
+    """
+    path = folder / REMOVED_NAME
+    try:
+        content = parse_json(path.read_text())
+        applied = Counter({(cluster, incarnation): count for cluster, incarnation, count in content["applied"]})
+        return Removed(int(content["through_step"]), applied)
+    except FileNotFoundError:
+        return Removed()
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateUnusable(f"{path}: damaged; restore the state directory from a copy") from error
+
+
+def read_receipts(state_dir: Path, spec_digest: str) -> Iterator[Receipt]:
+    """Every update whose receipt is kept, in order; of a learner that has ended.
+
+    Raises:
+        StateUnusable: a file is damaged.
+    """
+    folder = state_dir / "receipts"
+    done = read_removed(folder).through_step
+    files = receipt_files(folder)
+    for path in files:
+        for receipt in read_receipt_file(path, newest=path is files[-1]):
+            if receipt.step > done:
+                done = receipt.step
+                yield receipt
+    for applied in read_log(state_dir / "log", spec_digest):
+        if applied.step > done:
+            done = applied.step
+            yield receipt_of(applied)
+
+
+def audit(receipts: Iterator[Receipt], removed: Removed | None = None) -> Counter[tuple[str, int]]:
+    """Check that steps follow each other and that no update is there twice; applied updates per (cluster, incarnation).
+
+    Args:
+        removed: what came before the first receipt, and was checked as long as it was kept.
+
+    Raises:
+        StateUnusable: an update is missing or was applied twice.
+    """
+    before = removed or Removed()
+    seen: set[tuple[str, int, int]] = set()
+    counts: Counter[tuple[str, int]] = Counter(before.applied)
+    for expected, receipt in enumerate(receipts, start=before.through_step + 1):
+        if receipt.step != expected:
+            raise StateUnusable(f"update {expected} is missing from the log; the next one is {receipt.step}")
+        if receipt.kind == "reset":
+            continue
+        name = (receipt.cluster, receipt.incarnation, receipt.sequence)
+        if name in seen:
+            raise StateUnusable(f"step {receipt.step}: {name} was applied twice")
+        seen.add(name)
+        counts[receipt.cluster, receipt.incarnation] += 1
+    return counts
+
+
+def append_receipts(folder: Path, receipts: Sequence[Receipt], max_bytes: int) -> None:
+    """Add receipts that follow the newest one; durable when this returns. Some that are there already do no harm.
+
+    Raises:
+        OSError: they could not be written; part of them may be there.
+        StateUnusable: older ones that had to go are damaged.
+    """
+    if not receipts:
+        return
+    data = "".join(receipt.to_line() for receipt in receipts).encode()
+    files = receipt_files(folder)
+    path = files[-1] if files else None
+    if path is None or path.stat().st_size + len(data) > max_bytes // FILES:
+        path = folder / f"updates-{receipts[0].step:020d}.jsonl"
+    with path.open("ab") as stream:
+        # A crash or a full disk may have left part of a line.
+        stream.truncate(_end_of_lines(path))
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    if path not in files:
+        sync_folder(folder)
+        _remove_oldest(folder, max_bytes)
+
+
+def _end_of_lines(path: Path) -> int:
+    """Where the last whole line ends."""
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        stream.seek(max(0, size - 4096))
+        tail = stream.read()
+    return size - len(tail) + tail.rfind(b"\n") + 1 if b"\n" in tail else 0
+
+
+def _remove_oldest(folder: Path, max_bytes: int) -> None:
+    files = receipt_files(folder)
+    excess = sum(path.stat().st_size for path in files) - max_bytes
+    gone = []
+    for path in files[:-1]:
+        if excess <= 0:
+            break
+        gone.append(path)
+        excess -= path.stat().st_size
+    if not gone:
+        return
+    removed = read_removed(folder)
+    through, applied = removed.through_step, removed.applied.copy()
+    for path in gone:
+        for receipt in read_receipt_file(path, newest=False):
+            if receipt.step > through:
+                through = receipt.step
+                applied[receipt.cluster, receipt.incarnation] += 1
+    write_whole(folder / REMOVED_NAME, Removed(through, applied).to_json(), alone=True)
+    for path in gone:
+        path.unlink()
+
+
+def cut_log(
+    log: Path,
+    receipts: Path,
+    step: int,
+    with_newest: bool = False,
+    give_up: Callable[[Path], None] = Path.unlink,
+    max_receipts_bytes: int = MAX_RECEIPTS_BYTES,
+) -> int:
+    """Turn segments whose updates are all in a snapshot of `step` into receipts; how many segments.
+
+    Args:
+        with_newest: nothing is being written and the newest segment ends at `step`, perhaps in a torn tail.
+        give_up: takes the file of a segment that nobody needs any more.
+        max_receipts_bytes: the oldest receipts beyond this are removed.
+
+    Raises:
+        StateUnusable: a segment lacks an update.
+        OSError: receipts could not be written; their segment is still there.
+    """
+    files = segments(log)
+    ends = [first_step(path) for path in files[1:]] + ([step + 1] if with_newest and files else [])
+    cut = 0
+    for path, end_step in zip(files, ends, strict=False):
+        if end_step > step + 1:
+            break
+        names = read_names(path, first_step(path), end_step)
+        append_receipts(receipts, [receipt_of(applied) for applied in names], max_receipts_bytes)
+        give_up(path)
+        cut += 1
+    return cut

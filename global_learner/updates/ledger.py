@@ -1,0 +1,222 @@
+"""Ledger of the updates that were applied: whose, which, how late. Part of every snapshot.
+
+Exactly-once rests here: an update is named by (cluster, incarnation, sequence), and a cluster's newest incarnation has
+a window of the sequences that were applied. Numbers may be missing (a rejected update uses one up) and may overtake
+each other within the window; a number below it is refused, since nobody could say any more whether it was applied.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.updates.step_size import usual_samples
+
+_SAMPLES_MEMORY = 8
+"""Updates over which a cluster's mean of samples runs."""
+WINDOW = 1024
+"""Sequences that may be in flight at once per cluster; an agent has one."""
+
+
+@dataclass(slots=True)
+class AppliedSequences:
+    """Which sequence numbers of one incarnation were applied: the highest, and a bit for each of the window below."""
+
+    incarnation: int
+    highest: int = 0
+    bits: int = 0
+    count: int = 0
+
+    def holds(self, sequence: int) -> bool:
+        """Whether this number was applied; only known above `oldest`."""
+        distance = self.highest - sequence
+        return 0 <= distance < WINDOW and bool(self.bits >> distance & 1)
+
+    @property
+    def oldest(self) -> int:
+        """The lowest number that the window still knows about; 1 at first."""
+        return max(1, self.highest - WINDOW + 1)
+
+    def add(self, sequence: int) -> None:
+        """Note a number as applied; it must be new and not below `oldest`."""
+        if sequence > self.highest:
+            gap = sequence - self.highest
+            self.bits = (self.bits << gap) & ((1 << WINDOW) - 1) if gap < WINDOW else 0
+            self.highest = sequence
+        self.bits |= 1 << (self.highest - sequence)
+        self.count += 1
+
+
+@dataclass(slots=True)
+class ClusterRecord:
+    """One cluster's applied updates."""
+
+    sequences: AppliedSequences
+    accepted: int = 0
+    last_staleness: int = 0
+    mean_samples: float = 0.0
+    """Running mean of its updates' samples; 0 before the first, and in snapshots from before there was one."""
+
+
+@dataclass(slots=True)
+class SinceVersion:
+    """What happened since the last version: the next one's card."""
+
+    contributions: Counter[str] = field(default_factory=Counter)
+    staleness: Counter[int] = field(default_factory=Counter)
+    parent: int = 0
+    """The version that the head was reset to meanwhile; 0 is the newest one."""
+
+    @property
+    def staleness_p50(self) -> float:
+        """Median staleness in head steps; 0 without updates."""
+        return float(statistics.median(self.staleness.elements())) if self.staleness else 0.0
+
+    @property
+    def staleness_p90(self) -> float:
+        """What nine updates of ten do not exceed, in head steps; 0 without updates."""
+        left = -(-9 * self.staleness.total() // 10)
+        for steps, count in sorted(self.staleness.items()):
+            left -= count
+            if left <= 0:
+                return float(steps)
+        return 0.0
+
+    @property
+    def staleness_max(self) -> int:
+        """The largest, in head steps; 0 without updates."""
+        return max(self.staleness, default=0)
+
+
+class Ledger:
+    """The bookkeeping of applied updates; changed by `record` alone, in the order of the log."""
+
+    def __init__(self, active_window_updates: int) -> None:
+        self.clusters: dict[str, ClusterRecord] = {}
+        self.since_version = SinceVersion()
+        self.reset_step = 0
+        self.reset_version = 0
+        self._recent: deque[tuple[str, int]] = deque(maxlen=active_window_updates)
+        self._recent_clusters: Counter[str] = Counter()
+
+    # `reset_step` is the head's step right after it was last reset, to version `reset_version`; 0 if it never was.
+
+    @property
+    def accepted(self) -> int:
+        """All updates ever applied; with the resets, the head's step."""
+        return sum(record.accepted for record in self.clusters.values())
+
+    @property
+    def staleness_p50(self) -> float:
+        """Median staleness of the recent window, in head steps; 0 without updates."""
+        return float(statistics.median(staleness for _, staleness in self._recent)) if self._recent else 0.0
+
+    def recent_staleness(self) -> dict[str, Counter[int]]:
+        """Updates of the recent window by their staleness in head steps, of every cluster that has some."""
+        found: dict[str, Counter[int]] = {}
+        for cluster, staleness in self._recent:
+            found.setdefault(cluster, Counter())[staleness] += 1
+        return found
+
+    def active_clusters_with(self, cluster: str) -> int:
+        """How many clusters contributed to the recent window, counting `cluster`, which is about to."""
+        return len(self._recent_clusters) + (cluster not in self._recent_clusters)
+
+    def usual_samples(self) -> float:
+        """What updates of the active clusters usually have; 0 where nothing is known."""
+        means = (self.clusters[name].mean_samples for name in self._recent_clusters)
+        return usual_samples(mean for mean in means if mean > 0.0)
+
+    def sequences(self, cluster: str, incarnation: int) -> AppliedSequences:
+        """What is known of an incarnation; nothing for one that has not contributed."""
+        record = self.clusters.get(cluster)
+        if record is None or record.sequences.incarnation != incarnation:
+            return AppliedSequences(incarnation)
+        return record.sequences
+
+    def record(self, applied: AppliedUpdate) -> None:
+        """Note an update as applied, or a reset: what led to the head before it is no part of the next version."""
+        update = applied.update
+        if applied.kind is Kind.RESET:
+            self.reset_step, self.reset_version = applied.step, update.sequence
+            self.since_version = SinceVersion(parent=update.sequence)
+            return
+        sequences = self.sequences(update.cluster, update.incarnation)
+        sequences.add(update.sequence)
+        record = self.clusters.setdefault(update.cluster, ClusterRecord(sequences))
+        record.sequences = sequences
+        record.accepted += 1
+        record.last_staleness = staleness = applied.staleness
+        mean = record.mean_samples or float(update.samples)
+        record.mean_samples = mean + (update.samples - mean) / _SAMPLES_MEMORY
+        self.since_version.contributions[update.cluster] += 1
+        self.since_version.staleness[staleness] += 1
+        self._remember(update.cluster, staleness)
+
+    def take_since_version(self) -> SinceVersion:
+        """What happened since the last version; the next one's starts from nothing."""
+        taken, self.since_version = self.since_version, SinceVersion()
+        return taken
+
+    def _remember(self, cluster: str, staleness: int) -> None:
+        if len(self._recent) == self._recent.maxlen:
+            oldest, _ = self._recent[0]
+            self._recent_clusters[oldest] -= 1
+            if not self._recent_clusters[oldest]:
+                del self._recent_clusters[oldest]
+        self._recent.append((cluster, staleness))
+        self._recent_clusters[cluster] += 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for a snapshot."""
+        return {
+            "clusters": {
+                name: {
+                    "incarnation": record.sequences.incarnation,
+                    "highest_sequence": record.sequences.highest,
+                    "window": f"{record.sequences.bits:x}",
+                    "accepted_of_incarnation": record.sequences.count,
+                    "accepted": record.accepted,
+                    "last_staleness": record.last_staleness,
+                    "mean_samples": record.mean_samples,
+                }
+                for name, record in self.clusters.items()
+            },
+            "since_version": {
+                "contributions": dict(self.since_version.contributions),
+                "staleness": sorted(self.since_version.staleness.items()),
+                "parent": self.since_version.parent,
+            },
+            "reset": [self.reset_step, self.reset_version],
+            "recent": list(self._recent),
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any], active_window_updates: int) -> Ledger:
+        """The ledger of a snapshot; a window that was made smaller since forgets its oldest entries."""
+        ledger = cls(active_window_updates)
+        for name, record in content["clusters"].items():
+            ledger.clusters[name] = ClusterRecord(
+                AppliedSequences(
+                    record["incarnation"],
+                    record["highest_sequence"],
+                    int(record["window"], 16),
+                    record["accepted_of_incarnation"],
+                ),
+                record["accepted"],
+                record["last_staleness"],
+                record.get("mean_samples", 0.0),
+            )
+        since = content["since_version"]
+        ledger.since_version = SinceVersion(
+            Counter(since["contributions"]),
+            Counter({int(steps): count for steps, count in since["staleness"]}),
+            since.get("parent", 0),
+        )
+        ledger.reset_step, ledger.reset_version = content.get("reset", (0, 0))
+        for name, staleness in content["recent"]:
+            ledger._remember(name, staleness)
+        return ledger

@@ -1,0 +1,54 @@
+"""Parts of a running learner that its rules share: what is learned, where it is kept, and the process around both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic
+
+from global_learner.fleet import Fleet, Status
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.state_dir import StateDir
+from global_learner.telemetry import Telemetry
+from global_learner.updates.head import Head
+from global_learner.updates.quarantine import Quarantine
+from policy_net.exchange.spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Learned(Generic[Status]):
+    """The head, of which spec it is, and the clusters that it is learned from and for."""
+
+    spec: Spec
+    head: Head
+    fleet: Fleet[Status]
+    quarantine: Quarantine
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What is on disk, and durable before anybody is told of it."""
+
+    state: StateDir
+    registry: RegistryThread
+    log: LogWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What every part reports to.
+
+    Attributes:
+        failed: resolves if the learner cannot go on: nothing more can be promised, and whoever runs it has to end it.
+    """
+
+    telemetry: Telemetry
+    wall_clock: Callable[[], float]
+    failed: asyncio.Future[BaseException]
+
+    def fail(self, error: BaseException) -> None:
+        """Say that the learner cannot go on, and why; the first reason counts."""
+        if not self.failed.done():
+            self.failed.set_result(error)

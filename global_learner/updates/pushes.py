@@ -1,0 +1,147 @@
+"""Pushed updates, judged and applied one at a time; the counterpart of `rounds.py`.
+
+Runs on the learner's event loop. Between two awaits nothing else happens, so judging, applying and queueing an update
+for the log are one step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic
+
+from global_learner.errors import Rejection, UpdateRejected
+from global_learner.fleet import ClusterEntry, Status
+from global_learner.settings import LearnerSettings
+from global_learner.storage.log_writer import LogWriter
+from global_learner.storage.update_records import AppliedUpdate
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.parts import Learned, Process
+from global_learner.updates.step_size import StepSize
+from policy_net.exchange.wire import GradientUpdate
+
+
+class Outcome(StrEnum):
+    """What became of an update."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class PushAnswer:
+    """The answer to an update.
+
+    Attributes:
+        reason: a `Rejection`, or empty; `detail` is for people.
+        head_step: on disk when this is read; `weights` are of this step, None unless asked for.
+        learning_rate: what the update was applied with.
+    """
+
+    outcome: Outcome
+    head_step: int
+    weights: bytes | None
+    staleness: int = 0
+    reason: str = ""
+    detail: str = ""
+    learning_rate: float = 0.0
+    gradient_norm: float = 0.0
+    active_clusters: int = 0
+
+
+class Pushes(Generic[Status]):
+    """Applies updates to the head, and counts what becomes of them.
+
+    Args:
+        on_applied: queues what is due after an update, such as a version; told the head and the Unix seconds.
+        on_rejected: notes that a cluster's update was rejected, and why.
+    """
+
+    def __init__(
+        self,
+        settings: LearnerSettings,
+        learned: Learned[Status],
+        log: LogWriter,
+        process: Process,
+        on_applied: Callable[[Head, float], None],
+        on_rejected: Callable[[str, Rejection], None],
+    ) -> None:
+        self._head = learned.head
+        self._log = log
+        self._fleet = learned.fleet
+        self._quarantine = learned.quarantine
+        self._telemetry = process.telemetry
+        self._wall_clock = process.wall_clock
+        self._on_applied = on_applied
+        self._on_rejected = on_rejected
+        self._ingest = Ingest(learned.spec, settings.ingest)
+        self._step_size = StepSize(settings.optimizer, settings.aggregation)
+
+    def take(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
+        """Judge an update and apply it, in one step; what the answer tells is not on disk yet."""
+        try:
+            entry = self._sender(update)
+            if self._ingest.is_duplicate(update, self._head):
+                entry.duplicates += 1
+                answer = PushAnswer(Outcome.DUPLICATE, self._head.step, self._weights(want_weights))
+            else:
+                self._quarantine.admit(update.cluster)
+                answer = self._apply(update, want_weights)
+                self._quarantine.on_judged(update.cluster, None)
+        except UpdateRejected as rejected:
+            self._on_rejected(update.cluster, rejected.reason)
+            answer = PushAnswer(
+                Outcome.REJECTED,
+                self._head.step,
+                self._weights(want_weights),
+                reason=rejected.reason,
+                detail=str(rejected),
+            )
+        self._telemetry.updates.labels(answer.outcome).inc()
+        return answer
+
+    def _sender(self, update: GradientUpdate) -> ClusterEntry[Status]:
+        entry = self._fleet.on_heard(update.cluster, update.incarnation)
+        if entry is None:
+            raise UpdateRejected(
+                Rejection.UNKNOWN_INCARNATION,
+                f"cluster {update.cluster} is not registered with incarnation {update.incarnation}",
+            )
+        return entry
+
+    def _apply(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
+        started = time.perf_counter()
+        step = self._head.step
+        judgement = self._ingest.judge(update, self._head)
+        kind = self._head.aggregator.kind_of_next(update.cluster)
+        applied = AppliedUpdate(
+            step=step + 1,
+            learning_rate=self._step_size.learning_rate(
+                kind, step, judgement.scale, update.samples, self._head.ledger.usual_samples
+            ),
+            active_clusters=judgement.active_clusters,
+            unix_seconds=self._wall_clock(),
+            update=update,
+            kind=kind,
+        )
+        self._log.append(applied)
+        self._head.apply(applied)
+        self._telemetry.apply_seconds.observe(time.perf_counter() - started)
+        self._telemetry.staleness.observe(judgement.staleness)
+        self._on_applied(self._head, applied.unix_seconds)
+        return PushAnswer(
+            Outcome.APPLIED,
+            applied.step,
+            self._weights(want_weights),
+            staleness=judgement.staleness,
+            learning_rate=applied.learning_rate,
+            gradient_norm=judgement.gradient_norm,
+            active_clusters=judgement.active_clusters,
+        )
+
+    def _weights(self, wanted: bool) -> bytes | None:
+        return self._head.weights_bytes() if wanted else None

@@ -1,0 +1,249 @@
+"""The learned policy: one inference after another until void or nothing fits, batch by batch in arrival order.
+
+Legend: M micro-actions of one decision, F features, A actions.
+Source: DL2 §4.1 (inference repeats with the state updated; more than J jobs: batches of J in arrival order); §4.3
+(job-aware exploration: where an allocation looks lopsided, sometimes try what would repair it).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.dl2.action import GRANT_KINDS, Grant
+from policy_net.dl2.batch import Batch, BatchEncoder
+from policy_net.dl2.network import ActingNetwork
+from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
+from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.placement.capacity import open_capacity
+
+LOPSIDED_RATIO = 10
+"""Source: DL2 §4.3."""
+
+
+class ActingMode(StrEnum):
+    """Whether the policy takes its best action or draws one."""
+
+    GREEDY = "greedy"
+    SAMPLE = "sample"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionSamples:
+    """The micro-actions of one decision that were a choice, as they were made.
+
+    Attributes:
+        features_MF: float32, what the network saw.
+        masks_MA: bool, what was admissible.
+        actions_M: int64, what was taken.
+        behaviour_M: float64, with which probability, masks and exploration included.
+        jobs_M: int64, to which job of the state it gave; -1 for void.
+    """
+
+    features_MF: NDArray[np.float32]
+    masks_MA: NDArray[np.bool_]
+    actions_M: NDArray[np.int64]
+    behaviour_M: NDArray[np.float64]
+    jobs_M: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.actions_M)
+
+    @property
+    def form(self) -> Hashable:
+        """See `Samples.form`."""
+        return ("dl2", self.features_MF.shape[1], self.masks_MA.shape[1])
+
+    @property
+    def finite(self) -> bool:
+        """See `Samples.finite`."""
+        return bool(np.isfinite(self.behaviour_M).all() and np.isfinite(self.features_MF).all())
+
+
+class Explorer(Protocol):
+    """Proposes an action to try instead of the policy's; see `JobAwareExploration`."""
+
+    @property
+    def epsilon(self) -> float:
+        """With which probability the proposal replaces the policy's action."""
+        ...
+
+    def propose(self, batch: Batch) -> int | None:
+        """An admissible action, or None where there is nothing to repair."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobAwareExploration:
+    """An `Explorer` for `LearnedPolicy`; of several lopsided jobs the first by arrival is repaired.
+
+    Lopsided are several workers and no parameter server, several parameter servers and no worker, and more than ten
+    times as many of one as of the other. Source: DL2 §4.3; the repairing action is taken with probability ε (0.4 in the
+    preprint).
+    """
+
+    epsilon: float = 0.4
+
+    def propose(self, batch: Batch) -> int | None:
+        """The repairing action, if there is one and it is admissible."""
+        for column, (workers, ps) in enumerate(zip(batch.workers, batch.ps, strict=True)):
+            if workers <= 1 and ps <= 1:
+                continue
+            if workers > LOPSIDED_RATIO * ps:
+                index = GRANT_KINDS * column + Grant.PS
+            elif ps > LOPSIDED_RATIO * workers:
+                index = GRANT_KINDS * column + Grant.WORKER
+            else:
+                continue
+            if batch.mask_A[index]:
+                return int(index)
+        return None
+
+
+class LearnedPolicy:
+    """Allocates with a trained network; `load_weights` swaps it between two decisions.
+
+    The random numbers of a decision depend on the seed and the decision's index alone, so that a logged decision can be
+    made again.
+    """
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        weights: Weights,
+        *,
+        seed: int = 0,
+        mode: ActingMode = ActingMode.GREEDY,
+        explorer: Explorer | None = None,
+        label: str = "dl2",
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.spec = spec
+        self.seed = seed
+        self.mode = mode
+        self.decision_index = 0
+        self.inference_seconds: list[float] = []
+        self._explorer = explorer if mode is ActingMode.SAMPLE else None
+        self._label = label
+        self._clock = clock
+        self._encoder = BatchEncoder(spec)
+        self._network = ActingNetwork(spec, weights)
+
+    @property
+    def name(self) -> str:
+        """The name under which results are reported."""
+        return self._label
+
+    def load_weights(self, weights: Weights) -> None:
+        """Act with other weights from the next decision on.
+
+        Raises:
+            SpecMismatch: they are not of this policy's spec.
+        """
+        self._network = ActingNetwork(self.spec, weights)
+
+    def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
+        """Allocate tasks to the jobs of `state`, from zero."""
+        return self._decide(state, trigger, None)
+
+    def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, DecisionSamples]:
+        """Decide, and keep what a learner needs of every choice."""
+        record = _Record(self.spec)
+        decision = self._decide(state, trigger, record)
+        return decision, record.samples()
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """The network has no beliefs."""
+
+    def _decide(self, state: ClusterState, trigger: Trigger, record: _Record | None) -> Decision:
+        del trigger
+        generator = np.random.default_rng((self.seed, self.decision_index))
+        self.decision_index += 1
+        capacity = open_capacity(state)
+        allocation: dict[str, Allocation] = {}
+        size = self.spec.jobs_per_batch
+        something_runs = False
+        for start in range(0, len(state.jobs), size):
+            batch = Batch(
+                state.jobs[start : start + size], state, capacity, self._encoder, something_runs=something_runs
+            )
+            self._fill(batch, generator, record, start)
+            something_runs = batch.something_runs
+            allocation.update(batch.allocation())
+        return Decision(allocation)
+
+    def _fill(self, batch: Batch, generator: np.random.Generator, record: _Record | None, first_job: int) -> None:
+        """Give to one batch until void is chosen or nothing more can be given; the forced last void is no choice."""
+        if batch.only_void:
+            return
+        began = self._clock()
+        self._network.start(batch.features_F)
+        while True:
+            logits_A = self._network.logits()
+            if not np.isfinite(logits_A).all():
+                raise FloatingPointError("the network's logits are not finite")
+            if self.mode is ActingMode.GREEDY:
+                index = int(np.where(batch.mask_A, logits_A, -np.inf).argmax())
+                probability = 1.0
+            else:
+                index, probability = self._draw(logits_A, batch, generator)
+            if record is not None:
+                record.add(batch, index, probability, first_job)
+            if index != batch.void:
+                self._network.change(*batch.grant(index))
+            now = self._clock()
+            self.inference_seconds.append(now - began)
+            began = now
+            if index == batch.void or batch.only_void:
+                return
+
+    def _draw(self, logits_A: NDArray[np.float32], batch: Batch, generator: np.random.Generator) -> tuple[int, float]:
+        """Draw from μ = (1 − ε)·π + ε·1[the explorer's proposal]; μ = π where there is none."""
+        masked_A = np.where(batch.mask_A, logits_A.astype(np.float64), -np.inf)
+        weights_A = np.exp(masked_A - masked_A.max())
+        probabilities_A = weights_A / weights_A.sum()
+        proposal = self._explorer.propose(batch) if self._explorer is not None else None
+        if proposal is not None and self._explorer is not None:
+            probabilities_A *= 1.0 - self._explorer.epsilon
+            probabilities_A[proposal] += self._explorer.epsilon
+        cumulative_A = probabilities_A.cumsum()
+        index = int(cumulative_A.searchsorted(generator.random() * cumulative_A[-1], side="right"))
+        return index, float(probabilities_A[index])
+
+
+class _Record:
+    """Collects a decision's choices in arrays that grow by doubling."""
+
+    def __init__(self, spec: PolicySpec) -> None:
+        self._count = 0
+        self._features = np.empty((64, spec.feature_count), dtype=np.float32)
+        self._masks = np.empty((64, spec.action_count), dtype=np.bool_)
+        self._actions: list[int] = []
+        self._behaviour: list[float] = []
+        self._jobs: list[int] = []
+
+    def add(self, batch: Batch, index: int, probability: float, first_job: int) -> None:
+        if self._count == len(self._features):
+            self._features = np.concatenate((self._features, np.empty_like(self._features)))
+            self._masks = np.concatenate((self._masks, np.empty_like(self._masks)))
+        self._features[self._count] = batch.features_F
+        self._masks[self._count] = batch.mask_A
+        self._actions.append(index)
+        self._behaviour.append(probability)
+        self._jobs.append(-1 if index == batch.void else first_job + index // GRANT_KINDS)
+        self._count += 1
+
+    def samples(self) -> DecisionSamples:
+        return DecisionSamples(
+            self._features[: self._count].copy(),
+            self._masks[: self._count].copy(),
+            np.array(self._actions, dtype=np.int64),
+            np.array(self._behaviour, dtype=np.float64),
+            np.array(self._jobs, dtype=np.int64),
+        )

@@ -1,0 +1,1 @@
+"""The laboratory: workloads replayed in a simulated cluster, offline training, reports, and the commands for them."""

@@ -1,0 +1,89 @@
+"""Command `policy-net fit-speed`: a full speed table for `--speeds` from measured speeds, and how well it fits."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from foundation.command_line import Debug, Output, OutputFormat
+from foundation.files import check_replaceable
+from policy_net.errors import BadInput
+from policy_net.laboratory.speeds.measured_speeds import FitQuality, read_points, refit
+from policy_net.laboratory.speeds.speed import write_speed_table
+
+_FILE_WIDTH = 120
+"""Columns where the output is no terminal that would say how wide it is."""
+
+
+def fit_speed(
+    table: Annotated[
+        Path,
+        typer.Option(
+            "--table",
+            metavar="FILE",
+            help="Measured speeds (csv): model,num_ps (0: all-reduce),num_workers,samples_per_s.",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where the full table goes, for --speeds.")
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+    debug: Debug = False,
+) -> None:
+    """Fit speeds to measurements, which may have gaps, and write the full table."""
+    del debug  # The error boundary looks for the flag itself.
+    if out is not None:
+        _check_name(out, table)
+    speeds, qualities = refit(read_points(table), str(table))
+    if out is not None:
+        try:
+            write_speed_table(speeds, out)
+        except OSError as error:
+            raise BadInput(f"--out {out}: cannot be written: {error.strerror}; give the path of a new file") from error
+    if output is OutputFormat.JSON:
+        print(json.dumps([asdict(quality) for quality in qualities], indent=2))
+    else:
+        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+        console.print(_table(str(table), qualities))
+
+
+def _check_name(out: Path, table: Path) -> None:
+    try:
+        check_replaceable(out)
+        same = out.exists() and table.exists() and out.samefile(table)
+    except OSError as error:
+        raise BadInput(
+            f"--out {str(out)[:200]}: cannot be written ({error.strerror}); give the path of a new file"
+        ) from error
+    if same:
+        raise BadInput(f"--out {out}: is the table of measurements itself; give the path of a new file")
+
+
+def _table(title: str, qualities: list[FitQuality]) -> Table:
+    table = Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("model", "form", "points", "left out", "median error", "largest", "held out", "fastest at"):
+        left = heading in ("model", "form", "fastest at")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    for item in qualities:
+        held_out = "–" if item.held_out_median_error is None else f"{item.held_out_median_error:.1%}"
+        fastest = f"{item.best_workers} workers" + (f", {item.best_ps} PSs" if item.best_ps else "")
+        table.add_row(
+            escape(item.model),
+            item.form,
+            str(item.points),
+            str(item.left_out),
+            f"{item.median_error:.1%}",
+            f"{item.max_error:.1%}",
+            held_out,
+            fastest,
+        )
+    return table

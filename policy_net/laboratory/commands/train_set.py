@@ -1,0 +1,147 @@
+"""Training behind `policy-net train --policy set`: priors, residual and verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from policy_net.domain import PlacementEffect, SpeedModel
+from policy_net.errors import BadInput
+from policy_net.exchange.policy_file import PolicyFile, digest_of
+from policy_net.exchange.spec import SET, SetSpec
+from policy_net.laboratory.commands.training_progress import training_progress
+from policy_net.laboratory.training.evolution import EvolutionSettings, evolve
+from policy_net.laboratory.training.offline import Episode, source_of_episode
+from policy_net.laboratory.training.set_training import (
+    FIRST_VALIDATION_WORLD,
+    PRIOR_WORLDS,
+    VALIDATION_WORLDS,
+    Verdict,
+    Worlds,
+    changes_against,
+    learn_priors,
+    log_losses,
+)
+from policy_net.laboratory.training.teacher import Teacher
+from policy_net.set_policy.policy import default_set_file
+from policy_net.set_policy.residual import initial_residual
+
+FIRST_EVOLUTION_WORLD = 1000
+"""Worlds before it are those of the priors."""
+
+
+@dataclass(frozen=True)
+class SetTraining:
+    """What the command was asked for.
+
+    Attributes:
+        load: makes an episode of a source and a round number.
+        generations: of evolution; 0 trains the priors alone, or imitates alone.
+        start: a file to go on from, in place of learning priors first.
+        teacher: whose decisions are imitated first; from the shipped policy unless `start` is another.
+    """
+
+    sources: list[str]
+    load: Callable[[str, int], Episode]
+    speeds: SpeedModel
+    placement_effect: PlacementEffect | None
+    seed: int
+    generations: int
+    max_seconds: float | None
+    start: PolicyFile | None = None
+    teacher: Teacher | None = None
+
+    def run(self, console: Console) -> PolicyFile:
+        """Train; the card says from what, and how the residual did on the validation worlds.
+
+        Raises:
+            BadInput: the log to imitate cannot be used.
+        """
+        with training_progress(console) as progress:
+            worlds = Worlds(self._episode, self.speeds, self.placement_effect)
+            begun = self._begin(worlds, progress, console)
+            return self._evolve(begun, worlds, progress, console) if self.generations else begun
+
+    def _begin(self, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
+        """What evolution starts from: an imitation, a file, or the planner with priors that are learned first."""
+        card: dict[str, Any] = {"seed": self.seed} | ({"workloads": self.sources} if self.sources else {})
+        if self.teacher is not None:
+            start = self.start or default_set_file()
+            spec = _set_spec(start)
+            task = progress.add_task("imitation", total=None, figure="")
+            imitated = self.teacher.imitate_set(
+                start, spec, lambda value: progress.update(task, figure=f"log-likelihood {value:.3f}")
+            )
+            for line in imitated.agreement_lines:
+                console.print(line)
+            card |= {"parent": digest_of(start.to_bytes())} | imitated.facts
+            return PolicyFile(spec, imitated.weights, card, imitated.priors)
+        if self.start is not None:
+            card |= {"parent": digest_of(self.start.to_bytes())}
+            return PolicyFile(_set_spec(self.start), self.start.weights, card, self.start.priors)
+        spec = SetSpec()
+        task = progress.add_task("speeds", total=PRIOR_WORLDS, figure="")
+        priors = learn_priors(worlds, spec, on_world=lambda: progress.advance(task))
+        return PolicyFile(spec, initial_residual(spec, self.seed), card | {"prior_worlds": PRIOR_WORLDS}, priors)
+
+    def _evolve(self, begun: PolicyFile, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
+        """Evolve the residual; what does not win against what it began with is left out."""
+        spec, settings = _set_spec(begun), EvolutionSettings(seed=self.seed)
+        deadline = None if self.max_seconds is None else time.monotonic() + self.max_seconds
+        evolving = progress.add_task("evolution", total=self.generations, figure="")
+        done = 0
+
+        def on_generation(generation: int, loss: float) -> None:
+            nonlocal done
+            done = generation
+            progress.update(evolving, completed=generation, figure=f"log JCT {loss:.3f}")
+
+        weights = evolve(
+            begun.weights,
+            log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD),
+            settings,
+            generations=self.generations,
+            stop=lambda: deadline is not None and time.monotonic() > deadline,
+            on_generation=on_generation,
+        )
+        if not done:
+            return begun
+        validating = progress.add_task("validation", total=VALIDATION_WORLDS, figure="")
+        numbers = range(FIRST_VALIDATION_WORLD, FIRST_VALIDATION_WORLD + VALIDATION_WORLDS)
+        changes = changes_against(
+            worlds, spec, begun.priors, weights, begun.weights, numbers, lambda: progress.advance(validating)
+        )
+        verdict = Verdict.over(changes)
+        card = dict(begun.card) | {
+            "generations": done,
+            "evolution": dataclasses.asdict(settings),
+            "validation_change": round(verdict.change, 5),
+            "validation_standard_error": round(verdict.standard_error, 5),
+            "residual_published": verdict.publish,
+        }
+        if verdict.publish:
+            return PolicyFile(spec, weights, card, begun.priors)
+        rest = "the planner with priors" if self.teacher is None and self.start is None else "what it began with"
+        console.print(
+            f"the residual changes average JCTs by {verdict.change:+.2%} ± {verdict.standard_error:.2%} on"
+            f" validation worlds: it is left out, and the policy is {rest}"
+        )
+        return PolicyFile(spec, begun.weights, card, begun.priors)
+
+    def _episode(self, number: int) -> Episode:
+        """World by number: the sources in turn, each with its seed moved on by the whole number."""
+        source = self.sources[number % len(self.sources)]
+        return self.load(source_of_episode(source, number), number)
+
+
+def _set_spec(file: PolicyFile) -> SetSpec:
+    """Raises BadInput if the file holds another kind of policy."""
+    if not isinstance(file.spec, SetSpec):
+        raise BadInput(f"--from: the file holds a {file.spec.policy!r} policy; use a {SET} policy with --policy {SET}")
+    return file.spec

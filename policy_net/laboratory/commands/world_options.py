@@ -1,0 +1,269 @@
+"""Options that `replay` and `train` share: which world a workload runs in.
+
+Each alias is one option with its unit; `WorldOptions` gathers the values and turns them into the simulator's types. A
+command takes them all by one parameter of this type, under `with_option_groups`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
+from policy_net.errors import BadInput
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
+from policy_net.laboratory.simulation.node_changes import resizing
+from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect, check_gpu_type
+from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
+from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
+from policy_net.laboratory.workloads.loaders.intake import MALFORMED
+from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
+
+LARGEST_CLUSTER = 100_000
+LONGEST_PAUSE_SECONDS = 7 * 86400.0
+LONGEST_HOURS = 100_000.0
+"""Beyond these an option is a slip of the pen: of 100,000 nodes, a week, eleven years."""
+
+_seconds = functools.partial(typer.Option, min=0.0, max=LONGEST_PAUSE_SECONDS)
+_hours = functools.partial(typer.Option, min=0.0, max=LONGEST_HOURS)
+
+Nodes = Annotated[
+    int | None,
+    typer.Option("--nodes", min=1, max=LARGEST_CLUSTER, help="Machines; what the workload suggests unless given."),
+]
+GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=0, max=64, help="GPUs of one machine.")]
+CpusPerNode = Annotated[int, typer.Option("--cpus-per-node", min=1, max=1024, help="CPU cores of one machine.")]
+SlotSeconds = Annotated[
+    float,
+    _seconds("--slot-seconds", min=1.0, help="Length of a slot, or of the tick under event decisions."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws whatever the workload leaves open, and the noise.")]
+LimitJobs = Annotated[int | None, typer.Option("--limit-jobs", min=1, help="At most so many jobs of a workload.")]
+Window = Annotated[int, typer.Option("--window", min=0, help="Take the K-th run of --limit-jobs jobs of a csv.")]
+SpeedNoise = Annotated[
+    float, typer.Option("--speed-noise", min=0.0, max=1.0, help="Relative deviation of a job's speed in an interval.")
+]
+Speeds = Annotated[
+    Path | None, typer.Option("--speeds", help="Speed table (csv) as the truth; the built-in fit unless given.")
+]
+Capacity = Annotated[
+    CapacityMode, typer.Option("--capacity", help="Place every task on a node, or only add up the cluster's total.")
+]
+ArrivalScale = Annotated[
+    float,
+    typer.Option(
+        "--arrival-scale", min=0.001, max=1000.0, help="Multiplies the time between arrivals: 2 halves the load."
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse a recorded workload's first malformed row; else skip and count such rows."),
+]
+DecideOnOption = Annotated[
+    DecideOn | None,
+    typer.Option("--decide-on", help="Unless given: slot for generated and reference workloads, event for a csv."),
+]
+JobKindOption = Annotated[
+    JobKindChoice,
+    typer.Option("--job-kind", help="How the jobs of a csv train; mix: half ps, half allreduce, drawn from the seed."),
+]
+DebounceSeconds = Annotated[
+    float, _seconds("--debounce-seconds", help="Least time between two event decisions, but for nodes.")
+]
+PlacementOption = Annotated[
+    PlacementStrategy,
+    typer.Option("--placement", help="Tasks on the least loaded nodes, or a job's workers on as few as possible."),
+]
+GpuTypes = Annotated[
+    str | None, typer.Option("--gpu-types", metavar="TYPE:NODES,…", help="GPU types of the nodes, as v100:8,k80:4.")
+]
+Locality = Annotated[
+    bool, typer.Option("--locality", help="All-reduce jobs train slower where their workers lie apart, as measured.")
+]
+JobNoise = Annotated[
+    float,
+    typer.Option("--job-noise", min=0.0, max=1.0, help="Relative deviation of a factor that a job's speed keeps."),
+]
+EpochError = Annotated[
+    float, typer.Option("--epoch-error", min=0.0, max=1.0, help="Declared epochs are off by up to this share.")
+]
+Durations = Annotated[
+    str, typer.Option("--durations", help="What users know of their jobs' work: known, lognormal:SIGMA or unknown.")
+]
+ResizeSeconds = Annotated[
+    float, _seconds("--resize-seconds", help="Pause of a running job whose number of tasks changes.")
+]
+ResumeSeconds = Annotated[
+    float, _seconds("--resume-seconds", help="Pause of a job that starts again; its first start is free.")
+]
+CheckpointSeconds = Annotated[
+    float, _seconds("--checkpoint-seconds", help="Training between checkpoints; 0: a lost node loses no work.")
+]
+NodeMtbfHours = Annotated[float, _hours("--node-mtbf-hours", help="Mean time of a node to its failure; 0 for none.")]
+NodeRepairHours = Annotated[float, _hours("--node-repair-hours", help="Mean time of a failed node to its return.")]
+ResizeCluster = Annotated[
+    list[str] | None,
+    typer.Option("--resize-cluster", metavar="HOUR:NODES", help="From that hour on, so many nodes (repeatable)."),
+]
+
+
+def warn_of_malformed_rows(workload: Workload) -> None:
+    """Say on stderr what was skipped as malformed, where the other assumptions are not printed."""
+    for note in workload.notes:
+        if note.startswith(MALFORMED):
+            print(f"{workload.name}: {note}", file=sys.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class WorldOptions:
+    """The values of the options above."""
+
+    nodes: Nodes = None
+    gpus_per_node: GpusPerNode = 2
+    cpus_per_node: CpusPerNode = 8
+    gpu_types: GpuTypes = None
+    locality: Locality = False
+    slot_seconds: SlotSeconds = 1200.0
+    decide_on: DecideOnOption = None
+    debounce_seconds: DebounceSeconds = 60.0
+    capacity: Capacity = CapacityMode.NODES
+    placement: PlacementOption = PlacementStrategy.SPREAD
+    seed: Seed = 0
+    limit_jobs: LimitJobs = None
+    window: Window = 0
+    arrival_scale: ArrivalScale = 1.0
+    job_kind: JobKindOption = JobKindChoice.PS
+    strict: Strict = False
+    speeds_file: Speeds = None
+    speed_noise: SpeedNoise = 0.0
+    job_noise: JobNoise = 0.0
+    epoch_error: EpochError = 0.0
+    durations: Durations = "known"
+    resize_seconds: ResizeSeconds = 0.0
+    resume_seconds: ResumeSeconds = 0.0
+    checkpoint_seconds: CheckpointSeconds = 0.0
+    node_mtbf_hours: NodeMtbfHours = 0.0
+    node_repair_hours: NodeRepairHours = 1.0
+    resize_cluster: ResizeCluster = None
+
+    def speeds(self) -> SpeedModel:
+        """The simulator's truth.
+
+        Raises:
+            BadInput: the speed table cannot be used.
+        """
+        return default_speeds() if self.speeds_file is None else read_speed_table(self.speeds_file)
+
+    def placement_effect(self) -> PlacementEffect | None:
+        """What places and GPU types do to speeds; None where neither is asked for.
+
+        Raises:
+            BadInput: nothing is known about a type of GPU, or capacity is pooled, so that no task has a place.
+        """
+        types = _parse_gpu_types(self.gpu_types)
+        if not (types or self.locality):
+            return None
+        if self.capacity is CapacityMode.POOLED:
+            raise BadInput("--locality and --gpu-types need --capacity nodes: pooled tasks lie nowhere")
+        for name, _ in types:
+            check_gpu_type(name)
+        return FittedPlacementEffect(apart=self.locality)
+
+    @property
+    def placement_notes(self) -> tuple[str, ...]:
+        """What the effect of places assumes, in plain words."""
+        if not self.locality:
+            return ()
+        return ("all-reduce jobs train slower where their workers lie apart; recorded durations count as one node's",)
+
+    def workload(self, source: str, speeds: SpeedModel) -> Workload:
+        """Read or generate a workload.
+
+        Raises:
+            BadInput: the source cannot be used.
+        """
+        estimates = parse_durations(self.durations, self.epoch_error)
+        loaded = load_workload(
+            source,
+            WorkloadOptions(
+                seed=self.seed,
+                limit_jobs=self.limit_jobs,
+                window=self.window,
+                job_kind=self.job_kind,
+                strict=self.strict,
+                gpus_per_node=self.gpus_per_node,
+                cpus_per_node=self.cpus_per_node,
+                arrival_scale=self.arrival_scale,
+                speeds=speeds,
+            ),
+        )
+        return with_estimates(loaded, estimates, self.seed)
+
+    def environment(self, workload: Workload) -> Environment:
+        """The machines and the decision rule for one workload.
+
+        Raises:
+            BadInput: the number of nodes is neither given nor suggested by the workload, or an option cannot be used.
+        """
+        gpu_types = _parse_gpu_types(self.gpu_types)
+        if self.nodes is not None and self.nodes < 1:  # a library user's
+            raise BadInput(f"nodes is {self.nodes}: use 1 or more")
+        nodes = self.nodes or sum(count for _, count in gpu_types) or workload.suggested_nodes
+        if nodes is None:
+            raise BadInput(f"{workload.name}: this workload suggests no cluster size; give --nodes")
+        environment = Environment(
+            nodes=nodes,
+            gpus_per_node=self.gpus_per_node,
+            cpus_per_node=self.cpus_per_node,
+            slot_seconds=self.slot_seconds,
+            decide_on=self.decide_on or (DecideOn.SLOT if workload.slotted else DecideOn.EVENT),
+            debounce_seconds=self.debounce_seconds,
+            capacity_mode=self.capacity,
+            placement=self.placement,
+            gpu_types=gpu_types,
+            speed_noise=self.speed_noise,
+            job_noise=self.job_noise,
+            resize_seconds=self.resize_seconds,
+            resume_seconds=self.resume_seconds,
+            checkpoint_seconds=self.checkpoint_seconds,
+            node_mtbf_seconds=self.node_mtbf_hours * 3600.0,
+            node_repair_seconds=self.node_repair_hours * 3600.0,
+            seed=self.seed,
+        )
+        changes = resizing(nodes, environment.node_capacity, map(_parse_size, self.resize_cluster or ()))
+        return dataclasses.replace(environment, node_changes=changes)
+
+
+def _parse_gpu_types(text: str | None) -> tuple[tuple[str, int], ...]:
+    """(type, nodes) pairs from TYPE:NODES,…"""
+    types: dict[str, int] = {}
+    for part in () if text is None else text.split(","):
+        name, _, count = (piece.strip() for piece in part.partition(":"))
+        if not (name and count.isascii() and count.isdigit() and 1 <= int(count[:7]) <= LARGEST_CLUSTER):
+            raise BadInput(f"--gpu-types {text!r}: {part!r} is not TYPE:NODES, such as v100:8")
+        if name in types:
+            raise BadInput(f"--gpu-types {text!r}: {name!r} is given twice")
+        types[name] = int(count)
+    return tuple(types.items())
+
+
+def _parse_size(text: str) -> tuple[float, int]:
+    """(seconds, nodes) from HOUR:NODES."""
+    hour_text, _, nodes = (piece.strip() for piece in text.partition(":"))
+    try:
+        hour = float(hour_text)
+    except ValueError:
+        hour = math.nan
+    if not (
+        0 <= hour <= LONGEST_HOURS and nodes.isascii() and nodes.isdigit() and 1 <= int(nodes[:7]) <= LARGEST_CLUSTER
+    ):
+        raise BadInput(f"--resize-cluster {text!r}: use HOUR:NODES, such as 24:40")
+    return hour * 3600.0, int(nodes)

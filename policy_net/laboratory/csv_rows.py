@@ -1,0 +1,235 @@
+"""Rows of a csv file that a user brings, with errors that name the file, the line and the value.
+
+One line is one row: a quote that is never closed spoils its own line and not the rest of the file. Files may be
+gzip'ed, and are opened once, so that a pipe does as well.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NoReturn, cast
+
+from policy_net.errors import BadInput, MalformedRow
+
+LONGEST_SECONDS = 1e11
+"""About 3,000 years, Unix times in seconds far within it: anything beyond is a slip of units or of the pen."""
+
+LONGEST_RUN_SECONDS = 10 * 365.25 * 86400.0
+"""No job runs for ten years: a longer one is a slip of units, and would take as long to simulate."""
+
+MOST_GPUS = 1_000_000
+"""More than any cluster has."""
+
+_SHOWN_CHARACTERS = 60
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row, and where it stands, for messages."""
+
+    path: Path
+    line: int
+    cells: Mapping[str, str]
+
+    def optional(self, column: str) -> str | None:
+        """The cell without surrounding blanks; None if it is empty or there is no such column."""
+        return self.cells.get(column, "").strip() or None
+
+    def text(self, column: str) -> str:
+        """The cell without surrounding blanks. Raises MalformedRow if it is empty or missing."""
+        value = self.optional(column)
+        if value is None:
+            raise self.bad(column, "is empty", "give every row all its columns")
+        return value
+
+    def number(self, column: str) -> float:
+        """The cell as a finite number. Raises MalformedRow if it is none."""
+        text = self.text(column)
+        value = plain_number(text)
+        if not math.isfinite(value):
+            raise self.bad(column, f"is {shown(text)}", "use a finite number")
+        return value
+
+    def number_from_zero(self, column: str) -> float:
+        """The cell as a finite number ≥ 0. Raises MalformedRow if it is none."""
+        value = self.number(column)
+        if value < 0:
+            raise self.bad(column, f"is {shown(self.text(column))}", "use a number ≥ 0")
+        return value
+
+    def seconds(self, column: str) -> float:
+        """The cell as seconds on some clock. Raises MalformedRow if it is no number, or beyond any calendar."""
+        value = self.number(column)
+        if abs(value) > LONGEST_SECONDS:
+            raise self.bad(column, f"is {shown(self.text(column))}", f"use seconds, within ±{LONGEST_SECONDS:g}")
+        return value
+
+    def seconds_from_zero(self, column: str) -> float:
+        """The cell as a length of time. Raises MalformedRow if it is none, negative, or longer than any job lasts."""
+        value = self.number_from_zero(column)
+        if value > LONGEST_RUN_SECONDS:
+            raise self.bad(column, f"is {shown(self.text(column))}", "use seconds, of ten years at most")
+        return value
+
+    def whole(self, column: str, at_least: int) -> int:
+        """The cell as a whole number (8 or 8.0). Raises MalformedRow if it is none or too small."""
+        value = self.number(column)
+        if not value.is_integer() or value < at_least:
+            raise self.bad(column, f"is {shown(self.text(column))}", f"use a whole number ≥ {at_least}")
+        return int(value)
+
+    def gpus(self, column: str) -> int:
+        """The cell as a number of GPUs. Raises MalformedRow if it is none, or more than any cluster has."""
+        value = self.whole(column, at_least=0)
+        if value > MOST_GPUS:
+            raise self.bad(column, f"is {shown(self.text(column))}", f"use at most {MOST_GPUS} GPUs")
+        return value
+
+    def bad(self, column: str, what: str, remedy: str) -> MalformedRow:
+        """The error that says what is wrong with a cell of this row."""
+        return MalformedRow(f"{self.path}, line {self.line}: {column} {what}; {remedy}", f"{column}: {remedy}")
+
+
+def plain_number(text: str) -> float:
+    """A number as programs print it, `1e3` too; NaN for anything else, such as 1_000 or other digits than 0–9."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
+
+
+def shown(value: object) -> str:
+    """A value for a message: quoted, and not longer than a message can bear."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def refuse(error: MalformedRow) -> NoReturn:
+    """What to do with a malformed row where none is tolerated."""
+    raise error
+
+
+def read_rows(
+    path: Path,
+    columns: Sequence[str],
+    on_malformed: Callable[[MalformedRow], None] = refuse,
+    *,
+    delimiter: str = ",",
+    quoted: bool = True,
+    names_without_header: Sequence[str] = (),
+    how_to_get: str = "",
+) -> Iterator[Row]:
+    """The rows of a UTF-8 csv file, plain or gzip'ed, with a header that has at least `columns`.
+
+    Args:
+        path: the file.
+        columns: without which it is of another format.
+        on_malformed: told of a line that is no row of this table; the line is skipped unless it raises.
+        delimiter: what stands between cells.
+        quoted: whether a cell may be quoted.
+        names_without_header: the columns of a file whose first line is no header; empty if it must have one.
+        how_to_get: said where a column is missing: how to obtain a file that has it.
+
+    Raises:
+        BadInput: the file cannot be read or decoded, lacks a column, or has no rows.
+    """
+    found = False
+    header: list[str] | None = None
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        try:
+            cells = next(
+                csv.reader(
+                    (line,), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
+                )
+            )
+        except csv.Error as error:
+            if header is None:
+                raise BadInput(f"{path}, line {number}: not a csv file: {error}") from error
+            remedy = "mend its quotes and write one job a line"
+            on_malformed(
+                MalformedRow(f"{path}, line {number}: {shown(line.strip())} is no csv row: {error}; {remedy}", remedy)
+            )
+            continue
+        if header is None:
+            header, is_row = _header(path, cells, columns, names_without_header, how_to_get)
+            if not is_row:
+                continue
+        found = True
+        # A decimal comma would shift the cells behind it, and be read as another job.
+        surplus = [cell for cell in cells[len(header) :] if cell.strip()]
+        if surplus:
+            remedy = "write decimals with a point, and quote cells that hold a comma"
+            if not quoted:
+                remedy = f"leave out the column whose cells hold a {delimiter!r}"
+            on_malformed(
+                MalformedRow(
+                    f"{path}, line {number}: {shown(surplus[0])} stands beyond the header's {len(header)} columns;"
+                    f" {remedy}",
+                    f"more cells than the header: {remedy}",
+                )
+            )
+            continue
+        yield Row(path, number, dict(zip(header, cells, strict=False)))
+    if header is None:
+        raise BadInput(f"{path}: the file is empty; it needs a header with {', '.join(columns)}")
+    if not found:
+        raise BadInput(f"{path}: the file has a header but no rows")
+
+
+def _header(
+    path: Path, cells: list[str], columns: Sequence[str], names_without_header: Sequence[str], how_to_get: str
+) -> tuple[list[str], bool]:
+    """The columns' names by the first line, and whether that line is already a row."""
+    names = [cell.strip() for cell in cells]
+    missing = [name for name in columns if name not in names]
+    if not missing:
+        return names, False
+    if names_without_header and not set(names) & set(columns) and len(names) == len(names_without_header):
+        return list(names_without_header), True
+    raise BadInput(
+        f"{path}: column {missing[0]!r} is missing from the header {shown(','.join(names))};"
+        f" it needs at least {', '.join(columns)}{how_to_get and '; '}{how_to_get}"
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines with their numbers. Raises BadInput if the file cannot be read, or a line is not UTF-8."""
+    with open_bytes(path) as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                value = raw[error.start : error.start + 8]
+                raise BadInput(
+                    f"{path}, line {number}: {value!r} is not UTF-8 text; save the file as UTF-8 csv"
+                ) from error
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading; what its first two bytes say counts, not its name.
+
+    Raises:
+        BadInput: it cannot be opened or read, or its compression is damaged; also while it is read inside the block.
+    """
+    try:
+        with ExitStack() as stack:
+            plain = stack.enter_context(path.open("rb"))
+            if plain.peek(2)[:2] == _GZIP_MAGIC:
+                yield cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=plain)))
+            else:
+                yield plain
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(f"{path}: the gzip file is cut short or damaged ({error}); copy or compress it anew") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot read the file: {error.strerror}; give the path of a readable file") from error

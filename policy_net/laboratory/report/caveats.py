@@ -1,0 +1,256 @@
+"""Caveats of a report: cautions, which stand right below the headline, the assumptions made, and what it cannot tell.
+
+Assumptions are taken from the settings that were used, not from memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from foundation.figures import counted, duration, percent, shown
+from policy_net.domain import CapacityMode, JobKind
+from policy_net.laboratory.report.comparison import TODAY, Comparison, gpu_use
+from policy_net.laboratory.report.policies import label
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
+from policy_net.laboratory.simulation.replay import ReplayResult
+from policy_net.laboratory.workloads.workload import Workload
+
+FEW_JOBS = 100
+"""Which of two policies does better on fewer jobs is often chance."""
+OVERFULL = 0.1
+"""With more of all jobs waiting than this when the last one comes, the cluster does not keep up."""
+SHORT_QUEUE = 10
+"""So many may wait at any moment."""
+AS_REQUESTED = ("fifo", "fifo-backfill", "las")
+"""Policies whose jobs take longer than alone only because they wait."""
+WAITS_LITTLE = 0.05
+"""With less of the jobs' time than this spent on waiting, a better order can save next to nothing."""
+BACKFILL = "fifo-backfill"
+
+
+def cautions(comparison: Comparison) -> tuple[str, ...]:
+    """A sentence or two each; none if there is nothing to caution against."""
+    return tuple(_cautions(comparison))
+
+
+def _cautions(comparison: Comparison) -> Iterator[str]:
+    if not comparison.nodes_given:
+        yield (
+            "The number of machines was chosen to suit the jobs, because none was given. It decides how long jobs wait,"
+            " and so what there is to save: repeat this with the machines that you have."
+        )
+    jobs = comparison.workload.jobs
+    if len(jobs) < FEW_JOBS:
+        yield f"With {counted(len(jobs), 'job')} much is chance: take {FEW_JOBS} or more, better a thousand."
+    gpus = comparison.gpus
+    larger = sum(job.requested.workers * job.worker_demand.gpu > gpus for job in jobs)
+    if larger:
+        yield (
+            f"{counted(larger, 'job')} asked for more than the {counted(gpus, 'GPU')} that there are here, and"
+            f" {'gets' if larger == 1 else 'get'} fewer under every policy: these are not the machines on which"
+            f" {'it' if larger == 1 else 'they'} ran."
+        )
+    if comparison.compares and comparison.today.policy in AS_REQUESTED and _waits_little(comparison.today):
+        yield (
+            f"Under {label(comparison.today.policy)} jobs hardly wait. What is saved or lost then comes from running"
+            " them at other sizes than they asked for, and hangs on how fast they are assumed to be there."
+        )
+    queue = gpu_use(comparison.workload, comparison.today).waiting_at(jobs[-1].submit_time_seconds)
+    if comparison.compares and queue > max(OVERFULL * len(jobs), SHORT_QUEUE):
+        yield (
+            f"Under {label(comparison.today.policy)} {queue:,} of the {len(jobs):,} jobs were waiting with nothing when"
+            " the last one was submitted: on these machines its queue grows for as long as jobs come. What is saved"
+            " then says as much about the length of the window as about the policy."
+        )
+
+
+def _waits_little(result: ReplayResult) -> bool:
+    """Whether the jobs are done in hardly more than the time that they take alone."""
+    known = [
+        (job.jct_seconds, job.alone_seconds)
+        for job in result.job_results
+        if job.jct_seconds is not None and job.alone_seconds is not None
+    ]
+    return math.fsum(jct - alone for jct, alone in known) < WAITS_LITTLE * math.fsum(jct for jct, _ in known)
+
+
+def assumptions(comparison: Comparison) -> tuple[str, ...]:
+    """One sentence or two each, the most consequential first."""
+    return tuple(_assumptions(comparison))
+
+
+def summary(comparison: Comparison) -> str:
+    """The most consequential ones in a few lines."""
+    workload, environment = comparison.workload, comparison.environment
+    given = "as given" if comparison.nodes_given else "chosen to suit the jobs"
+    sentences = [
+        f"{counted(environment.nodes, 'machine')}, {given}.",
+        "Running jobs can be resized, suspended and resumed.",
+        _kinds(workload),
+        _knowledge(workload),
+        _resizing(environment),
+        _failures(environment),
+        "One simulated window; see the page for the rest.",
+    ]
+    return " ".join(sentences)
+
+
+def _assumptions(comparison: Comparison) -> Iterator[str]:
+    workload, environment = comparison.workload, comparison.environment
+    yield (
+        "Jobs can be resized: all policies but those with fixed sizes change the number of GPUs of running jobs, and"
+        " suspend and resume them. Jobs that cannot be resized gain only what a better order gives."
+    )
+    yield _machines(comparison)
+    if workload.slotted:
+        yield "The jobs are generated, or a published sample; they are nobody's last week."
+    else:
+        yield (
+            "A job’s recorded running time at the size it asked for is its work; waiting times in the record are not"
+            " used. How fast it is at other sizes follows from measured speeds of the model that it is taken to train."
+            " A job that failed or was cancelled counts with the time it ran."
+        )
+    yield _kinds(workload)
+    yield _knowledge(workload)
+    yield _resizing(environment)
+    yield _failures(environment)
+    yield _placing(comparison)
+    if environment.gpu_types:
+        types = ", ".join(f"{counted(count, 'machine')} with {shown(name)}" for name, count in environment.gpu_types)
+        yield f"GPUs differ: {types}. Jobs train faster or slower on them, as measured."
+    yield _noise(environment)
+    yield _decisions(environment)
+    yield (
+        "The cluster is empty at the first submission and runs until the last job is done: what was running before, and"
+        " what comes after, is not there."
+    )
+
+
+def _machines(comparison: Comparison) -> str:
+    environment = comparison.environment
+    machines = (
+        f"{counted(environment.nodes, 'machine')} with {counted(environment.gpus_per_node, 'GPU')} and"
+        f" {counted(environment.cpus_per_node, 'CPU core')} each"
+    )
+    if comparison.nodes_given:
+        return f"The cluster has {machines}, as given; all policies get the same."
+    return (
+        f"The cluster has {machines}. Nobody said how many: the number was chosen to suit the jobs. For your own"
+        " cluster give --nodes, --gpus-per-node and --cpus-per-node; on more machines there is less to gain."
+    )
+
+
+def _kinds(workload: Workload) -> str:
+    counts = Counter(spec.kind for spec in workload.jobs)
+    if len(counts) == 1:
+        return f"All jobs train {_KINDS[workload.jobs[0].kind]}."
+    parts = [f"{counts[kind]:,} {text}" for kind, text in _KINDS.items() if counts[kind]]
+    return f"How the jobs train: {'; '.join(parts)}."
+
+
+def _knowledge(workload: Workload) -> str:
+    jobs = len(workload.jobs)
+    unknown = sum(not spec.work_known for spec in workload.jobs)
+    wrong = sum(spec.work_known and spec.declared_epochs is not None for spec in workload.jobs)
+    if unknown == jobs:
+        return "No policy is told how much work a job is: those that use it guess as much again as was done."
+    if wrong == jobs:
+        return "Policies that use durations are told an estimate of how much work a job has left, not the truth."
+    told = "Policies that use durations are told exactly how much work a job has left, which users can seldom say"
+    if not unknown and not wrong:
+        return f"{told}. With estimates they gain less, with none less again."
+    inexact = [f"for {counted(wrong, 'job')} they are told another amount than is needed"] if wrong else []
+    inexact += [f"for {counted(unknown, 'job')} they are told nothing"] if unknown else []
+    return f"{told}, except that {' and '.join(inexact)}."
+
+
+def _resizing(environment: Environment) -> str:
+    resize, resume = environment.resize_seconds, environment.resume_seconds
+    if not resize and not resume:
+        return "Resizing, suspending and resuming a job takes no time."
+    return f"A resize stops a running job for {duration(resize)}; to go on after a suspension takes {duration(resume)}."
+
+
+def _failures(environment: Environment) -> str:
+    if not environment.changes_nodes:
+        return "No machine fails, comes or goes."
+    parts = []
+    if environment.node_changes:
+        parts.append(f"machines come and go {counted(len(environment.node_changes), 'time')} by plan")
+    if environment.node_mtbf_seconds:
+        parts.append(
+            f"a machine fails after {duration(environment.node_mtbf_seconds)} on average and is back after"
+            f" {duration(environment.node_repair_seconds)}"
+        )
+    lost = environment.checkpoint_seconds
+    parts.append(f"a job then loses what it trained in up to {duration(lost)}" if lost else "no training is lost then")
+    return "; ".join(parts).capitalize() + "."
+
+
+def _placing(comparison: Comparison) -> str:
+    environment = comparison.environment
+    if environment.capacity_mode is CapacityMode.POOLED:
+        return "GPUs and CPU cores are added up over all machines: whether tasks fit the single machine is not asked."
+    where = {
+        PlacementStrategy.SPREAD: "to the least loaded ones first",
+        PlacementStrategy.PACK: "each job on as few as possible",
+    }[environment.placement]
+    costs = (
+        "All-reduce jobs train slower where their workers lie apart, as measured; recorded durations count as those on"
+        " one machine."
+        if comparison.locality
+        else "Where a job’s tasks lie costs no speed."
+    )
+    return f"Every task is placed on a machine with room for it, {where}. {costs}"
+
+
+def _noise(environment: Environment) -> str:
+    if not environment.speed_noise and not environment.job_noise:
+        return "Speeds do not vary from run to run."
+    parts = {
+        f"by {percent(environment.job_noise)} for life": environment.job_noise,
+        f"by {percent(environment.speed_noise)} from decision to decision": environment.speed_noise,
+    }
+    said = " and ".join(part for part, holds in parts.items() if holds)
+    return f"A job’s speed varies {said} (standard deviation)."
+
+
+def _decisions(environment: Environment) -> str:
+    if environment.decide_on is DecideOn.SLOT:
+        return f"Every policy decides once in {duration(environment.slot_seconds)}, and jobs wait for that."
+    return (
+        "Every policy decides when a job arrives or ends, at most once in"
+        f" {duration(environment.debounce_seconds)} and at least once in {duration(environment.slot_seconds)}."
+    )
+
+
+_KINDS = {
+    JobKind.PS: "with parameter servers, in step",
+    JobKind.ASYNC: "with parameter servers, each worker at its own pace",
+    JobKind.ALLREDUCE: "by all-reduce",
+}
+
+
+def limits(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """What a report cannot tell."""
+    return tuple(_limits(comparisons))
+
+
+def _limits(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    yield (
+        "This is a simulation of one window of jobs with one draw of what the record does not say. Another window or"
+        " another --seed moves the figures by some percent, small windows by more."
+    )
+    policies = {result.policy for comparison in comparisons for result in comparison.results}
+    if TODAY in policies and BACKFILL not in policies:
+        yield (
+            "FIFO is strict: no job passes another. A cluster that lets small jobs pass (backfill, as Slurm does) waits"
+            f" less today: compare with --policy {BACKFILL}."
+        )
+    yield "Averages hang on few long jobs; read them together with the slowdown and with who loses."
+    yield (
+        "“GPUs held” says how much was given out, not how much good it did: more GPUs speed a job up by less than their"
+        " number, so a good policy may hold fewer."
+    )

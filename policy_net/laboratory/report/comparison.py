@@ -1,0 +1,222 @@
+"""Comparison of several policies on one workload, job by job against the policy of today; and the GPUs in use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.metrics import JobResult, longest_jobs, mean_jct_seconds
+from policy_net.laboratory.simulation.replay import ReplayResult
+from policy_net.laboratory.workloads.workload import Workload
+from policy_net.policy import DEFAULT_POLICY
+
+Array = NDArray[np.float64]
+
+TODAY = "fifo"
+"""What most clusters do today, and what every other policy is compared with."""
+NOTICEABLE_SECONDS = 60.0
+"""A job is earlier or later only by more than this: decisions are a minute apart anyway."""
+SIZE_CLASSES = ((1, 1), (2, 4), (5, None))
+"""Requested GPUs, from and to: alone, within a usual machine, and beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPair:
+    """One job under two policies; times from submission to end."""
+
+    job: JobResult
+    before_seconds: float
+    after_seconds: float
+
+    @property
+    def delay_seconds(self) -> float:
+        """By how much it is done later; negative if earlier."""
+        return self.after_seconds - self.before_seconds
+
+
+@dataclass(frozen=True)
+class PairedJobs:
+    """Jobs under the policy of today and under another one; at least one job."""
+
+    name: str
+    pairs: tuple[JobPair, ...]
+
+    @property
+    def before_seconds(self) -> float:
+        """Average completion time today."""
+        return math.fsum(pair.before_seconds for pair in self.pairs) / len(self.pairs)
+
+    @property
+    def after_seconds(self) -> float:
+        """Average completion time under the other policy."""
+        return math.fsum(pair.after_seconds for pair in self.pairs) / len(self.pairs)
+
+    @property
+    def later_share(self) -> float:
+        """Share of the jobs that end noticeably later."""
+        return sum(pair.delay_seconds > NOTICEABLE_SECONDS for pair in self.pairs) / len(self.pairs)
+
+    @property
+    def earlier_share(self) -> float:
+        """Share of the jobs that end noticeably earlier."""
+        return sum(pair.delay_seconds < -NOTICEABLE_SECONDS for pair in self.pairs) / len(self.pairs)
+
+    @property
+    def worst(self) -> JobPair:
+        """The job that loses most time, or gains least; the first of equals."""
+        return max(self.pairs, key=lambda pair: pair.delay_seconds)
+
+    @property
+    def best(self) -> JobPair:
+        """The job that gains most time, or loses least."""
+        return min(self.pairs, key=lambda pair: pair.delay_seconds)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One workload in one environment under several policies.
+
+    Attributes:
+        results: at least one, in the order of the report, with timelines.
+        nodes_given: whether the user said how many machines there are, or the workload's suggestion was taken.
+        locality: whether it costs speed where a job's workers lie apart.
+    """
+
+    workload: Workload
+    environment: Environment
+    results: tuple[ReplayResult, ...]
+    nodes_given: bool = True
+    locality: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the cluster, at the beginning."""
+        return self.environment.nodes * self.environment.gpus_per_node
+
+    @cached_property
+    def today(self) -> ReplayResult:
+        """What the others are compared with: FIFO if it is there, else the first."""
+        return next((result for result in self.results if result.policy == TODAY), self.results[0])
+
+    @cached_property
+    def proposed(self) -> ReplayResult:
+        """What the report is about: the default policy if it is there, else the last."""
+        return next((result for result in self.results if result.policy == DEFAULT_POLICY), self.results[-1])
+
+    @property
+    def compares(self) -> bool:
+        """Whether there are two policies to compare."""
+        return self.proposed is not self.today
+
+    @cached_property
+    def figures(self) -> tuple[dict[str, Any], ...]:
+        """Every result's figures, as in the command's JSON output."""
+        return tuple(result.to_json() for result in self.results)
+
+    def avg_jct_seconds(self, result: ReplayResult) -> float:
+        """Average completion time; a replay ends only when all jobs have."""
+        average = mean_jct_seconds(result.job_results)
+        if average is None:
+            raise ValueError(f"policy {result.policy!r} completed no job of {self.workload.name!r}")
+        return average
+
+    def ratio(self, result: ReplayResult) -> float:
+        """Average completion time over today's."""
+        return self.avg_jct_seconds(result) / self.avg_jct_seconds(self.today)
+
+    @cached_property
+    def all_jobs(self) -> PairedJobs:
+        """All jobs, today and under the proposed policy."""
+        pairs = [
+            JobPair(after, before.jct_seconds, after.jct_seconds)
+            for before, after in zip(self.today.job_results, self.proposed.job_results, strict=True)
+            if before.jct_seconds is not None and after.jct_seconds is not None
+        ]
+        return PairedJobs("all jobs", tuple(pairs))
+
+    @cached_property
+    def without_tail(self) -> PairedJobs | None:
+        """All but the 1% of jobs that take longest under either policy; None if none is left."""
+        tail = longest_jobs(self.today.job_results) | longest_jobs(self.proposed.job_results)
+        pairs = tuple(pair for pair in self.all_jobs.pairs if pair.job.job_id not in tail)
+        return PairedJobs("without the longest 1%", pairs) if pairs else None
+
+    @cached_property
+    def size_classes(self) -> tuple[PairedJobs, ...]:
+        """The jobs by requested size; classes without any job are left out."""
+        classes = []
+        for least, most in SIZE_CLASSES:
+            pairs = tuple(
+                pair
+                for pair in self.all_jobs.pairs
+                if pair.job.workers >= least and (most is None or pair.job.workers <= most)
+            )
+            if pairs:
+                classes.append(PairedJobs(_class_name(least, most), pairs))
+        return tuple(classes)
+
+
+def best_of(comparison: Comparison, results: Sequence[ReplayResult]) -> ReplayResult:
+    """The one with the shortest average completion time; the first of equals."""
+    return min(results, key=comparison.avg_jct_seconds)
+
+
+def _class_name(least: int, most: int | None) -> str:
+    if most is None:
+        return f"{least} GPUs and more"
+    return f"{least} GPU" if least == most == 1 else f"{least} to {most} GPUs"
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """A step function: from each time to the next, so many GPUs are held and so many jobs hold nothing.
+
+    The last time is the end of the last job.
+    """
+
+    times_seconds: Array
+    held: Array
+    waiting: Array
+
+    def idle_while_waiting_gpu_seconds(self, gpus: int) -> float:
+        """GPU-seconds that nobody held while at least one job waited with nothing."""
+        seconds = np.diff(self.times_seconds)
+        idle = np.maximum(gpus - self.held[:-1], 0.0) * (self.waiting[:-1] > 0)
+        return float((idle * seconds).sum())
+
+    def waiting_at(self, seconds: float) -> int:
+        """How many jobs held nothing just before this time."""
+        before = np.searchsorted(self.times_seconds, seconds) - 1
+        return int(self.waiting[before]) if before >= 0 else 0
+
+    def averages(self, until_seconds: float, count: int) -> tuple[Array, Array]:
+        """Middles of `count` equal spans from time zero, and the average number of GPUs held in each."""
+        edges = np.linspace(0.0, until_seconds, count + 1)
+        # The integral from the first time on; before it and after the last one nothing is held.
+        integral = np.concatenate([[0.0], np.cumsum(self.held[:-1] * np.diff(self.times_seconds))])
+        upto = np.interp(edges, self.times_seconds, integral)
+        return (edges[:-1] + edges[1:]) / 2, np.diff(upto) / np.diff(edges)
+
+
+def gpu_use(workload: Workload, result: ReplayResult) -> GpuUse:
+    """Add up what the jobs of a replay with a timeline held."""
+    changes: list[tuple[float, int, int]] = []
+    for spec in workload.jobs:
+        changes.append((spec.submit_time_seconds, 0, 1))
+        gpus, trains = 0, False
+        for time, workers, ps in result.timeline[spec.job_id]:
+            new = workers * spec.worker_demand.gpu + ps * spec.ps_demand.gpu
+            changes.append((time, new - gpus, int(trains) - int(workers > 0)))
+            gpus, trains = new, workers > 0
+        # The last entry is the job's end: it has let go of everything and waits no longer.
+        changes.append((result.timeline[spec.job_id][-1][0], 0, -1))
+    times, held, waiting = np.array(sorted(changes)).T
+    last_of_time = np.append(np.diff(times) > 0, True)
+    return GpuUse(times[last_of_time], np.cumsum(held)[last_of_time], np.cumsum(waiting)[last_of_time])

@@ -1,0 +1,57 @@
+"""Folder of a report: checked before the first minute is spent on replays, written to at the end."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from policy_net.errors import BadInput
+from policy_net.laboratory.report.comparison import Comparison
+
+PAGE_NAME = "index.html"
+PICTURE_NAME = "report.png"
+MOST_WORKLOADS = 24
+"""More would be no page that anybody reads, and no picture that programs open."""
+
+
+def prepare_folder(folder: Path, workloads: int) -> None:
+    """Make the folder and see that files can be written to it.
+
+    Raises:
+        BadInput: it cannot be made or written to, or there are too many workloads for one report.
+    """
+    if workloads > MOST_WORKLOADS:
+        raise BadInput(f"a report of {workloads} workloads is too long: give {MOST_WORKLOADS} at most")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    for name in (PAGE_NAME, PICTURE_NAME):
+        if (folder / name).is_dir():
+            raise BadInput(f"report {str(folder / name)!r} is a folder where a file is to be written: move it away")
+
+
+def write_report(comparisons: Sequence[Comparison], folder: Path) -> tuple[Path, Path]:
+    """Write the page and the picture; returns their paths.
+
+    Raises:
+        BadInput: a file cannot be written.
+    """
+    # Loads matplotlib and takes half a second: only who wants a report waits.
+    from policy_net.laboratory.report.page import overview_png, page_html  # noqa: PLC0415
+
+    page, picture = folder / PAGE_NAME, folder / PICTURE_NAME
+    try:
+        page.write_text(page_html(comparisons), encoding="utf-8")
+        picture.write_bytes(overview_png(comparisons))
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    return page, picture
+
+
+def _unusable(folder: Path, error: OSError) -> BadInput:
+    """The one line for a folder that cannot be written to."""
+    return BadInput(f"report {str(folder)!r} cannot be written to ({error.strerror}): name a folder that can")

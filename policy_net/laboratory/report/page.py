@@ -1,0 +1,173 @@
+"""Page and picture of a report: what a cluster operator sees, and one PNG of it to pass on.
+
+The page is one file, without scripts, and loads nothing from anywhere; its charts are pictures inside it, and all text
+is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import textwrap
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment as Templates
+from jinja2 import StrictUndefined
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+from foundation.figures import counted, shown
+from policy_net.laboratory.report.caveats import assumptions, cautions, limits, summary
+from policy_net.laboratory.report.chart_style import FAINT, INK, look
+from policy_net.laboratory.report.charts import PROPOSED_COLOUR, Chart, charts_of
+from policy_net.laboratory.report.comparison import Comparison
+from policy_net.laboratory.report.findings import findings, headline, subline
+from policy_net.laboratory.report.policies import describe, label
+from policy_net.laboratory.report.tables import policy_table, size_table
+
+CHART_INCHES = (6.0, 3.9)
+"""Of one chart; in a page on a telephone it is scaled down to two thirds of that, where its text can still be read."""
+PNG_DOTS_PER_INCH = 110
+PNG_WIDTH_INCHES = 13.0
+_HEAD_INCHES = 1.4
+_LINE_INCHES = 0.32
+_CHARTS_ROW_INCHES = 4.0
+_SMALL_LINE_INCHES = 0.21
+_MARGIN = 0.014
+_HEADLINE_COLUMNS = 88
+_SMALL_COLUMNS = 165
+_NAME_WIDTH = 0.16
+_COLUMNS = 8
+"""Columns of the policies' table that find room in the picture: up to the share of GPUs held."""
+_PIXELS_PER_INCH = 96
+
+
+def page_html(comparisons: Sequence[Comparison]) -> str:
+    """The whole page, for one or more workloads; the same comparisons give the same bytes."""
+    templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = templates.from_string((files("policy_net.laboratory.report") / "page.html").read_text(encoding="utf-8"))
+    names = ", ".join(shown(comparison.workload.name) for comparison in comparisons)
+    return template.render(
+        title=f"What would fedl2 have saved? {names}",
+        sections=[_section(comparison) for comparison in comparisons],
+        limits=limits(comparisons),
+    )
+
+
+def _section(comparison: Comparison) -> dict[str, Any]:
+    workload = comparison.workload
+    return {
+        "source": (
+            f"{shown(workload.name)} · {counted(len(workload.jobs), 'job')} · {counted(comparison.gpus, 'GPU')}"
+        ),
+        "headline": headline(comparison),
+        "subline": subline(comparison),
+        "cautions": cautions(comparison),
+        "table": policy_table(comparison),
+        "findings": findings(comparison),
+        "pictures": [
+            {
+                "url": as_data_url(chart),
+                "alt": chart.alt,
+                "width": round(CHART_INCHES[0] * _PIXELS_PER_INCH),
+                "height": round(CHART_INCHES[1] * _PIXELS_PER_INCH),
+            }
+            for chart in charts_of(comparison)
+        ],
+        "sizes": size_table(comparison),
+        "assumptions": assumptions(comparison),
+        "policies": [{"name": label(result.policy), "text": describe(result.policy)} for result in comparison.results],
+        "notes": [shown(note) for note in workload.notes],
+    }
+
+
+def as_data_url(chart: Chart) -> str:
+    """The chart as an SVG inside a `data:` URL, letters as outlines: it looks the same everywhere."""
+    stream = io.BytesIO()
+    with look():
+        figure = Figure(figsize=CHART_INCHES, layout="constrained")
+        chart.draw(figure.add_subplot())
+        figure.savefig(stream, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+
+
+def overview_png(comparisons: Sequence[Comparison]) -> bytes:
+    """The reports of all workloads below each other; `overview_inches` says how large."""
+    stream = io.BytesIO()
+    with look():
+        figure = Figure(figsize=overview_inches(comparisons), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.16, h_pad=0.14)  # type: ignore[union-attr, call-arg]  # constrained takes both
+        heights = [sum(_block_inches(comparison)) for comparison in comparisons]
+        blocks = figure.subfigures(len(comparisons), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for block, comparison in zip(blocks, comparisons, strict=True):
+            _draw_block(block, comparison)
+        figure.savefig(stream, format="png", dpi=PNG_DOTS_PER_INCH)
+    return stream.getvalue()
+
+
+def overview_inches(comparisons: Sequence[Comparison]) -> tuple[float, float]:
+    """Width and height of the overview."""
+    return PNG_WIDTH_INCHES, sum(sum(_block_inches(comparison)) for comparison in comparisons)
+
+
+def _block_inches(comparison: Comparison) -> tuple[float, float, float, float]:
+    """Heights of one workload's head, table, charts and foot."""
+    return (
+        _HEAD_INCHES,
+        _LINE_INCHES * (len(comparison.results) + 3),
+        _CHARTS_ROW_INCHES * _rows(charts_of(comparison)),
+        _SMALL_LINE_INCHES * (len(_foot(comparison)) + 1),
+    )
+
+
+def _draw_block(block: SubFigure, comparison: Comparison) -> None:
+    parts = block.subfigures(4, 1, height_ratios=_block_inches(comparison), squeeze=False)[:, 0]
+    head, table, grid, foot = parts.tolist()
+    title = textwrap.wrap(headline(comparison), _HEADLINE_COLUMNS)
+    head.text(_MARGIN, 0.86, "\n".join(title), fontsize=17, fontweight="bold", va="top", linespacing=1.25)
+    below = (
+        f"{shown(comparison.workload.name)}: {counted(len(comparison.workload.jobs), 'job')} on"
+        f" {counted(comparison.gpus, 'GPU')}. {subline(comparison)}"
+    )
+    _small(head, 0.84 - 0.24 * len(title), textwrap.wrap(below, _SMALL_COLUMNS))
+    _draw_table(table.add_axes((_MARGIN, 0.0, 1 - 2 * _MARGIN, 1.0)), comparison)
+    charts = charts_of(comparison)
+    for index, chart in enumerate(charts):
+        chart.draw(grid.add_subplot(_rows(charts), 2, index + 1))
+    _small(foot, 0.98, _foot(comparison))
+
+
+def _foot(comparison: Comparison) -> list[str]:
+    """Lines: what may make the headline worth less, and what was assumed."""
+    texts = [*(f"Caution: {sentence}" for sentence in cautions(comparison)), f"Assumed: {summary(comparison)}"]
+    return [line for text in texts for line in textwrap.wrap(text, _SMALL_COLUMNS)]
+
+
+def _small(figure: SubFigure, top: float, lines: Sequence[str]) -> None:
+    figure.text(_MARGIN, top, "\n".join(lines), fontsize=10, va="top", linespacing=1.4)
+
+
+def _draw_table(axes: Axes, comparison: Comparison) -> None:
+    """The policies' table as text, a line between the rows, the proposed policy in its colour."""
+    table = policy_table(comparison)
+    axes.set_axis_off()
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(table.rows) + 3, 0)
+    right_edges = [_NAME_WIDTH + (1 - _NAME_WIDTH) * column / (_COLUMNS - 1) for column in range(1, _COLUMNS)]
+    axes.text(0, 1.8, table.headings[0], va="bottom", fontsize=9.5)
+    for edge, heading in zip(right_edges, table.headings[1:_COLUMNS], strict=True):
+        axes.text(edge, 1.8, textwrap.fill(heading, 18), ha="right", va="bottom", fontsize=9.5, linespacing=1.15)
+    for index, row in enumerate(table.rows):
+        middle = index + 2.5
+        colour = PROPOSED_COLOUR if row.proposed else INK
+        axes.plot([0, 1], [middle - 0.5] * 2, color=FAINT, linewidth=0.8)
+        axes.text(0, middle, row.name, va="center", fontsize=11, fontweight="bold", color=colour)
+        weight = "bold" if row.proposed else "normal"
+        for edge, cell in zip(right_edges, row.cells[: _COLUMNS - 1], strict=True):
+            axes.text(edge, middle, cell, ha="right", va="center", fontsize=11, fontweight=weight, color=colour)
+
+
+def _rows(charts: Sequence[Chart]) -> int:
+    return (len(charts) + 1) // 2

@@ -1,0 +1,256 @@
+"""The simulated cluster, step by step: show the state, take a decision, run on to the next decision.
+
+Jobs arrive and end at fractional times. Under slot decisions an arrival waits for the next slot, and what a job frees
+at its end stays idle until then; under event decisions the same holds until the next decision (`timing`). Nothing
+here draws random numbers or reads a clock: the same workload, environment and decisions give the same result, bit for
+bit.
+Source: DL2 §3 and §6.1 (slots, resource demands). Deviation: event decisions, pauses, and nodes that come and go.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from policy_net.domain import (
+    SUSPENDED,
+    Allocation,
+    ClusterState,
+    Decision,
+    Placement,
+    PlacementEffect,
+    Progress,
+    SpeedModel,
+    Trigger,
+)
+from policy_net.errors import BadInput
+from policy_net.laboratory.simulation.admission import check_decision, check_jobs_can_run
+from policy_net.laboratory.simulation.environment import (
+    Environment,
+    decision_on_arrival,
+    decision_on_nodes,
+    next_decision,
+)
+from policy_net.laboratory.simulation.job_table import JobTable
+from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
+from policy_net.laboratory.simulation.node_changes import NodeTimeline
+from policy_net.laboratory.simulation.placing import TaskPlacing
+from policy_net.laboratory.simulation.simulated_job import SimulatedJob
+from policy_net.laboratory.workloads.workload import Workload
+from policy_net.placement.layout import layout_of
+
+
+class Simulation:
+    """One workload on one cluster; drive it with `observe` and `apply` until `finished`.
+
+    Args:
+        placement_effect: how much slower jobs train where their workers lie; None if that makes no difference, as
+            with pooled capacity it never does.
+
+    Raises:
+        BadInput: a job can never run here, because it never fits or its speed is 0 at every size.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        environment: Environment,
+        speeds: SpeedModel,
+        placement_effect: PlacementEffect | None = None,
+    ) -> None:
+        self.workload = workload
+        self.environment = environment
+        self.counters = RunCounters()
+        grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
+        check_jobs_can_run(workload, environment, grids)
+        self._jobs = JobTable(workload, environment, grids)
+        self._placing = TaskPlacing(environment, placement_effect)
+        self._nodes = NodeTimeline(environment)
+        self._observed: ClusterState | None = None
+        self._time, self._trigger = decision_on_arrival(environment, self._jobs.next_arrival_seconds, earliest=0.0)
+        self._nodes.advance(self._time)
+        self._jobs.admit(self._time)
+        self._await_nodes()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every job has ended."""
+        return not self._jobs.present and not self._jobs.arrivals_pending
+
+    @property
+    def time_seconds(self) -> float:
+        """The time of the next decision; once finished, the end of the last job."""
+        return self._time
+
+    @property
+    def arrivals_pending(self) -> bool:
+        """Whether jobs are still to arrive."""
+        return self._jobs.arrivals_pending
+
+    @property
+    def nodes_pending(self) -> bool:
+        """Whether nodes are still to come, return or go by plan."""
+        return self._nodes.planned_changes_pending
+
+    def observe(self) -> tuple[ClusterState, Trigger]:
+        """The state at the next decision, and why it is taken.
+
+        Raises:
+            RuntimeError: the simulation is finished.
+        """
+        if self.finished:
+            raise RuntimeError("the simulation is finished: there is no further decision")
+        if self._observed is None:
+            self._observed = ClusterState(
+                self._time,
+                self._nodes.nodes,
+                tuple([job.view() for job in self._jobs.present.values()]),
+                self.environment.slot_seconds,
+                self.environment.capacity_mode,
+            )
+        return self._observed, self._trigger
+
+    def apply(self, decision: Decision) -> list[Progress]:
+        """Put a decision into force and run on to the next one.
+
+        Returns:
+            What every job did that held tasks or asked for some.
+
+        Raises:
+            InvalidAllocation: it names a job that is not there, breaks a cap, or needs more than the cluster has
+                (pooled), or the placement that it brings is impossible. Nothing has changed then.
+        """
+        check_decision(decision, self._jobs.present, self.environment, layout_of(self._nodes.nodes).total)
+        held = self._place(decision)
+        counters, now, placing = self.counters, self._time, self._placing
+        running: list[tuple[SimulatedJob, float]] = []
+        completion = math.inf
+        for job_id, job in self._jobs.present.items():
+            allocation = held.get(job_id, SUSPENDED)
+            job.hold(allocation, counters)
+            if not job.can_train:
+                if allocation.tasks:
+                    counters.unusable_allocations += 1
+                elif decision.of(job_id).tasks == 0:
+                    continue
+            speed = job.samples_per_second(counters.decisions)
+            if speed and placing.matters:
+                speed *= placing.relative_speed(job)
+            running.append((job, speed))
+            completion = min(completion, job.end_seconds(now, speed))
+        until, self._trigger = next_decision(
+            self.environment, now, completion, self._jobs.next_arrival_seconds, self._nodes.next_change_seconds
+        )
+        stops, losses = self._change_nodes(until)
+        progress = []
+        for job, speed in running:
+            gpus = job.allocation.workers * job.worker_demand.gpu + job.allocation.ps * job.ps_demand.gpu
+            counters.gpu_seconds += gpus * (until - now)
+            stop = stops.get(job.spec.job_id, until) if stops else until
+            progress.append(job.run(now, speed, stop, counters))
+        for job_id, lost in losses.items():
+            if self._jobs.present[job_id].end is None:
+                self._jobs.present[job_id].lose(lost, counters)
+        counters.decisions += 1
+        counters.allocated_until_seconds = until
+        counters.available_gpu_seconds = self._nodes.available_gpu_seconds(until)
+        self._observed = None
+        self._move_to(until)
+        return progress
+
+    def placement(self) -> Placement:
+        """Where the tasks of the latest decision were placed; empty before the first and with pooled capacity."""
+        return self._placing.shares
+
+    def outcomes(self) -> list[JobOutcome]:
+        """Submission, first start and end of every job of the workload, in order."""
+        return self._jobs.outcomes()
+
+    def _place(self, decision: Decision) -> Mapping[str, Allocation]:
+        """What every job really gets; what no node has room for is trimmed and counted."""
+        unplaced = self._placing.place(decision, self._jobs.present, self._nodes.nodes)
+        if not unplaced:
+            return decision.allocation
+        held = dict(decision.allocation)
+        for job_id, missing in unplaced.items():
+            self.counters.trimmed_tasks += missing.tasks
+            asked = held[job_id]
+            held[job_id] = Allocation(asked.workers - missing.workers, asked.ps - missing.ps)
+        return held
+
+    def _change_nodes(self, until: float) -> tuple[dict[str, float], dict[str, Allocation]]:
+        """Let nodes come and go up to a time; when the jobs with tasks on lost ones stop, and what they lose."""
+        stops: dict[str, float] = {}
+        losses: dict[str, Allocation] = {}
+        if self._nodes.next_change_seconds > until:
+            return stops, losses
+        first_lost: dict[str, float] = {}
+        for time_seconds, node_id in self._nodes.advance(until):
+            first_lost.setdefault(node_id, time_seconds)
+        on_nodes = self._placing.on_nodes(set(first_lost)) if first_lost else {}
+        for node_id, shares in on_nodes.items():
+            for job_id, share in shares:
+                job, tasks = self._jobs.present[job_id], share.allocation
+                stops[job_id] = min(stops.get(job_id, math.inf), first_lost[node_id])
+                before = losses.get(job_id, SUSPENDED)
+                losses[job_id] = Allocation(before.workers + tasks.workers, before.ps + tasks.ps)
+                gpus = tasks.workers * job.worker_demand.gpu + tasks.ps * job.ps_demand.gpu
+                self.counters.gpu_seconds -= gpus * (until - first_lost[node_id])
+        return stops, losses
+
+    def _move_to(self, until: float) -> None:
+        """Go to the next decision point: drop ended jobs, admit arrived ones, skip time without any job or node."""
+        earliest = self._time + self.environment.debounce_seconds
+        self._jobs.drop_ended()
+        self._time = until
+        self._jobs.admit(until)
+        if not self._jobs.present:
+            if not self._jobs.arrivals_pending:
+                self._time = self._jobs.last_end_seconds
+                return
+            next_arrival = self._jobs.next_arrival_seconds
+            self._time, self._trigger = decision_on_arrival(self.environment, next_arrival, earliest)
+            self._nodes.advance(self._time)
+            self._jobs.admit(self._time)
+        self._await_nodes()
+
+    def _await_nodes(self) -> None:
+        """While no node is up there is nothing to decide: every job waits for the first that comes."""
+        while not self._nodes.nodes:
+            self._time, self._trigger = decision_on_nodes(self.environment, self._nodes.next_change_seconds)
+            self._nodes.advance(self._time)
+            self._jobs.admit(self._time)
+            for job in self._jobs.present.values():
+                job.hold(SUSPENDED, self.counters)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that has happened so far, as JSON-able values; `restore` continues exactly from it."""
+        return {
+            "environment": self.environment.as_json,
+            "time_seconds": self._time,
+            "trigger": self._trigger.value,
+            "counters": self.counters.to_json(),
+            "jobs": self._jobs.to_snapshot(),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue from a snapshot of the same workload, environment and speeds.
+
+        Raises:
+            BadInput: the snapshot is of another workload or environment; nothing has changed then.
+        """
+        self._jobs.check_snapshot(snapshot["jobs"])
+        if snapshot["environment"] != self.environment.as_json:
+            raise BadInput(
+                f"the snapshot was taken in {snapshot['environment']}, this is {self.environment.as_json}:"
+                " start again, or use the same environment"
+            )
+        self._jobs.restore(snapshot["jobs"])
+        self._time = snapshot["time_seconds"]
+        self._trigger = Trigger(snapshot["trigger"])
+        self.counters = RunCounters(**snapshot["counters"])
+        self._nodes = NodeTimeline(self.environment)
+        self._nodes.advance(self._time)
+        self._placing.clear()
+        self._observed = None

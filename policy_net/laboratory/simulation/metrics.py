@@ -1,0 +1,232 @@
+"""Metrics of a simulation: when every job ended, how it was slowed down, how much of the GPUs was held and wasted.
+
+Job completion time (JCT) is end minus submission, so waiting counts.
+Source: bounded slowdown after Feitelson and others, as in the HPC scheduling literature, with a bound of ten minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from policy_net.domain import Progress, SpeedModel
+from policy_net.laboratory.workloads.workload import JobSpec, Workload
+
+SLOWDOWN_BOUND_SECONDS = 600.0
+"""Shorter jobs count as this long, so that a wait of minutes before a job of seconds is no slowdown of hundreds."""
+STARVING_DURATIONS = 10.0
+STARVING_SECONDS = 3600.0
+"""A job starves if it goes without training for longer than ten times its duration, and for longer than an hour."""
+TAIL_SHARE = 0.01
+"""The share of longest jobs that can make up most of a mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """When one job was submitted, first held a usable allocation, and ended; None for what has not happened."""
+
+    job_id: str
+    submit_seconds: float
+    start_seconds: float | None
+    end_seconds: float | None
+
+    @property
+    def jct_seconds(self) -> float | None:
+        """Completion time, or None while unfinished."""
+        return None if self.end_seconds is None else self.end_seconds - self.submit_seconds
+
+
+@dataclass(slots=True)
+class RunCounters:
+    """What adds up over a simulation.
+
+    Attributes:
+        unusable_allocations: times a job held tasks, but fewer than it trains with (workers without a PS, say): it
+            made no progress.
+        trimmed_tasks: tasks that a decision asked for and no node had room for.
+        gpu_seconds: GPUs allocated, times the seconds to the next decision: what a job leaves at its end idles until
+            then, and a pausing job holds its own. GPUs count until their node is lost.
+        available_gpu_seconds: GPUs of the nodes that were up, over the time from zero to the end of the latest
+            allocation.
+        allocated_until_seconds: when the latest allocation ends.
+        resizes: times a job went on with another number of tasks.
+        resumes: times a job started again, after a suspension or the loss of a node.
+        pause_seconds: time that jobs held their tasks and did not train because of a resize or a resumption, summed.
+        lost_training_seconds: training that was lost with nodes, since the jobs' last checkpoints.
+    """
+
+    decisions: int = 0
+    unusable_allocations: int = 0
+    trimmed_tasks: int = 0
+    gpu_seconds: float = 0.0
+    available_gpu_seconds: float = 0.0
+    allocated_until_seconds: float = 0.0
+    resizes: int = 0
+    resumes: int = 0
+    pause_seconds: float = 0.0
+    lost_training_seconds: float = 0.0
+
+    def gpu_utilization(self) -> float | None:
+        """Share of the available GPU-seconds that were allocated; None without GPUs, or before the first decision."""
+        return self.share_of_gpu_time(self.gpu_seconds)
+
+    def share_of_gpu_time(self, gpu_seconds: float) -> float | None:
+        """So many GPU-seconds as a share of those that were available; None if none were."""
+        return gpu_seconds / self.available_gpu_seconds if self.available_gpu_seconds else None
+
+    def to_json(self) -> dict[str, float]:
+        """All counters by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class JctSummary:
+    """Completion times of the jobs that completed; None where none did."""
+
+    completed: int
+    avg_jct_seconds: float | None
+    p99_jct_seconds: float | None
+    max_jct_seconds: float | None
+    makespan_seconds: float | None
+
+
+def summarise(outcomes: Sequence[JobOutcome]) -> JctSummary:
+    """Summarise the completed jobs; the 99th percentile is linearly interpolated, the makespan counts from time 0."""
+    ends = [outcome.end_seconds for outcome in outcomes if outcome.end_seconds is not None]
+    if not ends:
+        return JctSummary(0, None, None, None, None)
+    jcts = np.array([outcome.jct_seconds for outcome in outcomes if outcome.end_seconds is not None])
+    return JctSummary(
+        completed=len(ends),
+        avg_jct_seconds=float(jcts.mean()),
+        p99_jct_seconds=float(np.percentile(jcts, 99)),
+        max_jct_seconds=float(jcts.max()),
+        makespan_seconds=max(ends),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """One job of a finished replay.
+
+    Attributes:
+        workers: how many the user asked for; of GPU jobs, the GPUs.
+        alone_seconds: how long it trains undisturbed at the requested size: the recorded duration of a real trace.
+            None where it makes no progress at that size.
+        jct_seconds: from submission to end; None if it never ended.
+        longest_gap_seconds: the longest time in the system without training, the wait for the first start included.
+    """
+
+    job_id: str
+    workers: int
+    alone_seconds: float | None
+    jct_seconds: float | None
+    longest_gap_seconds: float
+
+    @property
+    def bounded_slowdown(self) -> float | None:
+        """Completion time over the time alone (at least ten minutes), at least 1; None if either is unknown."""
+        if self.jct_seconds is None or self.alone_seconds is None:
+            return None
+        return max(1.0, self.jct_seconds / max(self.alone_seconds, SLOWDOWN_BOUND_SECONDS))
+
+    @property
+    def starved(self) -> bool:
+        """Whether it waited at a stretch for more than ten times its duration, and more than an hour."""
+        alone = self.alone_seconds or 0.0
+        return self.longest_gap_seconds > max(STARVING_DURATIONS * alone, STARVING_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """Figures over the jobs of one replay; None where no job has the value.
+
+    Attributes:
+        avg_jct_without_tail_seconds: the mean without the 1% of jobs that took longest.
+    """
+
+    avg_bounded_slowdown: float | None
+    p99_bounded_slowdown: float | None
+    starved_jobs: int
+    avg_jct_without_tail_seconds: float | None
+
+
+class TrainingWatch:
+    """Training of every job, as progress reports show it; keeps two numbers a job, however many decisions.
+
+    Attributes:
+        training_gpu_seconds: GPUs times the seconds in which their job made progress. What is held and idles is not in
+            it: what a job leaves at its end until the next decision, and the GPUs of a job that cannot train with what
+            it has.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.training_gpu_seconds = 0.0
+        self._gpus = {spec.job_id: (spec.worker_demand.gpu, spec.ps_demand.gpu) for spec in workload.jobs}
+        self._trained_until = {spec.job_id: spec.submit_time_seconds for spec in workload.jobs}
+        self._longest_gap = dict.fromkeys(self._trained_until, 0.0)
+
+    def on_progress(self, time_seconds: float, progress: Sequence[Progress]) -> None:
+        """Take in what happened after the decision at `time_seconds`."""
+        for entry in progress:
+            if entry.epochs <= 0:
+                continue
+            job_id = entry.job_id
+            gap = time_seconds - self._trained_until[job_id]
+            self._longest_gap[job_id] = max(self._longest_gap[job_id], gap)
+            self._trained_until[job_id] = time_seconds + entry.paused_seconds + entry.seconds
+            by_worker, by_ps = self._gpus[job_id]
+            gpus = entry.allocation.workers * by_worker + entry.allocation.ps * by_ps
+            self.training_gpu_seconds += gpus * entry.seconds
+
+    def longest_gap_seconds(self, job_id: str) -> float:
+        """The longest time from the job's submission to its latest training in which it did not train."""
+        return self._longest_gap[job_id]
+
+
+def alone_seconds(spec: JobSpec, speeds: SpeedModel) -> float | None:
+    """How long the job trains undisturbed at the requested size; None if it makes no progress there."""
+    speed = speeds.samples_per_second(spec.job_type, spec.requested.ps, spec.requested.workers)
+    return spec.total_epochs * spec.samples_per_epoch / speed if speed > 0 else None
+
+
+def job_results(
+    workload: Workload, speeds: SpeedModel, outcomes: Sequence[JobOutcome], watch: TrainingWatch
+) -> tuple[JobResult, ...]:
+    """What every job went through, in the workload's order."""
+    return tuple(
+        JobResult(
+            spec.job_id,
+            spec.requested.workers,
+            alone_seconds(spec, speeds),
+            outcome.jct_seconds,
+            watch.longest_gap_seconds(spec.job_id),
+        )
+        for spec, outcome in zip(workload.jobs, outcomes, strict=True)
+    )
+
+
+def longest_jobs(results: Sequence[JobResult], share: float = TAIL_SHARE) -> frozenset[str]:
+    """The ids of the share of completed jobs with the longest completion times, rounded up to whole jobs."""
+    done = [(result.jct_seconds, result.job_id) for result in results if result.jct_seconds is not None]
+    return frozenset(job_id for _, job_id in sorted(done, reverse=True)[: math.ceil(share * len(done))])
+
+
+def mean_jct_seconds(results: Sequence[JobResult], without: Collection[str] = ()) -> float | None:
+    """The mean completion time of the completed jobs but those named; None if no job is left."""
+    jcts = [result.jct_seconds for result in results if result.jct_seconds is not None and result.job_id not in without]
+    return math.fsum(jcts) / len(jcts) if jcts else None
+
+
+def summarise_jobs(results: Sequence[JobResult]) -> JobSummary:
+    """Summarise over the jobs that have the value; the percentile is linearly interpolated."""
+    slowdowns = [result.bounded_slowdown for result in results if result.bounded_slowdown is not None]
+    return JobSummary(
+        avg_bounded_slowdown=math.fsum(slowdowns) / len(slowdowns) if slowdowns else None,
+        p99_bounded_slowdown=float(np.percentile(slowdowns, 99)) if slowdowns else None,
+        starved_jobs=sum(result.starved for result in results),
+        avg_jct_without_tail_seconds=mean_jct_seconds(results, longest_jobs(results)),
+    )

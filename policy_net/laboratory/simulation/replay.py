@@ -1,0 +1,178 @@
+"""Replay of one workload under one policy to the end, and how the policy did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from policy_net.domain import SUSPENDED, PlacementEffect, Progress, SpeedModel
+from policy_net.errors import NoProgress
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.metrics import (
+    JobOutcome,
+    JobResult,
+    RunCounters,
+    TrainingWatch,
+    job_results,
+    summarise,
+    summarise_jobs,
+)
+from policy_net.laboratory.workloads.workload import Workload
+from policy_net.policy import SchedulerPolicy
+
+MAX_IDLE_DECISIONS = 1000
+"""Decisions in a row without any progress, with no arrival to wait for, after which a replay gives up."""
+
+MAX_WAITING_DECISIONS = 100_000
+"""The same where there are nodes to wait for: some always fail and return, and may never be what is lacking. Where jobs
+lose what they have trained, so many decisions without any job's end."""
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """How one policy did on one workload.
+
+    Attributes:
+        gpu_utilization: see `RunCounters.gpu_utilization`.
+        gpu_training_share: like it, but only of the time in which the job that held the GPU made progress.
+        job_results: what every job went through, in the workload's order.
+        inference_p50_us: median time of one action, if the policy records `inference_seconds`.
+        slot_decide_p99_ms: 99th percentile of the time from state to allocation.
+        timeline: per job, (time, workers, PSs) at every change of its tasks; empty unless asked for.
+    """
+
+    workload: str
+    policy: str
+    outcomes: tuple[JobOutcome, ...]
+    counters: RunCounters
+    gpu_utilization: float | None
+    inference_p50_us: float | None
+    slot_decide_p99_ms: float
+    wall_seconds: float
+    timeline: dict[str, list[tuple[float, int, int]]] = field(default_factory=dict)
+    gpu_training_share: float | None = None
+    job_results: tuple[JobResult, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures under the names of the command's JSON output."""
+        jcts, jobs = summarise(self.outcomes), summarise_jobs(self.job_results)
+        return {
+            "workload": self.workload,
+            "policy": self.policy,
+            "jobs": len(self.outcomes),
+            "completed": jcts.completed,
+            "avg_jct_seconds": jcts.avg_jct_seconds,
+            "p99_jct_seconds": jcts.p99_jct_seconds,
+            "max_jct_seconds": jcts.max_jct_seconds,
+            "makespan_seconds": jcts.makespan_seconds,
+            "avg_bounded_slowdown": jobs.avg_bounded_slowdown,
+            "p99_bounded_slowdown": jobs.p99_bounded_slowdown,
+            "starved_jobs": jobs.starved_jobs,
+            "avg_jct_without_tail_seconds": jobs.avg_jct_without_tail_seconds,
+            "gpu_utilization": self.gpu_utilization,
+            "gpu_training_share": self.gpu_training_share,
+            "inference_p50_us": self.inference_p50_us,
+            "slot_decide_p99_ms": self.slot_decide_p99_ms,
+            "wall_seconds": self.wall_seconds,
+        }
+
+
+def replay(
+    workload: Workload,
+    environment: Environment,
+    policy: SchedulerPolicy,
+    speeds: SpeedModel,
+    on_progress: Callable[[float], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    *,
+    record_timeline: bool = False,
+    placement_effect: PlacementEffect | None = None,
+) -> ReplayResult:
+    """Simulate until every job has ended.
+
+    Args:
+        on_progress: called after every decision with the share of jobs that have ended, 0 to 1.
+        clock: measures the policy; only the three time figures of the result depend on it.
+        placement_effect: see `Simulation`.
+
+    Raises:
+        BadInput: a job of the workload can never run in this environment.
+        InvalidAllocation: the policy decided something impossible.
+        NoProgress: the policy keeps all remaining jobs from training.
+    """
+    started = clock()
+    simulation = Simulation(workload, environment, speeds, placement_effect)
+    decide_seconds: list[float] = []
+    timeline: dict[str, list[tuple[float, int, int]]] = {}
+    watch = TrainingWatch(workload)
+    idle_decisions = waiting_decisions = losing_decisions = completed = 0
+    lost_before_seconds = 0.0
+    while not simulation.finished:
+        state, trigger = simulation.observe()
+        before = clock()
+        decision = policy.decide(state, trigger)
+        decide_seconds.append(clock() - before)
+        may_change = simulation.arrivals_pending
+        progress = simulation.apply(decision)
+        policy.observe(progress)
+        watch.on_progress(state.time_seconds, progress)
+        ended = sum(entry.finished for entry in progress)
+        completed += ended
+        may_change = may_change or any(entry.epochs > 0 or entry.paused_seconds > 0 for entry in progress)
+        waiting_decisions = 0 if may_change else waiting_decisions + 1
+        idle_decisions = 0 if may_change or simulation.nodes_pending else idle_decisions + 1
+        if idle_decisions >= MAX_IDLE_DECISIONS or waiting_decisions >= MAX_WAITING_DECISIONS:
+            raise NoProgress(
+                f"policy {policy.name!r} let none of the {len(state.jobs)} remaining jobs of workload"
+                f" {workload.name!r} train in {waiting_decisions} decisions up to {simulation.time_seconds:.0f} s"
+                f" (the first is {state.jobs[0].job_id!r}): the replay would never end"
+            )
+        if ended:
+            losing_decisions, lost_before_seconds = 0, simulation.counters.lost_training_seconds
+        elif simulation.counters.lost_training_seconds > lost_before_seconds:
+            losing_decisions += 1
+        if losing_decisions >= MAX_WAITING_DECISIONS:
+            raise NoProgress(
+                f"workload {workload.name!r} under policy {policy.name!r}: no job has ended in {losing_decisions}"
+                f" decisions up to {simulation.time_seconds:.0f} s, while nodes failed and training since the last"
+                " checkpoint was lost: the replay would never end; let nodes fail less often, or checkpoint more often"
+            )
+        if record_timeline:
+            _record(timeline, state.time_seconds, [job.job_id for job in state.jobs], progress)
+        if on_progress is not None:
+            on_progress(completed / len(workload.jobs))
+    inference: Sequence[float] = getattr(policy, "inference_seconds", ())
+    outcomes = tuple(simulation.outcomes())
+    return ReplayResult(
+        workload=workload.name,
+        policy=policy.name,
+        outcomes=outcomes,
+        counters=simulation.counters,
+        gpu_utilization=simulation.counters.gpu_utilization(),
+        inference_p50_us=float(np.median(inference)) * 1e6 if len(inference) else None,
+        slot_decide_p99_ms=float(np.percentile(decide_seconds, 99)) * 1e3,
+        wall_seconds=clock() - started,
+        timeline=timeline,
+        gpu_training_share=simulation.counters.share_of_gpu_time(watch.training_gpu_seconds),
+        job_results=job_results(workload, speeds, outcomes, watch),
+    )
+
+
+def _record(
+    timeline: dict[str, list[tuple[float, int, int]]], now: float, present: Sequence[str], progress: Sequence[Progress]
+) -> None:
+    """Note every job whose tasks changed at this decision, and the end of those that ended."""
+    by_job = {entry.job_id: entry for entry in progress}
+    for job_id in present:
+        entry = by_job.get(job_id)
+        held = SUSPENDED if entry is None else entry.allocation
+        history = timeline.setdefault(job_id, [])
+        if not history or history[-1][1:] != (held.workers, held.ps):
+            history.append((now, held.workers, held.ps))
+        if entry is not None and entry.finished:
+            history.append((now + entry.paused_seconds + entry.seconds, 0, 0))

@@ -1,0 +1,234 @@
+"""Job in the simulator: its truth, how far it has come, and what schedulers get to see of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from policy_net.domain import SUSPENDED, Allocation, Job, Progress, Resources
+from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.metrics import RunCounters
+from policy_net.laboratory.workloads.workload import JobSpec
+
+ROUNDING = 1e-9
+"""A job that would end within this share of an interval after it ends with the interval: work is a sum of floats."""
+
+OVERRUN_SHARE = 0.01
+"""Share of the declared epochs that a job shows as remaining once it has outrun its declaration."""
+
+LEAST_SHOWN_EPOCHS = 300.0
+"""A job of unknown work shows at least so much as remaining: about ten minutes of a model of middling speed on a GPU or
+two. The same for all jobs, since anything that followed from a job's speed or length would give it away."""
+
+
+class SimulatedJob:
+    """A job in the cluster; mutable.
+
+    Args:
+        speed: true samples/s, indexed [ps][workers].
+        environment: its seed draws the job's noise; its pauses and checkpoints hold for every job.
+    """
+
+    __slots__ = (
+        "_environment",
+        "_job_factor",
+        "_key",
+        "_speed",
+        "_trained_since_checkpoint_seconds",
+        "_view",
+        "allocation",
+        "can_train",
+        "checkpoint_epochs",
+        "done_epochs",
+        "end",
+        "pause_seconds",
+        "ps_demand",
+        "run_seconds",
+        "spec",
+        "start",
+        "worker_demand",
+    )
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        speed: Sequence[Sequence[float]],
+        environment: Environment,
+        worker_demand: Resources,
+        ps_demand: Resources,
+    ) -> None:
+        self.spec = spec
+        self._speed = speed
+        self._environment = environment
+        self._key = job_key(environment.seed, spec.job_id)
+        self._job_factor = noise_factor(self._key, JOB_PART, environment.job_noise)
+        self.worker_demand = worker_demand
+        self.ps_demand = ps_demand
+        self.done_epochs = 0.0
+        self.run_seconds = 0.0
+        self.start: float | None = None
+        self.end: float | None = None
+        self.allocation = SUSPENDED
+        self.can_train = False
+        self.pause_seconds = 0.0
+        self.checkpoint_epochs = 0.0
+        self._trained_since_checkpoint_seconds = 0.0
+        self._view: Job | None = None
+
+    def view(self) -> Job:
+        """The job as schedulers see it; the same object as long as nothing happens to it."""
+        if self._view is None:
+            self._view = self._build_view()
+        return self._view
+
+    def _build_view(self) -> Job:
+        spec = self.spec
+        remaining = self.shown_remaining()
+        # By position: this is built for every job at every decision, and keywords cost half as much again.
+        return Job(
+            spec.job_id,
+            spec.job_type,
+            spec.submit_time_seconds,
+            self.worker_demand,
+            self.ps_demand,
+            spec.samples_per_epoch,
+            spec.shown_epochs if spec.work_known else self.done_epochs + remaining,
+            remaining,
+            spec.requested,
+            spec.max_workers,
+            spec.max_ps,
+            self.run_seconds,
+            self.allocation,
+            spec.kind,
+            spec.min_workers,
+            spec.min_ps,
+            spec.work_known,
+        )
+
+    def shown_remaining(self) -> float:
+        """The epochs that schedulers believe are left: above zero as long as the job is unfinished."""
+        spec = self.spec
+        if not spec.work_known:
+            return max(self.done_epochs, LEAST_SHOWN_EPOCHS)
+        if spec.declared_epochs is None:
+            return spec.total_epochs - self.done_epochs
+        return max(spec.declared_epochs - self.done_epochs, OVERRUN_SHARE * spec.declared_epochs)
+
+    def hold(self, allocation: Allocation, counters: RunCounters) -> None:
+        """Hold this much from now on; a job that runs on with another size, or runs again, may have to pause."""
+        spec, could_train = self.spec, self.can_train
+        # As `Job.can_train`; a specification has at least one worker as its minimum.
+        can_train = allocation.workers >= spec.min_workers and allocation.ps >= spec.min_ps
+        # A job that lost a task holds enough, and yet does not train: it has to start again.
+        if can_train == could_train and allocation == self.allocation:
+            return
+        self._view = None
+        self.can_train = can_train
+        self.allocation = allocation
+        if not self.can_train:
+            if could_train:
+                self._checkpoint()
+            self.pause_seconds = 0.0
+        elif could_train:
+            counters.resizes += 1
+            self.pause_seconds = max(self.pause_seconds, self._environment.resize_seconds)
+        elif self.start is not None:
+            counters.resumes += 1
+            self.pause_seconds = self._environment.resume_seconds
+
+    def samples_per_second(self, decision_index: int) -> float:
+        """True speed after one decision with what the job holds, once it does not pause."""
+        if not self.can_train:
+            return 0.0
+        speed = self._speed[self.allocation.ps][self.allocation.workers] * self._job_factor
+        noise_sd = self._environment.speed_noise
+        return speed * noise_factor(self._key, decision_index, noise_sd) if speed and noise_sd else speed
+
+    def end_seconds(self, now: float, speed: float) -> float:
+        """When the job would end, from `now` on at this speed in samples/s after its pause; infinite at 0."""
+        return now + self.pause_seconds + self._needed_seconds(speed)
+
+    def _needed_seconds(self, speed: float) -> float:
+        left_samples = (self.spec.total_epochs - self.done_epochs) * self.spec.samples_per_epoch
+        return left_samples / speed if speed else math.inf
+
+    def run(self, now: float, speed: float, until: float, counters: RunCounters) -> Progress:
+        """Pause and train from one decision to the next, or to the end if that comes first."""
+        spec, allocation = self.spec, self.allocation
+        shown_remaining = self.shown_remaining()
+        if not self.can_train:
+            return Progress(spec.job_id, spec.job_type, allocation, 0.0, 0.0, 0.0, shown_remaining)
+        self._view = None
+        paused = 0.0
+        if self.pause_seconds:
+            paused = min(self.pause_seconds, until - now)
+            # Not by subtraction alone: what is left of a pause that was served must be exactly zero.
+            self.pause_seconds = 0.0 if now + self.pause_seconds <= until else self.pause_seconds - paused
+            counters.pause_seconds += paused
+        needed, seconds = self._needed_seconds(speed), until - now - paused
+        # The second condition decides when the next decision was set to exactly this job's end.
+        finished = needed <= seconds * (1.0 + ROUNDING) or now + paused + needed <= until
+        if finished:
+            seconds = min(needed, seconds)
+            epochs = spec.total_epochs - self.done_epochs
+            self.done_epochs = spec.total_epochs
+            self.end = now + paused + seconds
+        else:
+            epochs = speed * seconds / spec.samples_per_epoch
+            self.done_epochs += epochs
+            if self._environment.checkpoint_seconds:
+                self._checkpoint_regularly(speed, seconds)
+        self.run_seconds += paused + seconds
+        if self.start is None:
+            self.start = now
+        samples = epochs * spec.samples_per_epoch
+        return Progress(
+            spec.job_id, spec.job_type, allocation, seconds, samples, epochs, shown_remaining, finished, paused
+        )
+
+    def lose(self, lost: Allocation, counters: RunCounters) -> None:
+        """Lose tasks with their node: stop until the next decision, and go back to the last checkpoint."""
+        self._view = None
+        self.allocation = Allocation(self.allocation.workers - lost.workers, self.allocation.ps - lost.ps)
+        if self.can_train and self._environment.checkpoint_seconds:
+            counters.lost_training_seconds += self._trained_since_checkpoint_seconds
+            self.done_epochs = self.checkpoint_epochs
+            self._trained_since_checkpoint_seconds = 0.0
+        self.can_train, self.pause_seconds = False, 0.0
+
+    def _checkpoint(self) -> None:
+        self.checkpoint_epochs, self._trained_since_checkpoint_seconds = self.done_epochs, 0.0
+
+    def _checkpoint_regularly(self, speed: float, seconds: float) -> None:
+        every = self._environment.checkpoint_seconds
+        since = self._trained_since_checkpoint_seconds + seconds
+        if since >= every:
+            since %= every
+            self.checkpoint_epochs = self.done_epochs - speed * since / self.spec.samples_per_epoch
+        self._trained_since_checkpoint_seconds = since
+
+    def to_snapshot(self) -> dict[str, Any]:
+        """What has happened to the job, as JSON-able values."""
+        return {
+            "job_id": self.spec.job_id,
+            "done_epochs": self.done_epochs,
+            "run_seconds": self.run_seconds,
+            "start_seconds": self.start,
+            "workers": self.allocation.workers,
+            "ps": self.allocation.ps,
+            "can_train": self.can_train,
+            "pause_seconds": self.pause_seconds,
+            "checkpoint_epochs": self.checkpoint_epochs,
+            "trained_since_checkpoint_seconds": self._trained_since_checkpoint_seconds,
+        }
+
+    def restore(self, row: Mapping[str, Any]) -> None:
+        """Continue from `to_snapshot`."""
+        self._view = None
+        self.done_epochs, self.run_seconds, self.start = row["done_epochs"], row["run_seconds"], row["start_seconds"]
+        self.allocation = Allocation(row["workers"], row["ps"])
+        self.can_train, self.pause_seconds = row["can_train"], row["pause_seconds"]
+        self.checkpoint_epochs = row["checkpoint_epochs"]
+        self._trained_since_checkpoint_seconds = row["trained_since_checkpoint_seconds"]

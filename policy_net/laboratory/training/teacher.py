@@ -1,0 +1,219 @@
+"""Teacher of a policy: logged decisions that it is fitted to, and how far it then agrees with them.
+
+The agreement is measured on decisions that were not learned from, with two jobs or more: with one there is nothing to
+share out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foundation.figures import counted
+from policy_net.dl2.policy import LearnedPolicy
+from policy_net.domain import Allocation, Decision, PlacementEffect, PolicyContext, SpeedModel, Trigger
+from policy_net.errors import BadInput
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
+from policy_net.exchange.statistics import SpeedStatistic, merged
+from policy_net.laboratory.training.agreement import MEASURES, Agreement, Split
+from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_logged
+from policy_net.laboratory.training.logged import DecisionFile, LoggedDecision
+from policy_net.laboratory.training.offline import Episode, endless_episodes
+from policy_net.laboratory.training.set_imitation import (
+    LogView,
+    PickCollector,
+    fit_residual,
+    log_views,
+    nearest_on_steps,
+)
+from policy_net.laboratory.training.set_training import MOST_COUNT
+from policy_net.learning.settings import ImitationSettings
+from policy_net.policy import build_policy
+from policy_net.set_policy.planner import plan
+from policy_net.set_policy.residual import Residual
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+
+MOST_DECISIONS = 4000
+"""Decisions that are learned from; of a longer log, every so many-th."""
+LEAST_DECISIONS = 20
+SET_ITERATIONS = 200
+WATCHED_EPISODES = 6
+"""Workloads that a scheduler is watched on for a set policy, which has few parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imitated:
+    """What came of an imitation.
+
+    Attributes:
+        facts: for the card: the log, how many decisions, and the agreement before and after.
+    """
+
+    weights: Weights
+    facts: dict[str, Any]
+    priors: tuple[SpeedStatistic, ...] = ()
+
+    @property
+    def agreement_lines(self) -> list[str]:
+        """How far the policy agrees with the log, and in what less than before, for the user."""
+        before, after = self.facts["agreement_before"], self.facts["agreement_after"]
+        reachable = self.facts.get("reachable")
+        limit = (
+            "" if reachable is None else f"; within reach of this kind of policy are {reachable['task_overlap']:.1%}"
+        )
+        lines = [
+            f"{self.facts['imitated']}: tasks in common with it, on"
+            f" {counted(self.facts['held_out_decisions'], 'decision')} not learned from:"
+            f" {before['task_overlap']:.1%} before, {after['task_overlap']:.1%} after{limit}"
+        ]
+        lines += [
+            f"It agrees less than before in {measure} ({meaning}):"
+            f" {before[measure]:.1%} before, {after[measure]:.1%} after"
+            for measure, meaning in MEASURES.items()
+            if round(after[measure], 3) < round(before[measure], 3)
+        ]
+        return lines
+
+
+class Teacher:
+    """Somebody's decisions, to learn from."""
+
+    def __init__(self, name: str, decisions: Iterable[LoggedDecision], digest: str | None = None) -> None:
+        """Goes through the decisions once, and counts; they must be the same every time.
+
+        Args:
+            name: of the log, or of the scheduler that was watched.
+            digest: of the log's bytes.
+
+        Raises:
+            BadInput: they cannot be read, or are too few to learn from.
+        """
+        self.name = name
+        self._decisions = decisions
+        self._digest = digest
+        count = sum(1 for _ in decisions)
+        if count < LEAST_DECISIONS:
+            raise BadInput(
+                f"--imitate {name}: holds {counted(count, 'decision')}; at least {LEAST_DECISIONS} are needed"
+            )
+        self._split = Split(count, MOST_DECISIONS)
+
+    @classmethod
+    def from_file(cls, path: Path, slot_seconds: float) -> Teacher:
+        """A log; raises BadInput as the constructor."""
+        decisions = DecisionFile(path, slot_seconds)
+        with path.open("rb") as stream:
+            return cls(path.name, decisions, hashlib.file_digest(stream, "sha256").hexdigest())
+
+    def imitate_set(self, start: PolicyFile, spec: SetSpec, on_iteration: Callable[[float], None]) -> Imitated:
+        """Fit the residual of a `set` policy; its priors become what the log shows of speeds.
+
+        Raises:
+            BadInput: the log holds nothing to learn from.
+        """
+        collector = PickCollector()
+        beliefs = GaussianProcessBeliefs(start.priors)
+        for position, view in enumerate(log_views(self._decisions, beliefs)):
+            if self._split.is_learned(position):
+                collector.add(view)
+        picks = collector.picks()
+        if not picks.count:
+            raise BadInput(f"--imitate {self.name}: no decision of it makes a choice between jobs")
+        weights, likelihood = fit_residual(
+            spec, start.weights, picks, most_iterations=SET_ITERATIONS, on_iteration=on_iteration
+        )
+        before, after, reachable = Agreement(), Agreement(), Agreement()
+        residuals = (Residual(spec, start.weights), before), (Residual(spec, weights), after)
+        for position, view in enumerate(log_views(self._decisions, GaussianProcessBeliefs(start.priors))):
+            jobs = view.decision.state.jobs
+            if len(jobs) < 2 or not self._split.is_held_out(position):
+                continue
+            wanted = _wanted(view.decision)
+            for residual, agreement in residuals:
+                agreement.add(_planned(view, residual), wanted)
+            reachable.add([nearest_on_steps(*pair) for pair in zip(view.tables, wanted, strict=True)], wanted)
+        facts = self._facts(before, after) | {
+            "picks": picks.count,
+            "mean_log_likelihood": round(likelihood, 4),
+            "reachable": reachable.to_json(),
+        }
+        return Imitated(weights, facts, _with_log_speeds(start.priors, beliefs.statistics()))
+
+    def imitate_dl2(
+        self, start: Weights, spec: PolicySpec, steps: int, seed: int, on_step: Callable[[int, float], None]
+    ) -> Imitated:
+        """Fit a `dl2` policy by cross-entropy.
+
+        Raises:
+            BadInput: the log holds nothing to learn from.
+        """
+        seen = [
+            (decision.state, Decision(decision.allocation))
+            for position, decision in enumerate(self._decisions)
+            if decision.state.jobs and self._split.is_learned(position)
+        ]
+        if not seen:
+            raise BadInput(f"--imitate {self.name}: no decision of it has a job")
+        settings = ImitationSettings()
+        weights = imitate(
+            start, spec, demonstrate(seen, spec, settings, seed), settings, steps=steps, seed=seed, on_step=on_step
+        )
+        before, after = Agreement(), Agreement()
+        policies = (LearnedPolicy(spec, start), before), (LearnedPolicy(spec, weights), after)
+        for position, decision in enumerate(self._decisions):
+            if len(decision.state.jobs) < 2 or not self._split.is_held_out(position):
+                continue
+            for policy, agreement in policies:
+                made = policy.decide(decision.state, Trigger.SLOT)
+                agreement.add([made.of(job.job_id) for job in decision.state.jobs], _wanted(decision))
+        return Imitated(weights, self._facts(before, after) | {"imitation_steps": steps})
+
+    def _facts(self, before: Agreement, after: Agreement) -> dict[str, Any]:
+        return {
+            "imitated": self.name,
+            **({} if self._digest is None else {"imitated_digest": self._digest}),
+            "logged_decisions": self._split.decisions,
+            "held_out_decisions": after.decisions,
+            "agreement_before": before.to_json(),
+            "agreement_after": after.to_json(),
+        }
+
+
+def _wanted(decision: LoggedDecision) -> list[Allocation]:
+    return [decision.of(job.job_id) for job in decision.state.jobs]
+
+
+def _planned(view: LogView, residual: Residual) -> list[Allocation]:
+    state = view.decision.state
+    made = plan(state, view.tables, None if residual.silent else residual.tilts(view.inputs_JF))
+    return [made.of(job.job_id) for job in state.jobs]
+
+
+def _with_log_speeds(
+    priors: Sequence[SpeedStatistic], observed: Sequence[SpeedStatistic]
+) -> tuple[SpeedStatistic, ...]:
+    """The priors, with what the log shows in place of what they say of the types that it knows."""
+    known = {entry.job_type for entry in observed}
+    return merged((*observed, *(entry for entry in priors if entry.job_type not in known)), most_count=MOST_COUNT)
+
+
+def watched(
+    teacher: str,
+    sources: list[str],
+    load: Callable[[str, int], Episode],
+    truth: SpeedModel,
+    effect: PlacementEffect | None,
+    seed: int,
+) -> Teacher:
+    """A scheduler's decisions on generated workloads, one after another."""
+    episodes = endless_episodes(sources, load)
+    seen = []
+    for number in range(WATCHED_EPISODES):
+        scheduler = build_policy(teacher, PolicyContext(seed=seed + number, true_speeds=truth))
+        loaded, environment = next(episodes)
+        seen += watch_logged(scheduler, loaded, environment, truth, effect)
+    return Teacher(teacher, seen)

@@ -1,0 +1,1 @@
+"""Workloads: the jobs of a replay, generated from a seed or read from a recording."""

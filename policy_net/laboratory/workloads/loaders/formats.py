@@ -1,0 +1,87 @@
+"""Formats of recorded workloads: our own csv, and those named before their file, as in `sacct:jobs.txt`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from foundation.files import is_file
+from policy_net.errors import BadInput
+from policy_net.laboratory.csv_rows import Row, read_rows, shown
+from policy_net.laboratory.workloads.loaders.helios import read_helios
+from policy_net.laboratory.workloads.loaders.intake import Intake
+from policy_net.laboratory.workloads.loaders.k8s import read_k8s
+from policy_net.laboratory.workloads.loaders.openb import read_openb
+from policy_net.laboratory.workloads.loaders.pai import read_pai
+from policy_net.laboratory.workloads.loaders.philly import read_philly
+from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.loaders.sacct import read_sacct
+
+COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")
+"""Of our own csv: a row a job, times in seconds on any clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format.
+
+    Attributes:
+        read: takes the file, whether malformed rows are refused and, if `part` says so, what stands behind an @.
+        part: what may stand behind an @; None if nothing may.
+    """
+
+    read: Callable[..., Recording]
+    part: str | None = None
+
+
+FORMATS: Mapping[str, Format] = {
+    "philly": Format(read_philly, part="VC"),
+    "helios": Format(read_helios, part="VC"),
+    "pai": Format(read_pai, part="JOB_TABLE"),
+    "openb": Format(read_openb),
+    "sacct": Format(read_sacct),
+    "k8s": Format(read_k8s),
+}
+
+
+def read_recording(source: str, strict: bool) -> Recording:
+    """Read what a source such as `philly:FILE@VC` names; the text before the colon must be a known format.
+
+    Raises:
+        BadInput: the file is missing or cannot be used.
+    """
+    name, _, text = source.partition(":")
+    chosen = FORMATS[name]
+    path, part = Path(text), None
+    if chosen.part is not None and not is_file(path) and "@" in text:
+        before, _, part = text.rpartition("@")
+        path = Path(before)
+    if not text or part == "" or not is_file(path):
+        usage = f"{name}:FILE" + (f" or {name}:FILE@{chosen.part}" if chosen.part else "")
+        raise BadInput(f"workload {shown(source)}: no such file; write {usage}")
+    return chosen.read(path, strict) if part is None else chosen.read(path, strict, part)
+
+
+def read_csv(path: Path, strict: bool = False) -> Recording:
+    """Read a csv with at least `COLUMNS`, and `model` where it is known.
+
+    Raises:
+        BadInput: the file cannot be used; in strict reading, a row is malformed.
+    """
+    intake = Intake(path, strict, "job_id")
+    for row in read_rows(path, COLUMNS, intake.on_malformed):
+        with intake.one():
+            intake.keep(_record(row))
+    return intake.recording()
+
+
+def _record(row: Row) -> RecordedJob:
+    return RecordedJob(
+        number=row.line,
+        job_id=row.text("job_id"),
+        submit_seconds=row.seconds("submit_time_s"),
+        duration_seconds=row.seconds_from_zero("duration_s"),
+        gpus=row.gpus("num_gpus"),
+        model=row.optional("model"),
+    )

@@ -1,0 +1,53 @@
+"""SenseTime's Helios traces: `cluster_log.csv` of one of their clusters.
+
+Source: the traces' own description; Hu et al., Characterization and Prediction of Deep Learning Workloads in
+Large-Scale GPU Datacenters, SC 2021.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from policy_net.laboratory.csv_rows import Row, read_rows
+from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut, Selection
+from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, stated_moment, unstated
+
+COLUMNS = ("job_id", "gpu_num", "submit_time", "duration")
+ACTIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
+
+
+def read_helios(path: Path, strict: bool = False, vc: str | None = None) -> Recording:
+    """Read a `cluster_log.csv`, or one virtual cluster of it.
+
+    Raises:
+        BadInput: the file cannot be used, or has no such virtual cluster; in strict reading, a row is malformed.
+    """
+    intake = Intake(path, strict, "job_id")
+    selection = Selection("vc", vc)
+    ends: Counter[str] = Counter()
+    for row in read_rows(path, COLUMNS, intake.on_malformed):
+        with intake.one():
+            if not selection.wants(row.optional("vc") or ""):
+                continue
+            intake.keep(_record(row))
+            ends[row.optional("state") or "unstated"] += 1
+    return intake.recording(
+        *selection.notes(path),
+        f"state: {', '.join(f'{count} {state}' for state, count in sorted(ends.items()))};"
+        " failed and cancelled jobs count with the time that they ran",
+        ZONE_NOTE,
+        part=vc,
+    )
+
+
+def _record(row: Row) -> RecordedJob:
+    job_id = row.text("job_id")
+    gpus = row.gpus("gpu_num")
+    submit = stated_moment(row.optional("submit_time"), "submit_time", row)
+    if (row.optional("state") or "").upper() in ACTIVE:
+        raise LeftOut(UNFINISHED)
+    if "start_time" in row.cells and unstated(row.cells["start_time"]):
+        raise LeftOut(NEVER_STARTED)
+    return RecordedJob(row.line, job_id, submit, row.seconds_from_zero("duration"), gpus)

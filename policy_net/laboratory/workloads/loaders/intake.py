@@ -1,0 +1,163 @@
+"""Intake of one file's jobs: malformed rows are refused or counted, and what is left out is counted by reason.
+
+A selection takes one virtual cluster of several.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from policy_net.errors import BadInput, MalformedRow
+from policy_net.laboratory.csv_rows import shown
+from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+
+NO_GPU = "no GPU asked for"
+NO_TIME = "over in no time"
+UNFINISHED = "not finished when the file was written"
+NEVER_STARTED = "never started"
+INCOMPLETE = "part of the job is malformed"
+
+MALFORMED = "malformed, skipped:"
+"""Begins every note on rows that could not be used, which a user should see in any case."""
+
+SHORTEST_SECONDS = 1e-6
+"""Below the resolution of any clock in these files; work of less could vanish in rounding."""
+
+MOST_REASONS = 20
+"""Reasons printed one by one; a file with more of them is of another format."""
+
+_MOST_LISTED = 40
+"""Virtual clusters named to a user who asked for one that is not there."""
+
+
+class LeftOut(Exception):
+    """A row is well-formed but no job of the workload; the text is the reason."""
+
+
+class Intake:
+    """The jobs of one file, as they are read."""
+
+    def __init__(self, path: Path, strict: bool, id_field: str, unit: str = "line") -> None:
+        self.path = path
+        self._strict = strict
+        self._id_field = id_field
+        self._unit = unit
+        self._records: list[RecordedJob] = []
+        self._numbers: dict[str, int] = {}
+        self._left_out: Counter[str] = Counter()
+        self._malformed: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """The work on one row or job, which ends early where it is malformed or left out.
+
+        Raises:
+            MalformedRow: in strict reading.
+        """
+        try:
+            yield
+        except MalformedRow as error:
+            self.on_malformed(error)
+        except LeftOut as reason:
+            self.leave_out(str(reason))
+
+    def on_malformed(self, error: MalformedRow) -> None:
+        """Count a malformed row; the first of its kind is kept as the example.
+
+        Raises:
+            MalformedRow: in strict reading.
+        """
+        if self._strict:
+            raise error
+        self._malformed[error.reason] += 1
+        self._examples.setdefault(error.reason, str(error))
+
+    def leave_out(self, reason: str) -> None:
+        """Count something that is no job of the workload."""
+        self._left_out[reason] += 1
+
+    def keep(self, record: RecordedJob) -> None:
+        """Take a job.
+
+        Raises:
+            MalformedRow: its id was taken before.
+            LeftOut: it holds no GPU, or for no time.
+        """
+        first = self._numbers.setdefault(record.job_id, record.number)
+        if first != record.number:
+            remedy = "give every job its own id"
+            raise MalformedRow(
+                f"{self.path}, {self._unit} {record.number}: {self._id_field} {record.job_id!r} stands in"
+                f" {self._unit} {first} too; {remedy}",
+                f"{self._id_field}: {remedy}",
+            )
+        if record.gpus <= 0:
+            raise LeftOut(NO_GPU)
+        if record.duration_seconds < SHORTEST_SECONDS:
+            raise LeftOut(NO_TIME)
+        self._records.append(record)
+
+    def recording(self, *notes: str, hint: str = "", part: str | None = None) -> Recording:
+        """What was gathered, with the format's own notes and the counts.
+
+        Args:
+            notes: what the format leaves to be assumed.
+            hint: what may be wrong with a file that has no usable job.
+            part: which part of the file was taken; None for all of it.
+
+        Raises:
+            BadInput: not one job is usable.
+        """
+        counts = self._counts()
+        if not self._records:
+            found = "; ".join(counts) or f"there is no {self._unit}"
+            raise BadInput(f"{self.path}: no usable job: {found}" + (f"; {hint}" if hint else ""))
+        self._records.sort(key=lambda record: record.submit_seconds)
+        return Recording(self.path, self._records, (*notes, *counts), self._unit, part or "")
+
+    def _counts(self) -> list[str]:
+        lines = [f"left out: {count} × {reason}" for reason, count in self._left_out.most_common(MOST_REASONS)]
+        lines += [
+            f"{MALFORMED} {count} × {reason}, the first: {self._examples[reason]}"
+            for reason, count in self._malformed.most_common(MOST_REASONS)
+        ]
+        rest = sum(self._malformed.values()) - sum(count for _, count in self._malformed.most_common(MOST_REASONS))
+        if rest:
+            lines.append(f"{MALFORMED} {rest} for other reasons")
+        return lines
+
+
+class Selection:
+    """The rows with one value of a field, or all of them."""
+
+    def __init__(self, field: str, wanted: str | None) -> None:
+        self._field = field
+        self._wanted = wanted
+        self._others: set[str] = set()
+        self._found = 0
+
+    def wants(self, value: str) -> bool:
+        """Whether a row with this value belongs to the part."""
+        if self._wanted is None or value == self._wanted:
+            self._found += 1
+            return True
+        if len(self._others) < _MOST_LISTED:
+            self._others.add(value)
+        return False
+
+    def notes(self, path: Path) -> tuple[str, ...]:
+        """What was selected.
+
+        Raises:
+            BadInput: no row has the value.
+        """
+        if self._wanted is None:
+            return ()
+        if not self._found:
+            known = ", ".join(sorted(shown(value) for value in self._others))
+            raise BadInput(f"{path}: no row with {self._field} {self._wanted!r}; it has {known or 'no such field'}")
+        return (f"only {self._field} {self._wanted}",)

@@ -1,0 +1,93 @@
+"""Records of a JSON file that a user brings, with errors that name the record and the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from policy_net.errors import BadInput, MalformedRow
+from policy_net.laboratory.csv_rows import open_bytes, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One record, and where it stands, for messages: its position from 1, and its name where it has one."""
+
+    path: Path
+    number: int
+    unit: str
+    fields: Mapping[str, Any]
+    name: str = ""
+
+    def an_object(self, value: Any, field: str) -> Mapping[str, Any]:
+        """A nested object. Raises MalformedRow if the value is none."""
+        if not isinstance(value, dict):
+            raise self._other(value, field, "an object")
+        return value
+
+    def a_list(self, value: Any, field: str) -> list[Any]:
+        """A nested list. Raises MalformedRow if the value is none."""
+        if not isinstance(value, list):
+            raise self._other(value, field, "a list")
+        return value
+
+    def a_text(self, value: Any, field: str) -> str:
+        """A text that is not empty. Raises MalformedRow if the value is none."""
+        if not isinstance(value, str):
+            raise self._other(value, field, "a text")
+        if not value.strip():
+            raise self.bad(field, "is empty", "give every record its own")
+        return value.strip()
+
+    def text_or_none(self, value: Any, field: str) -> str | None:
+        """A text, which may be missing. Raises MalformedRow if the value is something else."""
+        if value is not None and not isinstance(value, str):
+            raise self._other(value, field, "a text")
+        return value
+
+    def bad(self, column: str, what: str, remedy: str) -> MalformedRow:
+        """The error that says what is wrong with a field of this record."""
+        name = f" ({shown(self.name)})" if self.name else ""
+        return MalformedRow(
+            f"{self.path}, {self.unit} {self.number}{name}: {column} {what}; {remedy}", f"{column}: {remedy}"
+        )
+
+    def _other(self, value: Any, field: str, wanted: str) -> MalformedRow:
+        what = "is missing" if value is None else f"is {shown(value)}"
+        return self.bad(field, what, f"it must be {wanted}")
+
+
+def item(path: Path, number: int, unit: str, value: Any) -> Item:
+    """A record of a list. Raises MalformedRow if it is no object."""
+    if not isinstance(value, dict):
+        remedy = "every record must be an object"
+        raise MalformedRow(f"{path}, {unit} {number}: is {shown(value)}; {remedy}", remedy)
+    return Item(path, number, unit, value)
+
+
+def read_json(path: Path, expected: str) -> Any:
+    """The content of a JSON file, plain or gzip'ed, in any Unicode encoding that JSON allows.
+
+    Raises:
+        BadInput: the file cannot be read, or is cut short or damaged; `expected` says what it should hold.
+    """
+    try:
+        with open_bytes(path) as file:
+            return json.load(file, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise BadInput(
+            f"{path}, line {error.lineno}, column {error.colno}: not JSON, or cut short: {error.msg}; {expected}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}, byte {error.start}: not Unicode text; {expected}") from error
+    except RecursionError as error:
+        raise BadInput(f"{path}: nested too deeply to be a list of jobs; {expected}") from error
+    except ValueError as error:  # a number of thousands of digits, NaN
+        raise BadInput(f"{path}: {error}; {expected}") from error
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON number")

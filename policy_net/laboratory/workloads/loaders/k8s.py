@@ -1,0 +1,227 @@
+"""A Kubernetes job history: what `kubectl get pods -A -o json` prints, pods grouped to jobs.
+
+Source: the Kubernetes API reference (Pod, ownerReferences, well-known labels); the labels of Kubeflow's operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from policy_net.errors import BadInput, MalformedRow
+from policy_net.laboratory.csv_rows import MOST_GPUS, shown
+from policy_net.laboratory.workloads.loaders.intake import (
+    INCOMPLETE,
+    NEVER_STARTED,
+    NO_GPU,
+    UNFINISHED,
+    Intake,
+    LeftOut,
+)
+from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
+from policy_net.laboratory.workloads.loaders.record import Piece, RecordedJob, Recording, as_one_request
+from policy_net.laboratory.workloads.loaders.times import moment, span, stated_moment
+
+EXPECTED = "give what `kubectl get pods -A -o json` prints"
+UNIT = "pod"
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+SLICE_PREFIX = "nvidia.com/mig-"
+"""Of a part of a GPU, `nvidia.com/mig-1g.5gb` say, which counts as one."""
+
+GROUP_LABELS = (
+    "jobset.sigs.k8s.io/jobset-name",
+    "training.kubeflow.org/job-name",
+    "volcano.sh/job-name",
+)
+"""Of jobs whose pods have several owners, such as an MPIJob's launcher and workers."""
+
+JOB_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+"""Of pods whose owner is not recorded."""
+
+ENDED_PHASES = ("Succeeded", "Failed")
+PHASES = (*ENDED_PHASES, "Running", "Pending", "Unknown")
+
+
+@dataclass(slots=True)
+class _Job:
+    """What the pods of one job say."""
+
+    first_pod: int
+    created_seconds: float
+    pieces: list[Piece] = field(default_factory=list)
+    gpus: float = 0.0
+    unfinished: bool = False
+    incomplete: bool = False
+
+
+def read_k8s(path: Path, strict: bool = False) -> Recording:
+    """Read a list of pods.
+
+    Raises:
+        BadInput: the file cannot be used; in strict reading, a pod is malformed.
+    """
+    content = read_json(path, EXPECTED)
+    pods = content.get("items") if isinstance(content, dict) else None
+    if not isinstance(pods, list):
+        raise BadInput(f"{path}: holds no list of pods under 'items'; {EXPECTED}")
+    intake = Intake(path, strict, "job", UNIT)
+    jobs: dict[str, _Job] = {}
+    for number, value in enumerate(pods, start=1):
+        pod: Item | None = None
+        try:
+            pod = item(path, number, UNIT, value)
+            if pod.fields.get("kind", "Pod") != "Pod":
+                intake.leave_out("no pod")
+                continue
+            _add(pod, jobs)
+        except MalformedRow as error:
+            intake.on_malformed(error)
+            _spoil(pod, jobs)
+    for job_id, job in jobs.items():
+        with intake.one():
+            intake.keep(_record(job_id, job))
+    return intake.recording(
+        "pods of one namespace and job name are one job, submitted when its first pod was created",
+        "GPUs: the most that a job's pods held at one time; duration: their GPU-seconds over that",
+        "pods that were deleted before the list was made are not in it",
+    )
+
+
+def _add(pod: Item, jobs: dict[str, _Job]) -> None:
+    """Enter one pod."""
+    meta = pod.an_object(pod.fields.get("metadata"), "metadata")
+    pod = Item(pod.path, pod.number, pod.unit, pod.fields, name=pod.a_text(meta.get("name"), "metadata.name"))
+    created = "metadata.creationTimestamp"
+    seconds = stated_moment(pod.text_or_none(meta.get("creationTimestamp"), created), created, pod)
+    gpus = _gpus(pod)
+    status = pod.an_object(pod.fields.get("status"), "status")
+    phase = pod.a_text(status.get("phase"), "status.phase")
+    if phase not in PHASES:
+        raise pod.bad("status.phase", f"is {shown(phase)}", f"use one of {', '.join(PHASES)}")
+    times = _times(pod, status)
+    job = jobs.setdefault(_job_id(pod, meta), _Job(pod.number, seconds))
+    job.created_seconds = min(job.created_seconds, seconds)
+    job.gpus += gpus
+    if gpus and phase not in ENDED_PHASES:
+        job.unfinished = True
+    elif gpus and times is not None:
+        job.pieces.append(Piece(*times, gpus))
+
+
+def _spoil(pod: Item | None, jobs: dict[str, _Job]) -> None:
+    """A job with a malformed pod is left out as a whole, where it can be told which one it is."""
+    if pod is None:
+        return
+    try:
+        meta = pod.an_object(pod.fields.get("metadata"), "metadata")
+        jobs.setdefault(_job_id(pod, meta), _Job(pod.number, 0.0)).incomplete = True
+    except MalformedRow:
+        return  # it was counted already
+
+
+def _record(job_id: str, job: _Job) -> RecordedJob:
+    if job.incomplete:
+        raise LeftOut(INCOMPLETE)
+    if not job.gpus:
+        raise LeftOut(NO_GPU)
+    if job.unfinished:
+        raise LeftOut(UNFINISHED)
+    if not job.pieces:
+        raise LeftOut(NEVER_STARTED)
+    held = as_one_request(job.pieces)
+    return RecordedJob(job.first_pod, job_id, job.created_seconds, held.seconds, round(held.gpus))
+
+
+def _job_id(pod: Item, meta: Mapping[str, Any]) -> str:
+    """Namespace and name of the job that a pod belongs to: by group label, owner, job label, or the pod alone."""
+    namespace = pod.text_or_none(meta.get("namespace"), "metadata.namespace") or "default"
+    labels = pod.an_object(meta.get("labels") or {}, "metadata.labels")
+    for label in GROUP_LABELS:
+        if labels.get(label):
+            return f"{namespace}/{pod.a_text(labels[label], f'metadata.labels.{label}')}"
+    owners = pod.a_list(meta.get("ownerReferences") or [], "metadata.ownerReferences")
+    references = [pod.an_object(owner, f"metadata.ownerReferences[{index}]") for index, owner in enumerate(owners)]
+    for owner in sorted(references, key=lambda owner: owner.get("controller") is not True):
+        return f"{namespace}/{pod.a_text(owner.get('name'), 'metadata.ownerReferences.name')}"
+    for label in JOB_LABELS:
+        if labels.get(label):
+            return f"{namespace}/{pod.a_text(labels[label], f'metadata.labels.{label}')}"
+    return f"{namespace}/{pod.a_text(meta.get('name'), 'metadata.name')}"
+
+
+def _gpus(pod: Item) -> int:
+    """GPUs of a pod: of all its containers together or, if that is more, of one that runs before them.
+
+    Source: Kubernetes' rule for init containers; those that are always restarted run beside the containers.
+    """
+    spec = pod.an_object(pod.fields.get("spec"), "spec")
+    together = sum(_container_gpus(pod, "spec.containers", spec.get("containers")))
+    before = 0
+    values = pod.a_list(spec.get("initContainers") or [], "spec.initContainers")
+    for value, gpus in zip(values, _container_gpus(pod, "spec.initContainers", values), strict=True):
+        if value.get("restartPolicy") == "Always":
+            together += gpus
+        before = max(before, gpus)
+    return max(together, before)
+
+
+def _container_gpus(pod: Item, name: str, containers: Any) -> Iterator[int]:
+    for index, value in enumerate(pod.a_list(containers, name)):
+        place = f"{name}[{index}].resources"
+        resources = pod.an_object(pod.an_object(value, f"{name}[{index}]").get("resources") or {}, place)
+        yield sum(_quantity(pod, place, resources, resource) for resource in _gpu_resources(pod, place, resources))
+
+
+def _gpu_resources(pod: Item, place: str, resources: Mapping[str, Any]) -> list[str]:
+    """The names of all kinds of GPUs that a container asks for."""
+    named = {
+        name: None
+        for kind in ("requests", "limits")
+        for name in pod.an_object(resources.get(kind) or {}, f"{place}.{kind}")
+        if name in GPU_RESOURCES or name.startswith(SLICE_PREFIX)
+    }
+    return list(named)
+
+
+def _quantity(pod: Item, place: str, resources: Mapping[str, Any], resource: str) -> int:
+    """The request or, as Kubernetes has it, the limit where no request is stated."""
+    for kind in ("requests", "limits"):
+        field_name = f"{place}.{kind}.{resource}"
+        value = pod.an_object(resources.get(kind) or {}, f"{place}.{kind}").get(resource)
+        if value is None:
+            continue
+        text = str(value) if isinstance(value, (str, int)) else ""
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_GPUS)) and int(text) <= MOST_GPUS):
+            raise pod.bad(field_name, f"is {shown(value)}", f"use a whole number from 0 to {MOST_GPUS}")
+        return int(text)
+    return 0
+
+
+def _times(pod: Item, status: Mapping[str, Any]) -> tuple[float, float] | None:
+    """From the first start of a container to the last end, restarts included; None if none ran.
+
+    Only the last two runs of a container are recorded. One that ran more often has held its GPUs since the pod started.
+    """
+    starts: list[float] = []
+    ends: list[float] = []
+    for index, value in enumerate(pod.a_list(status.get("containerStatuses") or [], "status.containerStatuses")):
+        container = pod.an_object(value, f"status.containerStatuses[{index}]")
+        restarts = container.get("restartCount")
+        if isinstance(restarts, int) and restarts > 1:
+            first = moment(pod.text_or_none(status.get("startTime"), "status.startTime"), "status.startTime", pod)
+            starts += [] if first is None else [first]
+        for kind in ("lastState", "state"):
+            place = f"status.containerStatuses[{index}].{kind}"
+            state = pod.an_object(container.get(kind) or {}, place)
+            terminated = pod.an_object(state.get("terminated") or {}, f"{place}.terminated")
+            names = f"{place}.terminated.startedAt", f"{place}.terminated.finishedAt"
+            start = moment(pod.text_or_none(terminated.get("startedAt"), names[0]), names[0], pod)
+            end = moment(pod.text_or_none(terminated.get("finishedAt"), names[1]), names[1], pod)
+            if start is not None and end is not None:
+                span(start, end, names, pod)
+                starts.append(start)
+                ends.append(end)
+    return (min(starts), max(ends)) if ends else None

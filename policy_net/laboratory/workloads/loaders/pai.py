@@ -1,0 +1,139 @@
+"""Alibaba's PAI trace of 2020: the task table, and the job table for when jobs were submitted.
+
+Source: the trace's own description; Weng et al., MLaaS in the Wild: Workload Analysis and Scheduling in Large-Scale
+Heterogeneous GPU Clusters, NSDI 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from policy_net.errors import BadInput, MalformedRow
+from policy_net.laboratory.csv_rows import MOST_GPUS, Row, read_rows
+from policy_net.laboratory.workloads.loaders.intake import (
+    INCOMPLETE,
+    NEVER_STARTED,
+    NO_GPU,
+    UNFINISHED,
+    Intake,
+    LeftOut,
+)
+from policy_net.laboratory.workloads.loaders.record import Piece, RecordedJob, Recording, as_one_request
+from policy_net.laboratory.workloads.loaders.times import moment, span
+
+TASK_COLUMNS = (
+    "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
+    "gpu_type",
+)  # fmt: skip
+JOB_COLUMNS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
+"""The tables come without a header, in this order."""
+
+NEEDED_TASK_COLUMNS = ("job_name", "inst_num", "status", "start_time", "end_time", "plan_gpu")
+ACTIVE = frozenset({"running", "waiting"})
+_ROUNDING = 1e-6
+
+
+@dataclass(slots=True)
+class _Job:
+    """What the task table says of one job."""
+
+    line: int
+    pieces: list[Piece] = field(default_factory=list)
+    left_out: str | None = None
+    incomplete: bool = False
+
+
+def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> Recording:
+    """Read a `pai_task_table.csv`, with submission times from a `pai_job_table.csv` if one is given.
+
+    Raises:
+        BadInput: a file cannot be used; in strict reading, a row is malformed.
+    """
+    intake = Intake(path, strict, "job_name")
+    submitted = _submissions(Path(job_table), intake) if job_table is not None else {}
+    jobs: dict[str, _Job] = {}
+    for row in read_rows(path, NEEDED_TASK_COLUMNS, intake.on_malformed, names_without_header=TASK_COLUMNS):
+        try:
+            _add(row, jobs)
+        except MalformedRow as error:
+            intake.on_malformed(error)
+            name = row.optional("job_name")
+            if name is not None:
+                jobs.setdefault(name, _Job(row.line)).incomplete = True
+    unknown = fractions = 0
+    asked = given = 0.0
+    for name in list(jobs):
+        with intake.one():
+            record, gpus = _record(name, jobs.pop(name), submitted)
+            intake.keep(record)
+            unknown += name not in submitted
+            fractions += gpus < record.gpus
+            asked += gpus
+            given += record.gpus
+    notes = ["GPUs: the most that a job's tasks held at one time; duration: their GPU-seconds over that"]
+    if job_table is None:
+        notes.append("the task table knows no submission: a job arrives when its first task starts, having waited")
+    elif unknown:
+        notes.append(f"{unknown} jobs are missing from the job table: they arrive when their first task starts")
+    if fractions:
+        notes.append(
+            f"{fractions} jobs ask for a fraction of a GPU, and count as the next whole number:"
+            f" {asked:.1f} GPUs asked for became {given:.0f}"
+        )
+    return intake.recording(*notes)
+
+
+def _submissions(path: Path, intake: Intake) -> dict[str, float]:
+    """When each job was submitted, by its name."""
+    found: dict[str, float] = {}
+    for row in read_rows(path, ("job_name", "start_time"), intake.on_malformed, names_without_header=JOB_COLUMNS):
+        with intake.one():
+            name = row.text("job_name")
+            seconds = moment(row.optional("start_time"), "start_time", row)
+            if seconds is not None:
+                found[name] = seconds
+    if not found:
+        raise BadInput(f"{path}: no job has a start_time; give the trace's pai_job_table.csv")
+    return found
+
+
+def _add(row: Row, jobs: dict[str, _Job]) -> None:
+    """Enter one task."""
+    name = row.text("job_name")
+    instances = row.gpus("inst_num")
+    percent = row.number_from_zero("plan_gpu") if row.optional("plan_gpu") else 0.0
+    gpus = instances * percent / 100
+    if gpus > MOST_GPUS:
+        raise row.bad("plan_gpu", f"is {row.text('plan_gpu')!r} for {instances} instances", "use a percentage of a GPU")
+    start = moment(row.optional("start_time"), "start_time", row)
+    end = moment(row.optional("end_time"), "end_time", row)
+    status = row.text("status").lower()
+    if start is not None and end is not None:
+        span(start, end, ("start_time", "end_time"), row)
+    job = jobs.setdefault(name, _Job(row.line))
+    if gpus == 0:
+        return
+    if status in ACTIVE:
+        job.left_out = UNFINISHED
+    elif start is None:
+        job.left_out = job.left_out or NEVER_STARTED
+    elif end is None:
+        job.left_out = UNFINISHED
+    else:
+        job.pieces.append(Piece(start, end, gpus))
+
+
+def _record(name: str, job: _Job, submitted: dict[str, float]) -> tuple[RecordedJob, float]:
+    """The job, and the GPUs asked for before they were rounded up."""
+    if job.incomplete:
+        raise LeftOut(INCOMPLETE)
+    if job.left_out is not None:
+        raise LeftOut(job.left_out)
+    if not job.pieces:
+        raise LeftOut(NO_GPU)
+    held = as_one_request(job.pieces)
+    submit = submitted.get(name, min(piece.start_seconds for piece in job.pieces))
+    gpus = max(1, math.ceil(held.gpus - _ROUNDING))
+    return RecordedJob(job.line, name, submit, held.seconds, gpus), held.gpus

@@ -1,0 +1,129 @@
+"""Slurm's accounting: what `sacct -aX -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES` prints.
+
+Source: sacct(1) and Slurm's description of trackable resources.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from policy_net.errors import BadInput
+from policy_net.laboratory.csv_rows import MOST_GPUS, Row, read_rows, shown
+from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut
+from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, elapsed, moment, span, stated_moment, unstated
+
+COLUMNS = ("JobID", "Submit", "State")
+LENGTHS = ("ElapsedRaw", "Elapsed", "End")
+RESOURCES = ("AllocTRES", "ReqTRES")
+
+ENDED = frozenset(
+    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+     "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT"}
+)  # fmt: skip
+ACTIVE = frozenset(
+    {"COMPLETING", "CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD",
+     "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED"}
+)  # fmt: skip
+
+HOW_TO_GET = "print it with sacct -aX -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES"
+HINT = (
+    "Slurm records GPUs only where AccountingStorageTRES in slurm.conf names gres/gpu; ask sacct for AllocTRES, ReqTRES"
+)
+_GPU = re.compile(r"gres/gpu(?::(?P<type>[^=]+))?=(?P<count>.*)")
+
+
+def read_sacct(path: Path, strict: bool = False) -> Recording:
+    """Read what `sacct -P` (or `-p`) printed.
+
+    Raises:
+        BadInput: the file cannot be used; in strict reading, a line is malformed.
+    """
+    intake = Intake(path, strict, "JobID")
+    ends: Counter[str] = Counter()
+    steps = 0
+    checked = False
+    for row in read_rows(path, COLUMNS, intake.on_malformed, delimiter="|", quoted=False, how_to_get=HOW_TO_GET):
+        if not checked:
+            _check_columns(row)
+            checked = True
+        with intake.one():
+            if "." in row.text("JobID"):  # 123.batch, 123_4.0
+                steps += 1
+                continue
+            intake.keep(_record(row))
+            ends[_state(row)] += 1
+    notes = [
+        f"state: {', '.join(f'{count} {state}' for state, count in sorted(ends.items()))};"
+        " failed and cancelled jobs count with the time that they ran",
+        ZONE_NOTE,
+    ]
+    if steps:
+        notes.append(f"{steps} job steps are part of their jobs, and left out")
+    return intake.recording(*notes, hint=HINT)
+
+
+def _check_columns(row: Row) -> None:
+    for names, what in ((LENGTHS, "how long a job ran"), (RESOURCES, "how many GPUs a job had")):
+        if not any(name in row.cells for name in names):
+            raise BadInput(f"{row.path}: none of the columns {', '.join(names)} says {what}; {HOW_TO_GET}")
+
+
+def _record(row: Row) -> RecordedJob:
+    job_id = row.text("JobID")
+    submit = stated_moment(row.optional("Submit"), "Submit", row)
+    if _state(row) in ACTIVE:
+        raise LeftOut(UNFINISHED)
+    gpus = _gpus(row)
+    return RecordedJob(row.line, job_id, submit, _seconds(row), gpus)
+
+
+def _state(row: Row) -> str:
+    """The state without what follows it, as in `CANCELLED by 1000`."""
+    state = row.text("State").split()[0].rstrip("+").upper()
+    if state not in ENDED and state not in ACTIVE:
+        raise row.bad("State", f"is {shown(row.text('State'))}", "use one of Slurm's job states, in full")
+    return state
+
+
+def _seconds(row: Row) -> float:
+    """How long the job ran: from the first column that says so."""
+    start = moment(row.optional("Start"), "Start", row)
+    if "Start" in row.cells and start is None:
+        raise LeftOut(NEVER_STARTED)
+    if not unstated(row.optional("ElapsedRaw")):
+        return row.seconds_from_zero("ElapsedRaw")
+    length = row.optional("Elapsed")
+    if length is not None and not unstated(length):
+        return elapsed(length, "Elapsed", row)
+    end = stated_moment(row.optional("End"), "End", row)
+    if start is None:
+        raise row.bad("Start", "is not in the file, nor how long the job ran", "ask sacct for ElapsedRaw")
+    return span(start, end, ("Start", "End"), row)
+
+
+def _gpus(row: Row) -> int:
+    """GPUs that the job was given or, if nothing is recorded of that, asked for."""
+    for column in RESOURCES:
+        text = row.optional(column)
+        if text is not None:
+            return _gpus_of(text, column, row)
+    return 0
+
+
+def _gpus_of(text: str, column: str, row: Row) -> int:
+    """The whole count where there is one; counts by type (`gres/gpu:v100=4`) are parts of it."""
+    typed = 0
+    for part in text.split(","):
+        match = _GPU.fullmatch(part.strip())
+        if match is None:
+            continue
+        count = match["count"]
+        if not (count.isascii() and count.isdigit() and len(count) <= len(str(MOST_GPUS)) and int(count) <= MOST_GPUS):
+            raise row.bad(column, f"has {shown(part.strip())}", f"write gres/gpu=N with N from 0 to {MOST_GPUS}")
+        if match["type"] is None:
+            return int(count)
+        typed += int(count)
+    return typed

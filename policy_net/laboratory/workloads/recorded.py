@@ -1,0 +1,224 @@
+"""Recorded jobs as a workload: who asked for how many GPUs, when, and for how long; and what we assume beyond that.
+
+A trace knows no models, speeds or parameter servers. The assumptions below are printed with every result.
+
+- A GPU model of the chosen kind is assigned to every job from the seed and the job's id, so that a job is of the same
+  kind and model in every window and under every cluster size; a `model` column that names a known model is believed.
+- Requests above 16 GPUs count as 16, and become that many workers. An all-reduce job asks for nothing else. A PS job
+  asks for as many PSs (at most 16) as make that many workers fastest, out of those that the CPU which a node has
+  beside every GPU leaves room for. Thus a request never takes more than its share of CPU, and GPUs are the measure of
+  load. Without this bound one VGG-16 worker would take 14 PSs, the CPU of almost 4 default nodes.
+- The job's work is what that allocation trains in the recorded duration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedModel
+from policy_net.errors import BadInput
+from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile, find_model, model_names
+from policy_net.laboratory.workloads.cluster_size import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
+from policy_net.laboratory.workloads.loaders.formats import read_csv
+from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.workload import JobKindChoice, JobSpec, Workload, take_window
+
+_KIND_WORDS = {
+    JobKind.PS: "synchronous over parameter servers",
+    JobKind.ASYNC: "asynchronous over parameter servers",
+    JobKind.ALLREDUCE: "by all-reduce",
+}
+
+_SHORT_SECONDS, _LONG_SECONDS = 1.0, 14 * 86400.0
+"""Training jobs whose usual duration lies outside are more likely hours, or milliseconds, than what they say."""
+
+
+def read_trace(path: Path, options: WorkloadOptions) -> Workload:
+    """Read a window of a csv of jobs, with time from zero at its first job.
+
+    Raises:
+        BadInput: the file, a row, or the window cannot be used, or a job's tasks are larger than a node.
+    """
+    recording = read_csv(path, options.strict)
+    workload = workload_of(recording, options)
+    usual = median(job.duration_seconds for job in recording.records)
+    if _SHORT_SECONDS <= usual <= _LONG_SECONDS:
+        return workload
+    shown = f"more than {usual / 86400:,.0f} days" if usual > _LONG_SECONDS else f"less than {_SHORT_SECONDS:g} s"
+    doubt = f"half of the jobs ran for {shown}: are submit_time_s and duration_s in seconds?"
+    return replace(workload, notes=(*workload.notes, doubt))
+
+
+def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
+    """A window of recorded jobs, with time from zero at its first job; the same for every loader.
+
+    Raises:
+        BadInput: there is no such window, or a job's tasks are larger than a node.
+    """
+    path = recording.path
+    if options.gpus_per_node < 1:
+        raise BadInput(f"{path}: gpus-per-node is {options.gpus_per_node}; a trace of GPU requests needs 1 or more")
+    chosen = take_window(recording.records, options.limit_jobs, options.window, str(path))
+    start = chosen[0].submit_seconds
+    requests = [
+        GpuRequest(job.submit_seconds - start, job.duration_seconds, min(job.gpus, MAX_TASKS_PER_ROLE))
+        for job in chosen
+    ]
+    load = clipped_gpu_load(requests)
+    suggested = nodes_for(requests, load, options.gpus_per_node)
+    cluster = ClusterSize(suggested, options.gpus_per_node, options.cpus_per_node)
+    stated = [stated_profile(job, options.job_kind, options.seed) for job in chosen]
+    profiles = [
+        profile or assigned_profile(job, options.job_kind, options.seed)
+        for job, profile in zip(chosen, stated, strict=True)
+    ]
+    jobs = [
+        _to_job(recording, job, request, profile, cluster, options.speeds)
+        for job, request, profile in zip(chosen, requests, profiles, strict=True)
+    ]
+    too_large = sum(not cluster.holds(profile, job.requested) for profile, job in zip(profiles, jobs, strict=True))
+    notes = [
+        f"{path.name}: jobs {_range(options, len(chosen))} of {len(recording.records)} by submit time,"
+        " time from the first",
+        *recording.notes,
+        *_notes_on_models(chosen, stated, profiles, options.seed),
+        *_notes_on_requests(chosen, profiles, options),
+        "work = recorded duration × speed at the requested size",
+        f"load: {load:.1f} GPUs on average (durations clipped at the last submission), largest request"
+        f" {max(request.gpus for request in requests)}; a load of 0.9 suggests {suggested} nodes",
+    ]
+    if too_large:
+        notes.append(
+            f"{too_large} requests need more CPU than {suggested} nodes of {options.cpus_per_node} CPU have:"
+            " a fixed-size scheduler cannot start them there"
+        )
+    return Workload(recording.name, tuple(jobs), tuple(notes), suggested_nodes=suggested, slotted=False)
+
+
+def suitable_ps(profile: ModelProfile, workers: int, cluster: ClusterSize, speeds: SpeedModel) -> int:
+    """The number of PSs that makes `workers` fastest within the CPU beside the GPUs (at least 1); ties: the fewest."""
+    if not profile.kind.uses_ps:
+        return 0
+    cpu_beside_gpu = cluster.cpus_per_node * 1000 / cluster.gpus_per_node - profile.worker_demand.cpu_milli
+    room = int(workers * cpu_beside_gpu // profile.ps_demand.cpu_milli)
+    most = min(max(room, 1), MAX_TASKS_PER_ROLE)
+    return 1 + int(speeds.grid(profile.name)[1 : most + 1, workers].argmax())
+
+
+def _to_job(
+    recording: Recording,
+    job: RecordedJob,
+    request: GpuRequest,
+    profile: ModelProfile,
+    cluster: ClusterSize,
+    speeds: SpeedModel,
+) -> JobSpec:
+    demands = {"worker": profile.worker_demand} | ({"PS": profile.ps_demand} if profile.kind.uses_ps else {})
+    for role, demand in demands.items():
+        if not demand.fits_in(cluster.node):
+            raise recording.bad(
+                job,
+                f"never fits: a {role} of {profile.name} needs {demand.cpu_milli / 1000:g} CPU"
+                f" and {demand.gpu} GPU, a node has {cluster.cpus_per_node} and {cluster.gpus_per_node}",
+                "use larger nodes or leave the job out",
+            )
+    workers = request.gpus
+    ps = suitable_ps(profile, workers, cluster, speeds)
+    speed = speeds.samples_per_second(profile.name, ps, workers)
+    if speed <= 0:
+        raise recording.bad(
+            job,
+            f"asks for {job.gpus} GPUs, but {profile.name} has no speed with {workers} workers",
+            "mend the speeds",
+        )
+    return JobSpec(
+        job_id=job.job_id,
+        job_type=profile.name,
+        submit_time_seconds=request.submit_seconds,
+        total_epochs=request.duration_seconds * speed / profile.samples_per_epoch,
+        samples_per_epoch=profile.samples_per_epoch,
+        worker_demand=profile.worker_demand,
+        ps_demand=profile.ps_demand,
+        requested=Allocation(workers, ps),
+        max_ps=profile.most_ps,
+        kind=profile.kind,
+        min_ps=profile.least_ps,
+    )
+
+
+def _notes_on_models(
+    chosen: Sequence[RecordedJob], stated: Sequence[ModelProfile | None], profiles: Sequence[ModelProfile], seed: int
+) -> list[str]:
+    """What the jobs are taken to train, and how many of them the record itself says it of."""
+    believed = sum(profile is not None for profile in stated)
+    unknown = sum(bool(job.model) and profile is None for job, profile in zip(chosen, stated, strict=True))
+    kinds = Counter(profile.kind for profile in profiles)
+    notes = [
+        "jobs: " + ", ".join(f"{kinds[kind]} {_KIND_WORDS[kind]}" for kind in JobKind if kinds[kind]),
+        f"models: {believed} as the file says, {len(chosen) - believed} assigned from seed {seed} among GPU models",
+    ]
+    if unknown:
+        notes.append(f"{unknown} jobs name a model that is not known; theirs are assigned")
+    return notes
+
+
+def _notes_on_requests(
+    chosen: Sequence[RecordedJob], profiles: Sequence[ModelProfile], options: WorkloadOptions
+) -> list[str]:
+    """What the requests for GPUs are turned into."""
+    notes = ["every GPU asked for is a worker"]
+    if any(profile.kind.uses_ps for profile in profiles):
+        notes.append(
+            "PSs: the number (at most 16) with which that many workers train fastest, within the CPU beside the GPUs"
+            f" ({options.cpus_per_node} CPU and {options.gpus_per_node} GPU a node)"
+        )
+    if any(profile.kind is JobKind.ASYNC for profile in profiles):
+        notes.append("speeds of asynchronous jobs follow from synchronous measurements; stale gradients cost nothing")
+    cpu_only = sum(profile.worker_demand.gpu == 0 for profile in profiles)
+    if cpu_only:
+        notes.append(
+            f"{cpu_only} jobs are of CPU-only models: their GPUs count as workers and as load, but take no GPU"
+        )
+    capped = sum(job.gpus > MAX_TASKS_PER_ROLE for job in chosen)
+    if capped:
+        notes.append(f"{capped} requests above {MAX_TASKS_PER_ROLE} GPUs count as {MAX_TASKS_PER_ROLE}")
+    return notes
+
+
+def _range(options: WorkloadOptions, count: int) -> str:
+    first = options.window * (options.limit_jobs or 0)
+    return f"{first + 1}–{first + count}"
+
+
+def stated_profile(job: RecordedJob, choice: JobKindChoice, seed: int) -> ModelProfile | None:
+    """The model that the record names, if one of the kinds knows it; the job's drawn kind comes first."""
+    if not job.model:
+        return None
+    drawn = _drawn_kind(job.job_id, choice, seed)
+    for kind in (drawn, *(kind for kind in choice.kinds if kind is not drawn)):
+        profile = find_model(job.model, kind)
+        if profile is not None:
+            return profile
+    return None
+
+
+def assigned_profile(job: RecordedJob, choice: JobKindChoice, seed: int) -> ModelProfile:
+    """A model of the job's drawn kind; only models whose workers need a GPU."""
+    names = model_names(_drawn_kind(job.job_id, choice, seed), on_gpus=True)
+    return CATALOGUE[names[int.from_bytes(_digest(job.job_id, seed)[:8], "big") % len(names)]]
+
+
+def _drawn_kind(job_id: str, choice: JobKindChoice, seed: int) -> JobKind:
+    """By other bytes than the model, so that kind and model are independent."""
+    kinds = choice.kinds
+    return kinds[int.from_bytes(_digest(job_id, seed)[8:16], "big") % len(kinds)]
+
+
+def _digest(job_id: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}:{job_id}".encode()).digest()

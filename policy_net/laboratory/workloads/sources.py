@@ -1,0 +1,141 @@
+"""Sources of workloads: what a user writes after `--workload`.
+
+- `dl2:jobs=60,arrivals=google,sizes=varied,seed=9973`, with `max-arrivals=` and `mix=MODEL+MODEL*WEIGHT` if wanted
+- `reference:TRACE@FILE`, one trace of a file of traces
+- `philly:FILE`, `sacct:FILE` and the like, a recording in another scheduler's format (see `loaders/formats.py`)
+- anything else is the path of a csv with at least `job_id,submit_time_s,duration_s,num_gpus`
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from foundation.files import is_file, is_folder
+from policy_net.errors import BadInput
+from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
+from policy_net.laboratory.csv_rows import shown
+from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, GeneratorSettings, generate
+from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_recording
+from policy_net.laboratory.workloads.recorded import read_trace, workload_of
+from policy_net.laboratory.workloads.reference import read_reference
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.workload import Workload, take_window
+
+__all__ = ["WorkloadOptions", "load_workload", "parse_generator"]
+
+GENERATOR_PREFIX = "dl2:"
+REFERENCE_PREFIX = "reference:"
+LARGEST_NUMBER = 1_000_000
+"""Most jobs, arrivals a slot, and weight: beyond it a generator's option is a slip of the pen."""
+_MIX_NAMES = ", ".join((*MODEL_NAMES, f"{MODEL_NAMES[0]}-async and so on", *ALLREDUCE_MODEL_NAMES))
+GENERATOR_OPTIONS = ("jobs", "arrivals", "max-arrivals", "sizes", "seed", "mix")
+
+
+def load_workload(source: str, options: WorkloadOptions | None = None) -> Workload:
+    """Read or generate the workload that `source` names.
+
+    Raises:
+        BadInput: the source, a file or an option cannot be used.
+    """
+    options = options or WorkloadOptions()
+    if source.startswith(GENERATOR_PREFIX):
+        workload = _window_of(generate(parse_generator(source, options.seed)), options)
+    elif source.startswith(REFERENCE_PREFIX):
+        trace, at, file = source.removeprefix(REFERENCE_PREFIX).partition("@")
+        if not (trace and at and file):
+            raise BadInput(f"workload {source!r}: write {REFERENCE_PREFIX}TRACE@FILE")
+        workload = _window_of(read_reference(Path(file), trace), options)
+    elif source.partition(":")[0] in FORMATS and ":" in source:
+        workload = workload_of(read_recording(source, options.strict), options)
+    else:
+        path = Path(source)
+        if not is_file(path):
+            formats = ", ".join(f"{name}:FILE" for name in FORMATS)
+            missing = "is a folder" if is_folder(path) else "no such file"
+            raise BadInput(
+                f"workload {shown(source)}: {missing}; give a csv file, {formats}, {REFERENCE_PREFIX}TRACE@FILE,"
+                f" or {GENERATOR_PREFIX}jobs=60,arrivals=google,…"
+            )
+        workload = read_trace(path, options)
+    return _scale_arrivals(workload, options.arrival_scale)
+
+
+def parse_generator(source: str, default_seed: int = 0) -> GeneratorSettings:
+    """What a `dl2:` source says; what it leaves out has its default.
+
+    Raises:
+        BadInput: an option or a value is not one of those allowed.
+    """
+    values: dict[str, Any] = {"seed": default_seed}
+    given: set[str] = set()
+    for part in filter(None, source.removeprefix(GENERATOR_PREFIX).split(",")):
+        name, equals, text = (piece.strip() for piece in part.partition("="))
+        where = f"workload {source!r}: {name}"
+        if name not in GENERATOR_OPTIONS or not equals:
+            raise BadInput(f"{where}: no such option; write NAME=VALUE with {', '.join(GENERATOR_OPTIONS)}")
+        if name in given:
+            raise BadInput(f"{where} is given twice")
+        given.add(name)
+        if name in ("jobs", "max-arrivals", "seed"):
+            values[name.replace("-", "_")] = _whole(
+                text, where, *((0, 2**63 - 1) if name == "seed" else (1, LARGEST_NUMBER))
+            )
+        elif name == "mix":
+            values[name] = _parse_mix(text, where)
+        else:
+            allowed = tuple(ARRIVAL_PATTERNS) if name == "arrivals" else SIZES
+            if text not in allowed:
+                raise BadInput(f"{where} is {text!r}; use one of {', '.join(allowed)}")
+            values[name] = text
+    return GeneratorSettings(**values)
+
+
+def _whole(text: str, where: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most):
+        raise BadInput(f"{where} is {text!r}; use a whole number from {least} to {most}")
+    return int(text)
+
+
+def _parse_mix(text: str, where: str) -> dict[str, float]:
+    """Weights by model from MODEL+MODEL*WEIGHT, in the catalogue's order."""
+    weights: dict[str, float] = {}
+    for part in text.split("+"):
+        name, star, weight_text = (piece.strip() for piece in part.partition("*"))
+        profile = find_model(name)
+        if profile is None:
+            raise BadInput(f"{where}: no model {name!r}; write MODEL+MODEL*WEIGHT with {_MIX_NAMES}")
+        try:
+            weight = float(weight_text) if star else 1.0
+        except ValueError:
+            weight = math.nan
+        if not 0 < weight <= LARGEST_NUMBER:  # false for NaN too
+            raise BadInput(
+                f"{where}: the weight of {name} is {weight_text!r}; use a number above 0, at most {LARGEST_NUMBER}"
+            )
+        if profile.name in weights:
+            raise BadInput(f"{where}: model {profile.name} is given twice")
+        weights[profile.name] = weight
+    return {name: weights[name] for name in CATALOGUE if name in weights}
+
+
+def _window_of(workload: Workload, options: WorkloadOptions) -> Workload:
+    """The window that the options ask for, with time from zero at its first job."""
+    if options.limit_jobs is None:
+        return workload
+    jobs = take_window(workload.jobs, options.limit_jobs, options.window, f"workload {workload.name!r}")
+    start = jobs[0].submit_time_seconds
+    moved = tuple(replace(job, submit_time_seconds=job.submit_time_seconds - start) for job in jobs)
+    first = options.window * options.limit_jobs
+    note = f"jobs {first + 1}–{first + len(jobs)} of {len(workload.jobs)}, time from the first"
+    return replace(workload, jobs=moved, notes=(*workload.notes, note))
+
+
+def _scale_arrivals(workload: Workload, scale: float) -> Workload:
+    """Multiply the time between arrivals; the suggested cluster stays as it is, so that the load changes."""
+    if scale == 1.0:
+        return workload
+    jobs = tuple(replace(job, submit_time_seconds=job.submit_time_seconds * scale) for job in workload.jobs)
+    return replace(workload, jobs=jobs, notes=(*workload.notes, f"times between arrivals × {scale:g}"))

@@ -1,0 +1,142 @@
+"""Workload of a replay: jobs with their true amount of work, in order of submission."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
+from policy_net.errors import BadInput
+
+Item = TypeVar("Item")
+
+
+class JobKindChoice(StrEnum):
+    """How the jobs of a recorded workload train."""
+
+    PS = "ps"
+    ASYNC = "async"
+    ALLREDUCE = "allreduce"
+    MIX = "mix"
+
+    @property
+    def kinds(self) -> tuple[JobKind, ...]:
+        """The kinds that occur, in equal shares: `mix` is of synchronous PS and all-reduce jobs."""
+        return (JobKind.PS, JobKind.ALLREDUCE) if self is JobKindChoice.MIX else (JobKind(self.value),)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job of a workload, as it really is.
+
+    Attributes:
+        total_epochs: the true amount of work, which decides when the job is done; schedulers do not see it.
+        declared_epochs: what schedulers are told instead; None if the user declared the truth.
+        requested: the size the user asked for; fixed-size schedulers give exactly this.
+        kind, min_workers, min_ps: as in `Job`; all-reduce jobs have `max_ps` and `min_ps` 0.
+        work_known: whether schedulers are told any total at all.
+    """
+
+    job_id: str
+    job_type: str
+    submit_time_seconds: float
+    total_epochs: float
+    samples_per_epoch: float
+    worker_demand: Resources
+    ps_demand: Resources
+    requested: Allocation
+    max_workers: int = MAX_TASKS_PER_ROLE
+    max_ps: int = MAX_TASKS_PER_ROLE
+    declared_epochs: float | None = None
+    kind: JobKind = JobKind.PS
+    min_workers: int = 1
+    min_ps: int = 1
+    work_known: bool = True
+
+    def __post_init__(self) -> None:
+        amounts = {"total_epochs": self.total_epochs, "samples_per_epoch": self.samples_per_epoch}
+        if self.declared_epochs is not None:
+            amounts["declared_epochs"] = self.declared_epochs
+        for name, value in amounts.items():
+            if not (math.isfinite(value) and value > 0):
+                raise BadInput(f"job {self.job_id}: {name} is {value}: use a finite number above 0")
+        if not (math.isfinite(self.submit_time_seconds) and self.submit_time_seconds >= 0):
+            raise BadInput(
+                f"job {self.job_id}: submit_time_seconds is {self.submit_time_seconds}: use a finite number from 0 on"
+            )
+        self._check_caps()
+        for role, demand in (("worker", self.worker_demand), ("ps", self.ps_demand)):
+            if demand.cpu_milli < 0 or demand.gpu < 0:
+                raise BadInput(f"job {self.job_id}: {role} demand {demand} is negative")
+
+    def _check_caps(self) -> None:
+        caps = [("workers", self.min_workers, self.max_workers)]
+        if self.kind.uses_ps:
+            caps.append(("ps", self.min_ps, self.max_ps))
+        elif self.min_ps or self.max_ps or self.requested.ps:
+            raise BadInput(
+                f"job {self.job_id}: an all-reduce job has no parameter servers, but min_ps is {self.min_ps}, max_ps"
+                f" {self.max_ps} and {self.requested.ps} are requested: use 0"
+            )
+        for role, least, most in caps:
+            if not 1 <= most <= MAX_TASKS_PER_ROLE:
+                raise BadInput(f"job {self.job_id}: max_{role} is {most}: use 1 to {MAX_TASKS_PER_ROLE}")
+            if not 1 <= least <= most:
+                raise BadInput(f"job {self.job_id}: min_{role} is {least}: use 1 to {most}, the job's max_{role}")
+
+    @property
+    def shown_epochs(self) -> float:
+        """The total that schedulers are told."""
+        return self.total_epochs if self.declared_epochs is None else self.declared_epochs
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The jobs of one replay.
+
+    Attributes:
+        jobs: at least one, by submit time; jobs of the same time keep this order.
+        notes: assumptions made when it was read or generated, to be printed with every result.
+        suggested_nodes: cluster size that suits the load, if the source knows one.
+        slotted: whether decisions are taken by slot (else by event) unless the user says otherwise.
+    """
+
+    name: str
+    jobs: tuple[JobSpec, ...]
+    notes: tuple[str, ...] = ()
+    suggested_nodes: int | None = None
+    slotted: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.jobs:
+            raise BadInput(f"workload {self.name!r} has no jobs")
+        seen: set[str] = set()
+        previous = self.jobs[0]
+        for job in self.jobs:
+            if job.job_id in seen:
+                raise BadInput(f"workload {self.name!r}: job id {job.job_id!r} occurs twice")
+            seen.add(job.job_id)
+            if job.submit_time_seconds < previous.submit_time_seconds:
+                raise BadInput(
+                    f"workload {self.name!r}: job {job.job_id!r} is submitted before job {previous.job_id!r},"
+                    " which stands above it: sort the jobs by submit time"
+                )
+            previous = job
+
+
+def take_window(jobs: Sequence[Item], length: int | None, window: int, origin: str) -> Sequence[Item]:
+    """The `window`-th run (from 0) of `length` jobs; the last run may be shorter; all jobs if `length` is None.
+
+    Raises:
+        BadInput: there are not so many windows; `origin` says of what.
+    """
+    if length is None:
+        return jobs
+    chosen = jobs[window * length : (window + 1) * length]
+    if not chosen:
+        count = -(-len(jobs) // length)
+        raise BadInput(f"{origin}: window {window} of {length} jobs is beyond its {len(jobs)} jobs; use 0–{count - 1}")
+    return chosen

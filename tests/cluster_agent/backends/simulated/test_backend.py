@@ -1,0 +1,216 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from cluster_agent.backend_settings import SimulatedBackendSettings
+from cluster_agent.backends.simulated.backend import SNAPSHOT, Baseline, SimulatedBackend
+from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
+from cluster_agent.backends.simulated.pace import FreePacer
+from cluster_agent.errors import BadConfig, StateDamaged
+from policy_net.domain import Allocation, ClusterState, Decision
+from policy_net.errors import BadInput
+from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
+from policy_net.laboratory.workloads.workload import Workload
+
+FREE = FreePacer(lambda seconds: False)
+
+
+def make_episodes(*sources: str, **changes: object) -> Episodes:
+    content = {
+        "workloads": [{"source": source} for source in sources],
+        "environment": {"nodes": 12, "speed_noise": 0.2},
+    }
+    return load_episodes(SimulatedBackendSettings.model_validate(content | changes))
+
+
+def make_backend(folder: Path, episodes: Episodes) -> SimulatedBackend:
+    return SimulatedBackend(episodes, folder, FREE)
+
+
+def pairs(state: ClusterState) -> Decision:
+    return Decision({job.job_id: Allocation(2, 1) for job in state.jobs})
+
+
+def live(backend: SimulatedBackend, decisions: int = 10**6) -> list[ClusterState]:
+    states = []
+    for _ in range(decisions):
+        observed = backend.observe()
+        if observed is None:
+            break
+        states.append(observed[0])
+        backend.apply(pairs(observed[0]))
+    return states
+
+
+DISTURBED = {
+    "nodes": 12,
+    "decide_on": "event",
+    "job_noise": 0.27,
+    "placement": "pack",
+    "locality": True,
+    "resize_seconds": 20.0,
+    "resume_seconds": 40.0,
+    "checkpoint_seconds": 600.0,
+    "node_mtbf_hours": 50.0,
+}
+
+
+def test_a_disturbed_cluster_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    workloads = [{"source": "dl2:jobs=6,seed=3", "durations": "unknown"}]
+    episodes = make_episodes(workloads=workloads, environment=DISTURBED)
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    whole = make_backend(tmp_path / "whole", episodes)
+    expected = live(whole)
+    before = live(make_backend(tmp_path / "killed", episodes), 40)
+    assert before + live(make_backend(tmp_path / "killed", episodes)) == expected
+    assert {len(state.nodes) for state in expected} > {12}
+    assert not expected[0].jobs[0].work_known
+
+
+def test_places_cannot_matter_where_tasks_have_none() -> None:
+    with pytest.raises(BadConfig, match="locality needs capacity_mode nodes"):
+        make_episodes("dl2:jobs=6", environment={"nodes": 12, "locality": True, "capacity_mode": "pooled"})
+
+
+@pytest.mark.parametrize("killed_after", [0, 1, 7, 60])
+def test_an_agent_that_is_killed_finds_its_cluster_where_it_stood(tmp_path: Path, killed_after: int) -> None:
+    episodes = make_episodes("dl2:jobs=6,seed=3", "dl2:jobs=5,seed=4")
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "killed").mkdir()
+    whole = make_backend(tmp_path / "whole", episodes)
+    expected = live(whole)
+    before = live(make_backend(tmp_path / "killed", episodes), killed_after)
+    resumed = make_backend(tmp_path / "killed", episodes)
+    assert before + live(resumed) == expected
+    assert resumed.status() == whole.status()
+
+
+def test_between_two_decisions_the_status_says_what_the_jobs_hold(tmp_path: Path) -> None:
+    backend = make_backend(tmp_path, make_episodes("dl2:jobs=6,seed=3"))
+    for _ in range(3):
+        observed = backend.observe()
+        assert observed is not None
+        backend.apply(pairs(observed[0]))
+        between = backend.status()
+        again = backend.observe()
+        assert again is not None
+        assert between == backend.status()
+        running = sum(job.current == Allocation(2, 1) for job in again[0].jobs)
+        assert (between.jobs_running, between.jobs_waiting) == (running, len(again[0].jobs) - running)
+        assert running > 0
+
+
+def test_episodes_follow_one_another_and_are_counted_together(tmp_path: Path) -> None:
+    episodes = make_episodes("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")
+    backend = make_backend(tmp_path, episodes)
+    live(backend)
+    status = backend.status()
+    assert (status.jobs_done, status.jobs_total) == (9, 9)
+    alone = []
+    for number, source in enumerate(("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        # The second episode has noise of its own, so its machines are those of the second round.
+        part = Episodes((episodes.items[number],), episodes.speeds, source)
+        one = make_backend(folder, part)
+        live(one)
+        alone.append(one.status())
+    assert status.avg_jct_seconds == pytest.approx((4 * alone[0].avg_jct_seconds + 5 * alone[1].avg_jct_seconds) / 9)
+    assert status.time_seconds == pytest.approx(alone[0].time_seconds + alone[1].time_seconds)
+
+
+def test_rounds_have_fresh_seeds_unless_the_source_names_one() -> None:
+    free = make_episodes("dl2:jobs=4", episodes=2)
+    fixed = make_episodes("dl2:jobs=4,seed=3", episodes=2)
+    assert free.items[0].workload.jobs != free.items[1].workload.jobs
+    assert fixed.items[0].workload.jobs == fixed.items[1].workload.jobs
+
+
+def test_a_snapshot_of_other_workloads_is_not_gone_on_from(tmp_path: Path) -> None:
+    live(make_backend(tmp_path, make_episodes("dl2:jobs=4,seed=3")), 3)
+    with pytest.raises(StateDamaged, match="other workloads"):
+        make_backend(tmp_path, make_episodes("dl2:jobs=4,seed=4"))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"digest": "DIGEST"}', '{"digest": "DIGEST", "episode": 9}'])
+def test_a_damaged_snapshot_is_one_clear_error(tmp_path: Path, content: str) -> None:
+    episodes = make_episodes("dl2:jobs=4,seed=3")
+    (tmp_path / SNAPSHOT).write_text(content.replace("DIGEST", episodes.digest))
+    with pytest.raises(StateDamaged, match=SNAPSHOT):
+        make_backend(tmp_path, episodes)
+
+
+def test_a_snapshot_is_small(tmp_path: Path) -> None:
+    live(make_backend(tmp_path, make_episodes("dl2:jobs=6,seed=3")), 20)
+    assert len((tmp_path / SNAPSHOT).read_bytes()) < 300 * 6 + 1000
+    json.loads((tmp_path / SNAPSHOT).read_bytes())
+
+
+def test_an_agent_that_is_to_stop_gets_no_state_and_loses_none(tmp_path: Path) -> None:
+    episodes = make_episodes("dl2:jobs=4,seed=3")
+    answers = iter([True, False])
+    backend = SimulatedBackend(episodes, tmp_path, FreePacer(lambda seconds: next(answers)))
+    assert backend.observe() is None
+    assert not backend.finished
+    assert backend.observe() is not None
+
+
+def test_a_workload_may_suggest_the_number_of_nodes() -> None:
+    (episode,) = make_episodes("dl2:jobs=4", environment={}).items
+    assert episode.environment.nodes == episode.workload.suggested_nodes
+
+
+def test_a_number_of_nodes_that_nobody_knows_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_suggestion(source: str, options: WorkloadOptions) -> Workload:
+        return replace(load_workload(source, options), suggested_nodes=None)
+
+    monkeypatch.setattr("cluster_agent.backends.simulated.episodes.load_workload", without_suggestion)
+    with pytest.raises(BadConfig, match=r"backend\.environment\.nodes"):
+        make_episodes("dl2:jobs=4", environment={})
+
+
+def test_a_source_that_cannot_be_used_is_bad_input() -> None:
+    with pytest.raises(BadInput, match=r"nowhere\.csv"):
+        make_episodes("nowhere.csv")
+
+
+def test_malformed_rows_are_warned_of_or_refused(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,0,long,1\n")
+    with capture_logs() as logs:
+        assert len(make_episodes(str(trace)).items[0].workload.jobs) == 1
+    [warning] = [line for line in logs if line["event"] == "rows-skipped"]
+    assert "jobs.csv, line 3: duration_s is 'long'" in warning["note"]
+    with pytest.raises(BadInput, match="line 3: duration_s is 'long'"):
+        make_episodes(workloads=[{"source": str(trace), "strict": True}])
+
+
+def test_the_baseline_is_the_fallbacks_average_over_the_same_jobs(tmp_path: Path) -> None:
+    episodes = make_episodes("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")
+    baseline = Baseline(episodes, "drf")
+    assert baseline.average_jct_seconds(0, set()) == 0.0, "not known before it was computed"
+    baseline.compute(0)
+    assert baseline.average_jct_seconds(1, set()) == 0.0
+    baseline.compute(1)
+    first = baseline.average_jct_seconds(0, {job.job_id for job in episodes.items[0].workload.jobs})
+    one_job = baseline.average_jct_seconds(0, {episodes.items[0].workload.jobs[0].job_id})
+    both = baseline.average_jct_seconds(1, set())
+    assert first == both > 0.0
+    assert 0.0 < one_job != first
+    assert baseline.average_jct_seconds(1, {"stranger"}) == 0.0
+
+
+def test_a_full_disk_costs_the_way_back_but_not_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = make_backend(tmp_path, make_episodes("dl2:jobs=4,seed=3"))
+    expected = live(make_backend(tmp_path / "other", make_episodes("dl2:jobs=4,seed=3")))
+
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cluster_agent.backends.simulated.backend.write_json", full)
+    assert live(backend) == expected
+    assert backend.finished

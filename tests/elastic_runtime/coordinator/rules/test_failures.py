@@ -1,0 +1,116 @@
+"""What would fail again is not tried again: the job ends with its line at once, a resize is given up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from simulated_world import SETTINGS, World
+
+from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.protocol.plan import Phase, Role
+
+LINE = "worker-9 has another model than its job"
+
+
+def world(**settings: object) -> World:
+    return World(settings=SETTINGS.model_copy(update={"restarts": 3, "checkpoint_seconds": 1000, **settings}))
+
+
+def end(world: World, task: str, exit_code: int) -> None:
+    """A task's process ends so."""
+    world.members.pop(task, None)
+    world.take(world.machine.on_task_ended(task, exit_code, LINE, world.now))
+
+
+def refuse(world: World, task: str) -> None:
+    """A worker comes with a model that is none, and ends with what it is told."""
+    _, outcome = world.machine.on_register(Newcomer(task, Role.WORKER, 77, "{}", "{}", "{}"), world.now)
+    world.take(outcome)
+    end(world, task, 2)
+
+
+@pytest.mark.parametrize("task", ["worker-1", "ps-0"])
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_task_that_ends_with_2_ends_its_job_at_once(task: str, trains: bool) -> None:
+    job = world().training() if trains else world()
+    end(job, task, 2)
+    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].failure == f"{task}: {LINE}", "one failure, of which nothing has to be counted"
+
+
+def test_a_script_that_says_that_its_input_is_bad_ends_its_job_at_once() -> None:
+    job = world().training()
+    worker = job.members.pop("worker-1")
+    report = replace(worker.report, failure="worker-1: ModelMismatch: it grew", bad_input=True)
+    job.take(job.machine.on_report(report, job.now)[1])
+    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].failure == "worker-1: ModelMismatch: it grew"
+    end(job, "worker-1", 2)  # its process, then: it is said once
+    assert job.machine.state.course.script_failures == 1
+
+
+@pytest.mark.parametrize(("exit_code", "failures"), [(1, 1), (3, 0), (-9, 0), (137, 1)])
+def test_whoever_ends_otherwise_is_replaced(exit_code: int, failures: int) -> None:
+    job = world().training()
+    end(job, "worker-1", exit_code)
+    assert job.machine.state.course.script_failures == failures
+    job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2))
+
+
+def test_who_was_told_to_go_may_end_as_it_likes() -> None:
+    job = world().training()
+    job.resize("shrink", 2, 1)
+    job.rounds(lambda view: "worker-1" in view.leaving)
+    end(job, "worker-1", 2)
+    assert job.ended("shrink").state is RequestOutcome.DONE
+    assert job.views[-1].phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("when", ["refused", "warm", "proposed", "while a checkpoint is written"])
+def test_a_newcomer_that_cannot_be_used_costs_its_resize_and_not_the_job(when: str) -> None:
+    job = world(checkpoint_seconds=1 if "checkpoint" in when else 1000).training()
+    before = len(job.views)
+    job.resize("grow", 2, 3)
+    if when == "refused":
+        refuse(job, "worker-2")
+    elif when == "while a checkpoint is written":
+        start = job.start
+        job.start = lambda task: None if task == "worker-2" else start(task)  # type: ignore[method-assign]
+        job.rounds(lambda view: view.phase is Phase.RESIZING and job.machine.state.generation.moving > 0)
+        assert job.views[-1].changes[-1].checkpoint
+        job.start = start  # type: ignore[method-assign]
+        refuse(job, "worker-2")
+    else:
+        warm = when == "warm"
+        job.rounds(lambda view: bool(view.proposal) if not warm else "worker-2" in job.members)
+        end(job, "worker-2", 2)
+    row = job.ended("grow")
+    assert (row.state, row.detail) == (RequestOutcome.ABORTED, f"worker-2: {LINE}; nothing changed")
+    assert job.status().target == Size(2, 2)
+    assert not job.views[-1].wanted
+    assert {view.generation for view in job.views[before:]} == {1}
+    assert not job.status().failure
+    job.resize("again", 3, 3)
+    assert job.ended("again").state is RequestOutcome.DONE
+    assert job.status().size == Size(3, 3)
+    job.until(Phase.FINISHED)
+
+
+def test_a_member_of_the_plan_that_fails_so_in_a_resize_is_no_reason_to_give_the_resize_up() -> None:
+    job = world().training()
+    job.resize("grow", 3, 2)
+    end(job, "worker-0", 2)
+    assert job.views[-1].phase is Phase.FAILED
+
+
+def test_a_resumed_job_whose_script_has_another_model_by_now_fails_at_once_and_keeps_its_checkpoint() -> None:
+    job = world().training()
+    job.take(job.machine.on_request(RequestState("suspend", "suspend"), job.now)[1])
+    job.until(Phase.SUSPENDED)
+    durable = job.machine.state.checkpoints.durable
+    job.take(job.machine.on_request(RequestState("resume", "resume", target=Size(2, 2)), job.now)[1])
+    refuse(job, job.views[-1].wanted[-1])
+    assert job.views[-1].phase is Phase.FAILED
+    assert job.machine.state.checkpoints.durable == durable

@@ -1,0 +1,63 @@
+"""Who may join, by the address that it brings: peers that could not reach it would wait for it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from simulated_world import LAYOUT, SETTINGS, TRAINING, World
+
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.registering import Newcomer
+from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
+from elastic_runtime.protocol.plan import Phase, Role
+
+KEY = "a" * 40
+
+
+def refusal(machine: Machine, task: str, address_json: str) -> str:
+    worker = task.startswith("worker")
+    role = Role.WORKER if worker else Role.SERVER
+    models = (LAYOUT, TRAINING) if worker else ("", "")
+    return machine.on_register(Newcomer(task, role, 7, address_json, *models), 0.0)[0]
+
+
+@pytest.fixture
+def machine() -> Machine:
+    machine = Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0)
+    machine.on_tick(0.0)
+    return machine
+
+
+@pytest.mark.parametrize("address_json", ["", "text", "[]", "7", '{"tcp": 7}', "[" * 100_000])
+def test_what_is_no_address_is_refused(machine: Machine, address_json: str) -> None:
+    assert "worker-0 brought no address of a data plane" in refusal(machine, "worker-0", address_json)
+    assert not refusal(machine, "worker-0", "{}")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_task_that_encrypts_otherwise_than_the_others_is_refused(machine: Machine, first: bool) -> None:
+    plain, encrypted = json.dumps({"public_key": ""}), json.dumps({"public_key": KEY})
+    assert not refusal(machine, "ps-0", encrypted if first else plain)
+    line = refusal(machine, "worker-0", plain if first else encrypted)
+    assert "set ELASTIC_CURVE alike for all tasks of job simulated" in line
+    assert ("does not encrypt its data, and ps-0 does:" in line) == first
+    assert not refusal(machine, "worker-0", encrypted if first else plain)
+
+
+def test_who_comes_when_the_job_does_without_it_is_told_from_who_never_had_a_place() -> None:
+    world = World().training()
+    world.machine.on_task_ended("worker-1", -9, "", world.now)
+    late = Newcomer("worker-1", Role.WORKER, 99, "{}", LAYOUT, TRAINING)
+    assert world.machine.on_register(late, world.now)[0].startswith("worker-1 is not wanted")
+    names = ("worker-1", "worker-0", "worker-77", "ps-77", "x", "x-0")
+    assert [name for name in names if world.machine.is_not_needed(name)] == ["worker-1"]
+
+
+@pytest.mark.parametrize(("phase", "not_needed"), [(Phase.FINISHED, True), (Phase.FAILED, False)])
+def test_a_finished_job_needs_nobody_and_a_failed_one_says_so(phase: Phase, not_needed: bool) -> None:
+    world = World(settings=CoordinatorSettings.model_validate({**SETTINGS.model_dump(), "restarts": 0})).training()
+    if phase is Phase.FAILED:
+        world.take(world.machine.on_task_ended("worker-0", 1, "it broke", world.now))
+    world.until(phase)
+    assert world.machine.is_not_needed("worker-0") is not_needed

@@ -1,0 +1,117 @@
+"""Reports on disk: what counts, how often, and for how long."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore, BeliefSummary
+from global_learner.errors import StateUnusable
+from policy_net.domain import JobKind
+from policy_net.exchange.statistics import SpeedStatistic
+
+EVERYBODY = lambda cluster, at: True  # noqa: E731
+
+
+def seen(count: int = 3, job_type: str = "vgg-16", ps: int = 2, kind: JobKind = JobKind.PS) -> SpeedStatistic:
+    return SpeedStatistic(job_type, kind, ps, 2, 4.25, count)
+
+
+def opened(folder: Path, **settings: object) -> BeliefStore:
+    return BeliefStore(folder, BeliefSettings.model_validate(settings))
+
+
+def test_a_report_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    assert store.report("north", 1, 1, [seen(3)], 10.0)
+    assert store.report("north", 1, 2, [seen(5), seen(1, "resnet-50")], 11.0)
+    assert store.reports(EVERYBODY) == {"north": (seen(5), seen(1, "resnet-50"))}
+    assert store.summaries == {"north": BeliefSummary(2, 6)}
+
+
+@pytest.mark.parametrize("again", [(1, 1), (1, 2), (0, 9)])
+def test_a_repeated_or_overtaken_report_changes_nothing(tmp_path: Path, again: tuple[int, int]) -> None:
+    store = opened(tmp_path)
+    store.report("north", 1, 2, [seen(5)], 10.0)
+    assert not store.report("north", *again, [seen(400)], 11.0)
+    assert store.reports(EVERYBODY) == {"north": (seen(5),)}
+
+
+def test_a_new_registration_begins_its_revisions_anew(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.report("north", 1, 7, [seen(9)], 10.0)
+    assert store.report("north", 2, 1, [seen(4)], 11.0)
+    assert store.reports(EVERYBODY) == {"north": (seen(4),)}
+
+
+def test_an_empty_report_takes_back_what_was_told(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.report("north", 1, 1, [seen()], 10.0)
+    store.report("north", 1, 2, [], 11.0)
+    assert store.reports(EVERYBODY) == {"north": ()}
+    assert store.summaries == {"north": BeliefSummary(0, 0)}
+
+
+def test_reports_outlive_the_learner(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.report("north", 1, 1, [seen()], 10.0)
+    store.report("south", 1, 1, [seen(7, "bert", 0, JobKind.ALLREDUCE)], 10.0)
+    # No close: as if the process had been killed.
+    again = opened(tmp_path)
+    assert again.reports(EVERYBODY) == {"north": (seen(),), "south": (seen(7, "bert", 0, JobKind.ALLREDUCE),)}
+    assert not again.report("north", 1, 1, [seen(100)], 11.0)
+    assert again.reports(lambda cluster, at: cluster == "south" and at == 10.0).keys() == {"south"}
+
+
+def test_the_vocabulary_grows_by_appending_and_never_forgets(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.report("north", 1, 1, [seen(job_type="b")], 10.0)
+    store.report("south", 1, 1, [seen(job_type="a"), seen(job_type="b")], 10.0)
+    store.report("north", 1, 2, [], 10.0)
+    expected = [("b", JobKind.PS), ("a", JobKind.PS)]
+    assert store.vocabulary() == expected
+    assert opened(tmp_path).vocabulary() == expected
+    assert store.types == 2
+
+
+def test_types_beyond_the_vocabulary_are_left_out_and_named(tmp_path: Path) -> None:
+    store = opened(tmp_path, max_types=3, max_types_per_cluster=2)
+    store.report("north", 1, 1, [seen(job_type=name) for name in "abc"], 10.0)
+    assert store.summaries["north"] == BeliefSummary(2, 6, ("c",))
+    store.report("south", 1, 1, [seen(job_type=name) for name in "cde"], 10.0)
+    assert store.summaries["south"] == BeliefSummary(1, 3, ("d", "e"))
+    assert [name for name, _ in store.vocabulary()] == ["a", "b", "c"]
+    assert {entry.job_type for entry in store.reports(EVERYBODY)["south"]} == {"c"}
+
+
+def test_a_damaged_report_is_said_in_one_line(tmp_path: Path) -> None:
+    opened(tmp_path).report("north", 1, 1, [seen()], 10.0)
+    connection = sqlite3.connect(tmp_path / "beliefs.sqlite")
+    connection.execute("update reports set content = x'00'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StateUnusable, match="damaged"):
+        opened(tmp_path).reports(EVERYBODY)
+    (tmp_path / "beliefs.sqlite").write_bytes(b"no database" * 100)
+    (tmp_path / "beliefs.sqlite-wal").unlink(missing_ok=True)
+    with pytest.raises(StateUnusable, match="no usable book"):
+        opened(tmp_path)
+
+
+reports = st.lists(st.tuples(st.sampled_from(["n", "s"]), st.integers(1, 3), st.integers(1, 4)), max_size=12)
+
+
+@given(reports)
+def test_whatever_arrives_in_whatever_order_the_newest_stands(tmp_path_factory, arrivals) -> None:
+    store = opened(tmp_path_factory.mktemp("store"))
+    newest: dict[str, tuple[int, int]] = {}
+    for cluster, incarnation, revision in arrivals:
+        taken = store.report(cluster, incarnation, revision, [seen(10 * incarnation + revision)], 0.0)
+        assert taken == ((incarnation, revision) > newest.get(cluster, (0, 0)))
+        newest[cluster] = max(newest.get(cluster, (0, 0)), (incarnation, revision))
+    assert store.reports(EVERYBODY) == {
+        cluster: (seen(10 * incarnation + revision),) for cluster, (incarnation, revision) in newest.items()
+    }
+    store.close()

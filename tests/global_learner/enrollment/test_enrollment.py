@@ -1,0 +1,331 @@
+"""Enrolling, renewing and turning out: what is given, what is refused, what is remembered."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from identity_makers import NOON, Clock, enrolling
+
+from global_learner.enrollment.identity_store import IdentityStore
+from global_learner.enrollment.types import State
+from global_learner.errors import BadConfig, BadRequest, EnrollmentRefused, IdentityRefused, NoAuthority, UnknownCluster
+from policy_net.errors import SecretExposed
+from policy_net.exchange.identity_file import new_key, read_identity, signing_request
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+REQUEST = signing_request(new_key(), "north")
+
+
+async def test_a_token_becomes_a_certificate_of_its_name_and_is_kept_as_a_hash_only(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        invitation = await here.identities.registrar.invite("north", "policyctl")
+        north = await here.enroll("north", invitation.token)
+        assert north.name == "north"
+        assert here.identities.identity.cluster("north", here.context(north)) == "north"
+        assert here.identities.identity.cluster("", here.context(north)) == "north"
+        with pytest.raises(IdentityRefused):
+            here.identities.identity.cluster("south", here.context(north))
+    stored = b"".join(path.read_bytes() for path in here.folder.iterdir())
+    assert invitation.token.encode() not in stored
+
+
+async def test_a_token_is_good_once_but_the_same_key_may_ask_again(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        invitation = await here.identities.registrar.invite("north", "policyctl")
+        key = new_key()
+        first = await here.enroll("north", invitation.token, key)
+        again = await here.enroll("north", invitation.token, key)
+        assert again.fingerprint == first.fingerprint
+        assert here.counted("repeated") == 1
+        with pytest.raises(EnrollmentRefused, match="used-token"):
+            await here.enroll("north", invitation.token)
+        assert here.identities.identity.cluster("", here.context(first)) == "north"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "token", "later", "reason"),
+    [
+        ("north", "made-up", 0.0, "unknown-token"),
+        ("south", None, 0.0, "wrong-name"),
+        ("north", None, HOUR + 1, "expired-token"),
+    ],
+)
+async def test_a_bad_token_is_refused_counted_and_changes_nothing(
+    tmp_path: Path, cluster: str, token: str | None, later: float, reason: str
+) -> None:
+    with enrolling(tmp_path, token_minutes=60) as here:
+        invitation = await here.identities.registrar.invite("north", "policyctl")
+        here.clock.now += later
+        before = await here.identities.registrar.clusters()
+        with pytest.raises(EnrollmentRefused, match=reason) as caught:
+            await here.enroll(cluster, token or invitation.token)
+        assert invitation.token not in str(caught.value)
+        assert await here.identities.registrar.clusters() == before
+        here.clock.now = NOON
+        assert (await here.enroll("north", invitation.token)).name == "north", "the true holder is not harmed"
+
+
+async def test_a_newer_token_voids_the_one_before(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        old = await here.identities.registrar.invite("north", "policyctl")
+        await here.identities.registrar.invite("north", "policyctl")
+        with pytest.raises(EnrollmentRefused, match="unknown-token"):
+            await here.enroll("north", old.token)
+
+
+async def test_an_invitation_alone_takes_nothing_from_the_present_holder(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        old = await here.member("north")
+        invitation = await here.identities.registrar.invite("north", "policyctl")
+        assert here.identities.identity.cluster("", here.context(old)) == "north"
+        new = await here.enroll("north", invitation.token)
+        assert here.identities.identity.cluster("", here.context(new)) == "north"
+        with pytest.raises(IdentityRefused, match="revoked"):
+            here.identities.identity.cluster("", here.context(old))
+
+
+async def test_a_revoked_cluster_is_refused_at_its_next_call_and_can_be_enrolled_again(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        north, south = await here.member("north"), await here.member("south")
+        await here.identities.registrar.invite("north", "policyctl")
+        assert await here.identities.registrar.revoke("north", "policyctl") == (1, 1)
+        for asked in (here.identities.identity.anybody, lambda context: here.identities.identity.cluster("", context)):
+            with pytest.raises(IdentityRefused, match="revoked") as caught:
+                asked(here.context(north))
+            assert caught.value.reason == "revoked"
+        with pytest.raises(EnrollmentRefused, match="revoked"):
+            await here.identities.registrar.renew("north", north.fingerprint, REQUEST)
+        assert here.identities.identity.cluster("", here.context(south)) == "south"
+        again = await here.member("north")
+        assert here.identities.identity.cluster("", here.context(again)) == "north"
+        with pytest.raises(UnknownCluster, match="east"):
+            await here.identities.registrar.revoke("east", "policyctl")
+
+
+async def test_what_a_revoked_cluster_said_counts_no_longer_until_it_is_enrolled_again(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        registrar = here.identities.registrar
+        await here.member("north")
+        await here.member("south")
+        assert not registrar.turned_out("north", NOON)
+        await registrar.revoke("north", "policyctl")
+        assert registrar.turned_out("north", NOON)
+        assert not registrar.turned_out("south", NOON)
+        assert not registrar.turned_out("east", NOON), "on loopback nobody has a certificate"
+        await here.member("north")
+        assert not registrar.turned_out("north", NOON)
+
+
+def test_of_certificates_made_elsewhere_a_name_counts_for_what_it_said_after_it_was_revoked(tmp_path: Path) -> None:
+    store = IdentityStore(tmp_path)
+    store.revoke_name("north", "policyctl", NOON)
+    assert store.turned_out("north", NOON - 1)
+    assert not store.turned_out("north", NOON + 1)
+    assert not store.turned_out("south", NOON - 1)
+    store.close()
+
+
+async def test_a_renewed_certificate_stands_beside_the_present_one_and_unreceived_ones_go(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        first = await here.member("north")
+
+        async def renewed(presented: str) -> object:
+            here.clock.now += 1
+            return await here.identities.registrar.renew("north", presented, signing_request(new_key(), "north"))
+
+        lost = await renewed(first.fingerprint)
+        kept = await renewed(first.fingerprint)
+        known = IdentityStore(here.folder).known
+        assert {first.fingerprint, kept.fingerprint} <= set(known)  # type: ignore[attr-defined]
+        assert lost.fingerprint not in known  # type: ignore[attr-defined]
+        [status] = await here.identities.registrar.clusters()
+        assert (status.state, status.fingerprint) == (State.ENROLLED, kept.fingerprint)  # type: ignore[attr-defined]
+
+
+async def test_a_certificate_that_ran_out_is_refused_on_a_connection_that_lasts(tmp_path: Path) -> None:
+    with enrolling(tmp_path, certificate_days=30) as here:
+        north = await here.member("north")
+        here.clock.now += 30 * DAY + 1
+        with pytest.raises(IdentityRefused, match="expired"):
+            here.identities.identity.cluster("", here.context(north))
+        [status] = await here.identities.registrar.clusters()
+        assert status.state is State.EXPIRED
+
+
+async def test_a_certificate_of_another_authority_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with enrolling(tmp_path / "other") as other:
+        foreign = await other.member("north")
+    with enrolling(tmp_path) as here:
+        await here.member("north")
+        with pytest.raises(IdentityRefused, match="none that this learner issued"):
+            here.identities.identity.cluster("north", here.context(foreign))
+
+
+async def test_roles_do_not_mix(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        admin = read_identity(here.folder / "admin.pem")
+        north = await here.member("north")
+        assert here.identities.identity.administrator(here.context(admin)) == "policyctl"
+        with pytest.raises(IdentityRefused, match="may not ask about the fleet"):
+            here.identities.identity.administrator(here.context(north))
+        with pytest.raises(IdentityRefused, match="administrator's"):
+            here.identities.identity.cluster("", here.context(admin))
+        for reserved in ("policyctl", "global-learner", "127.0.0.1"):
+            with pytest.raises(BadRequest, match="name the cluster otherwise"):
+                await here.identities.registrar.invite(reserved, "policyctl")
+
+
+async def test_everything_is_remembered_after_a_restart(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        north, south = await here.member("north"), await here.member("south")
+        await here.identities.registrar.revoke("south", "policyctl")
+        invitation = await here.identities.registrar.invite("east", "policyctl")
+        admin = (here.folder / "admin.pem").read_bytes()
+    with enrolling(tmp_path) as here:
+        assert here.identities.identity.cluster("", here.context(north)) == "north"
+        with pytest.raises(IdentityRefused, match="revoked"):
+            here.identities.identity.cluster("", here.context(south))
+        assert (await here.enroll("east", invitation.token)).authority == north.authority
+        assert (here.folder / "admin.pem").read_bytes() == admin
+
+
+async def test_the_audit_log_says_who_did_what_and_a_flood_of_refusals_is_one_line(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        await here.member("north")
+        invitation = await here.identities.registrar.invite("north", "ada")
+        for _ in range(5):
+            with pytest.raises(EnrollmentRefused):
+                await here.enroll("south", invitation.token)
+        await here.identities.registrar.revoke("north", "ada")
+        lines = [(line.actor, line.action, line.subject) for line in IdentityStore(here.folder).audit()]
+    assert lines == [
+        ("global-learner", "administrator", "policyctl"),
+        ("test", "invited", "north"),
+        ("north", "enrolled", "north"),
+        ("ada", "invited", "north"),
+        ("unknown", "refused", "north"),
+        ("ada", "revoked", "north"),
+    ]
+
+
+async def test_a_lost_administrators_file_is_made_anew_and_the_lost_one_counts_no_more(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        lost = read_identity(here.folder / "admin.pem")
+    (here.folder / "admin.pem").unlink()
+    with enrolling(tmp_path) as here:
+        with pytest.raises(IdentityRefused, match="revoked"):
+            here.identities.identity.administrator(here.context(lost))
+        new = read_identity(here.folder / "admin.pem")
+        assert here.identities.identity.administrator(here.context(new)) == "policyctl"
+
+
+def test_an_administrators_file_is_renewed_by_a_start_in_its_last_third(tmp_path: Path) -> None:
+    clock = Clock()
+    with enrolling(tmp_path, clock) as here:
+        first = read_identity(here.folder / "admin.pem")
+    clock.now += 300 * DAY
+    with enrolling(tmp_path, clock) as here:
+        second = read_identity(here.folder / "admin.pem")
+    assert second.ends_unix_seconds > first.ends_unix_seconds + 299 * DAY
+
+
+def test_secrets_are_for_their_owner_only_and_an_exposed_key_is_not_used(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        assert here.folder.stat().st_mode & 0o077 == 0
+        for path in here.folder.iterdir():
+            assert path.stat().st_mode & 0o077 == 0, path
+    (here.folder / "ca.key").chmod(0o644)
+    with pytest.raises(SecretExposed, match="chmod 600"), enrolling(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda folder: (folder / "ca.key").unlink(), "cannot be read"),
+        (lambda folder: (folder / "ca.key").write_bytes((folder / "ca.key").read_bytes()[:80]), "no private key"),
+        (lambda folder: (folder / "ca.pem").write_bytes(b"-----BEGIN"), "no authority's certificate"),
+        (lambda folder: (folder / "ca.key").write_bytes(new_key()), "is not the key of"),
+    ],
+)
+def test_a_damaged_authority_stops_the_start_and_is_not_replaced(tmp_path: Path, damage, says: str) -> None:
+    with enrolling(tmp_path) as here:
+        pass
+    damage(here.folder)
+    with pytest.raises(BadConfig, match=says), enrolling(tmp_path):
+        pass
+
+
+def test_an_authority_that_ran_out_stops_the_start(tmp_path: Path) -> None:
+    clock = Clock()
+    with enrolling(tmp_path, clock):
+        pass
+    clock.now += 3651 * DAY
+    with pytest.raises(BadConfig, match="has expired"), enrolling(tmp_path, clock):
+        pass
+
+
+async def test_an_authority_of_ones_own_signs(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with enrolling(tmp_path / "other") as other:
+        files = {"ca_certificate_file": other.folder / "ca.pem", "ca_key_file": other.folder / "ca.key"}
+        authority = (other.folder / "ca.pem").read_bytes()
+    with enrolling(tmp_path, **files) as here:
+        assert (await here.member("north")).authority == authority
+        assert not (here.folder / "ca.key").exists()
+
+
+async def test_nobody_is_invited_where_nobody_can_enroll(tmp_path: Path) -> None:
+    with enrolling(tmp_path, enroll_port=None) as here:
+        here.identities.registrar.enroll_port = 0
+        with pytest.raises(NoAuthority, match="enroll_port"):
+            await here.identities.registrar.invite("north", "policyctl")
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(data=st.data())
+async def test_no_damaged_request_gets_a_certificate(tmp_path: Path, data: st.DataObject) -> None:
+    request = bytearray(REQUEST)
+    how = data.draw(st.sampled_from(("cut", "flip", "noise", "long")))
+    if how == "cut":
+        request = request[: data.draw(st.integers(0, len(request) - 1))]
+    elif how == "flip":
+        request[data.draw(st.integers(0, len(request) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    elif how == "noise":
+        request = bytearray(data.draw(st.binary(max_size=300)))
+    else:
+        request += bytes(9000)
+    with enrolling(tmp_path) as here:
+        invitation = await here.identities.registrar.invite("north", "policyctl")
+        with pytest.raises(BadRequest):
+            await here.identities.registrar.enroll("north", invitation.token, bytes(request))
+        assert (await here.enroll("north", invitation.token)).name == "north", "the token was not used up"
+
+
+@given(name=st.text(max_size=80), token=st.text(max_size=200))
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+async def test_no_name_and_no_token_of_strangers_get_in(tmp_path: Path, name: str, token: str) -> None:
+    with enrolling(tmp_path) as here:
+        with pytest.raises((BadRequest, EnrollmentRefused)):
+            await here.identities.registrar.enroll(name, token, signing_request(new_key(), "x"))
+        assert await here.identities.registrar.clusters() == []
+
+
+def test_a_book_that_is_none_stops_the_start(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        pass
+    (here.folder / "identities.sqlite").write_bytes(b"no database at all, but long enough to look at" * 40)
+    for name in ("identities.sqlite-wal", "identities.sqlite-shm"):
+        (here.folder / name).unlink(missing_ok=True)
+    with pytest.raises(Exception, match="no usable book of identities"), enrolling(tmp_path):
+        pass
+    with pytest.raises(sqlite3.DatabaseError):
+        sqlite3.connect(here.folder / "identities.sqlite").execute("select * from audit")

@@ -1,0 +1,144 @@
+"""`policyctl` as an operator types it, against a real learner: assign, pin, reset, look back."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+from learner_makers import update
+from learner_process import LearnerProcess
+
+from foundation.command_line import run
+from global_learner.errors import BadConfig
+from global_learner.policyctl import cli as policyctl
+from global_learner.policyctl.options import moment_of
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+from policy_net.exchange.wire import push_request
+
+
+@pytest.mark.heavy
+def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Path, capsys, monkeypatch) -> None:
+    learner = LearnerProcess(tmp_path, publish={"every_steps": 1})
+    learner.start()
+    monkeypatch.setenv("FEDL2_LEARNER", learner.address)
+
+    def typed(*words: str) -> tuple[int, str, str]:
+        code = run(policyctl.app, "policyctl", list(words))
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    def asked(*words: str):
+        code, out, err = typed(*words, "-o", "json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    try:
+        with learner.channel() as channel:
+            fleet = rpc.FleetStub(channel)
+            for cluster in ("north", "south"):
+                fleet.Register(pb.RegisterRequest(cluster=cluster), timeout=60)
+            for number in (1, 2):
+                fleet.Push(push_request(update(number, base_step=number - 1), want_weights=False), timeout=60)
+            while len(asked("version", "list")) < 3:
+                pass
+            assert [card["kept"] for card in asked("version", "list")] == [True, True, True]
+
+            (done,) = asked("assign", "v3", "--cluster", "south")
+            assert (done["from_version"], done["to_version"], done["held"], done["changed"]) == (1, 3, True, True)
+            heartbeat = pb.HeartbeatRequest(cluster="south", incarnation=1, status=pb.ClusterStatus(acting_version=1))
+            assert fleet.Heartbeat(heartbeat, timeout=60).assigned_version == 3
+        clusters = {entry["cluster"]: entry for entry in asked("fleet")["clusters"]}
+        assert [clusters["south"][key] for key in ("assigned_version", "held", "acting_version")] == [3, True, 1]
+        assert "held)" in typed("fleet")[1]
+
+        for refused, says in (
+            (("assign", "v9", "--cluster", "south"), "there is no version v9"),
+            (("assign", "v2", "--cluster", "nowhere"), "no cluster 'nowhere' is registered, so nothing was changed"),
+            (("assign", "v2"), "say whom: --cluster NAME (repeatable), or --all"),
+            (("assign", "v2", "--all", "--cluster", "north"), "say whom"),
+            (("assign", "v2", "--all"), "add --yes: there is no terminal to ask on"),
+            (("assign", "two", "--all", "--yes"), "'two' is no version"),
+            (("head", "reset", "--to", "v2"), "add --yes"),
+            (("head", "reset", "--to", "v9", "--yes"), "there is no version v9"),
+            (("version", "pin", "v9"), "there is no version v9"),
+            (("audit", "--since", "yesterday"), "'yesterday' is no moment"),
+        ):
+            code, out, error = typed(*refused)
+            assert (code, out, len(error.splitlines())) == (2, "", 1), refused
+            assert says in error
+
+        assert [entry["to_version"] for entry in asked("assign", "2", "--all", "--yes")] == [2, 2]
+        assert [entry["to_version"] for entry in asked("unassign", "--cluster", "north")] == [1]
+        found = asked("version", "diff", "v2", "latest")
+        assert (found["from"], found["to"], found["card"]["parent"]) == ("v2", "v3", [1, 2])
+        assert found["weights"]["all"]["l2"] > 0.0
+        assert found["scores"] == {"reason": "not both have a score"}
+        assert typed("version", "diff", "v2", "v9")[0] == 2
+        assert typed("version", "diff", "v1", "v2")[0] == 0
+        assert asked("version", "pin", "v2")["changed"] is True
+        assert asked("version", "show", "v2")["pinned"] is True
+        assert asked("version", "unpin", "v2")["changed"] is True
+        done = asked("head", "reset", "--to", "v2", "--yes")
+        assert (done["from_step"], done["head_step"], done["moments"], done["changed"]) == (2, 3, "kept", True)
+        assert asked("head", "reset", "--to", "v2", "--yes")["changed"] is False
+        actions = [(line["action"], line["subject"]) for line in asked("audit")]
+        assert actions == [
+            ("assigned", "south"),
+            ("assigned", "north"),
+            ("assigned", "south"),
+            ("unassigned", "north"),
+            ("pinned", "v2"),
+            ("unpinned", "v2"),
+            ("head-reset", "v2"),
+        ]
+        assert asked("audit", "--since", "2200-01-01") == []
+        assert len(asked("audit", "--since", "1h")) == len(actions)
+        for words in (
+            ("version", "list"),
+            ("version", "show", "latest"),
+            ("audit",),
+            ("assign", "v2", "--cluster", "north"),
+        ):
+            assert typed(*words)[0] == 0
+        assert learner.end() == 0
+    finally:
+        learner.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30m", 1e6 - 1800),
+        ("7d", 1e6 - 7 * 86_400),
+        ("1970-01-02", 86_400.0),
+        ("1970-01-01T01:00", 3600.0),
+        ("1970-01-01T01:00+01:00", 0.0),
+    ],
+)
+def test_moments_as_people_type_them(text: str, seconds: float) -> None:
+    assert moment_of(text, 1e6) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1w", "99999999d", "2026-13-01", "٣d"])
+def test_what_is_no_moment_is_said(text: str) -> None:
+    with pytest.raises(BadConfig, match="is no moment"):
+        moment_of(text, 1e6)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("auto_assign", [True, False])
+def test_that_new_versions_act_at_once_is_said_at_every_start(tmp_path: Path, auto_assign: bool) -> None:
+    learner = LearnerProcess(tmp_path, publish={"auto_assign": auto_assign})
+    try:
+        for _ in range(2):
+            learner.start()
+            with urllib.request.urlopen(f"http://127.0.0.1:{learner.http_port}/metrics", timeout=60) as answer:
+                page = answer.read().decode()
+            assert f"fedl2_learner_auto_assign_enabled_count {float(auto_assign)}" in page
+            assert learner.end() == 0
+    finally:
+        learner.close()
+    lines = [json.loads(line) for line in learner.log.read_text().splitlines()]
+    warnings = [line for line in lines if line["event"] == "auto-assign-enabled"]
+    assert [line["level"] for line in warnings] == ["warning", "warning"] if auto_assign else warnings == []

@@ -1,0 +1,139 @@
+"""What heartbeats may tell of jobs, and what the report's call and the HTTP port make of it."""
+
+import json
+import math
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import grpc
+import pytest
+from learner_process import LearnerProcess
+
+from global_learner.errors import BadRequest
+from global_learner.service.heartbeat_check import MOST_INTERVENTIONS, MOST_JOBS, MOST_POINTS, check_timelines
+from global_learner.settings import TelemetrySettings
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+
+JOB = {
+    "number": 7,
+    "job_type": "vgg-16",
+    "held": [{"seconds": 0.0}, {"seconds": 60.0, "workers": 2, "ps": 1}],
+    "resizes": 0,
+    "seconds": 900.0,
+}
+DEADLINE_SECONDS = 60.0
+
+
+def status(**changes) -> pb.ClusterStatus:
+    return pb.ClusterStatus(jobs_running=1, baseline_policy="drf", job_timelines=[{**JOB, **changes}])
+
+
+def test_a_sound_timeline_is_taken() -> None:
+    check_timelines(status())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"held": [{"seconds": 5.0}, {"seconds": 4.0}]},
+        {"held": [{"seconds": -1.0}]},
+        {"held": [{"seconds": math.nan}]},
+        {"held": [{"seconds": 0.0}] * (MOST_POINTS + 1)},
+        {"interventions": [{"seconds": math.inf, "reason": "nan"}]},
+        {"interventions": [{"seconds": 1.0}] * (MOST_INTERVENTIONS + 1)},
+        {"interventions": [{"seconds": 1.0, "reason": "x" * 300}]},
+        {"seconds": math.inf},
+        {"seconds": 1e300},
+        {"job_type": "x" * 300},
+    ],
+)
+def test_an_unsound_timeline_is_refused_by_its_number(changes: dict) -> None:
+    with pytest.raises(BadRequest, match="job 7"):
+        check_timelines(status(**changes))
+
+
+def test_too_many_jobs_and_a_long_baseline_are_refused() -> None:
+    with pytest.raises(BadRequest, match="at most 16"):
+        check_timelines(pb.ClusterStatus(job_timelines=[JOB] * (MOST_JOBS + 1)))
+    with pytest.raises(BadRequest, match="no job takes that long"):
+        check_timelines(pb.ClusterStatus(avg_jct_seconds=1e300))
+    with pytest.raises(BadRequest, match="baseline_policy"):
+        check_timelines(pb.ClusterStatus(baseline_policy="x" * 300))
+
+
+def test_the_page_is_shown_on_loopback_and_elsewhere_only_where_that_is_wanted() -> None:
+    assert TelemetrySettings().shows_page
+    assert not TelemetrySettings(live_page=False).shows_page
+    assert not TelemetrySettings(http_listen=None, live_page=True).shows_page
+    assert not TelemetrySettings(http_listen="0.0.0.0:7071").shows_page
+    assert TelemetrySettings(http_listen="0.0.0.0:7071", live_page=True).shows_page
+
+
+def beat(channel: grpc.Channel, told: bytes) -> None:
+    stub = rpc.FleetStub(channel)
+    incarnation = stub.Register(pb.RegisterRequest(cluster="north"), timeout=DEADLINE_SECONDS).incarnation
+    request = pb.HeartbeatRequest(cluster="north", incarnation=incarnation, status=pb.ClusterStatus.FromString(told))
+    stub.Heartbeat(request, timeout=DEADLINE_SECONDS)
+
+
+def get(learner: LearnerProcess, path: str, host: str | None = None) -> tuple[int, dict[str, str], bytes]:
+    """Its answer; another one if it was too busy, as a page would."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        answer = get_once(learner, path, host)
+        if answer[0] != 503 or time.monotonic() > deadline:
+            return answer
+
+
+def get_once(learner: LearnerProcess, path: str, host: str | None = None) -> tuple[int, dict[str, str], bytes]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{learner.http_port}{path}", headers={"Host": host} if host else {}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as answer:  # noqa: S310  (http alone)
+            return answer.status, dict(answer.headers), answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers), error.read()
+
+
+def test_the_running_learner_tells_jobs_in_its_report_alone(tmp_path: Path) -> None:
+    learner = LearnerProcess(tmp_path)
+    learner.start()
+    try:
+        with learner.channel() as channel:
+            unknown = b"\xfa\x07\x05extra"  # field 127, of a newer agent or of a hostile one
+            beat(channel, status().SerializeToString() + unknown)
+            report = rpc.AdminStub(channel).GetReport(pb.GetReportRequest(), timeout=DEADLINE_SECONDS)
+        assert report.fleet.clusters[0].status.job_timelines[0].number == 7
+        assert b"extra" not in report.SerializeToString()
+        assert not learner.fleet().clusters[0].status.job_timelines
+        code, headers, body = get(learner, "/report.json")
+        assert (code, headers["Content-Type"], headers["Cache-Control"]) == (200, "application/json", "no-store")
+        content = json.loads(body)
+        assert content["jobs"][0]["held"] == [[0.0, 0, 0], [60.0, 2, 1]]
+        assert [card["version"] for card in content["versions"]] == [1]
+        code, headers, body = get(learner, "/")
+        assert code == 200
+        assert b'id="data">null</script>' in body
+        assert "script-src 'sha256-" in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        for path in ("/", "/report.json"):
+            assert get(learner, path, host="evil.example")[0] == 403
+        for path in ("/healthz", "/metrics"):
+            assert get(learner, path, host="evil.example")[0] == 200
+        assert get(learner, "/nothing")[0] == 404
+        assert get(learner, "/", host=f"localhost:{learner.http_port}")[0] == 200
+    finally:
+        learner.close()
+
+
+def test_without_the_page_the_port_tells_nothing_about_the_fleet(tmp_path: Path) -> None:
+    learner = LearnerProcess(tmp_path, telemetry={"http_listen": "127.0.0.1:0", "live_page": False})
+    learner.start()
+    try:
+        assert [get(learner, path)[0] for path in ("/", "/report.json", "/healthz")] == [404, 404, 200]
+    finally:
+        learner.close()

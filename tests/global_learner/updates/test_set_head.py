@@ -1,0 +1,139 @@
+"""A learner whose policy is `set`: averaged, within a trust region, and the same again after a crash."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learner_makers import settings as learner_settings
+from learner_makers import update
+
+from global_learner.aggregation.modes import ImmediateAggregator
+from global_learner.aggregation.optimizer import AdamConstants, TrustRegion
+from global_learner.aggregation.settings import SET_TRUST_RADIUS, AggregationSettings, Mode, OptimizerSettings
+from global_learner.recovery import recover
+from global_learner.registry.registry import Registry
+from global_learner.settings import SET_AVERAGE_DECAY, PublishSettings, read_settings
+from global_learner.storage.snapshot import AdamState, write_snapshot
+from global_learner.storage.state_dir import StateDir
+from global_learner.storage.update_log import segment_header, segment_name
+from global_learner.storage.update_records import AppliedUpdate, encode
+from global_learner.updates.head import Head
+from global_learner.updates.ledger import Ledger
+from policy_net.domain import JobKind
+from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
+from policy_net.exchange.spec import PolicySpec, SetSpec
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
+
+SPEC = SetSpec()
+PRIORS = (SpeedStatistic("vgg-16", JobKind.PS, 2, 3, 1.5, 7),)
+FIRST = PolicyFile(
+    SPEC, np.random.default_rng(0).normal(0, 0.3, SPEC.parameter_count).astype(np.float32), {"why": "a test"}, PRIORS
+)
+
+
+def applied(step: int, rate: float = 0.03) -> AppliedUpdate:
+    gradient = np.random.default_rng(step).normal(size=SPEC.parameter_count).astype(np.float32)
+    made = update(step, spec_digest=SPEC.digest, base_step=step - 1, gradient=gradient)
+    return AppliedUpdate(step, rate, 1, 1_700_000_000.0 + step, made)
+
+
+def head(radius: float) -> Head:
+    region = TrustRegion.around(FIRST.weights, radius)
+    state = AdamState.start(FIRST.weights)
+    return Head(state, Ledger(256), ImmediateAggregator(AdamConstants()), SET_AVERAGE_DECAY, region)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.001, 1.0), st.integers(1, 40))
+def test_the_head_never_leaves_its_trust_region_nor_does_the_average(radius: float, steps: int) -> None:
+    moved = head(radius)
+    for step in range(1, steps + 1):
+        moved.apply(applied(step, rate=0.3))
+        for weights in (moved.weights, moved.publishable):
+            assert np.abs(weights - FIRST.weights).max() <= radius * (1 + 1e-5) + 1e-6
+
+
+def test_radius_0_is_no_limit() -> None:
+    assert TrustRegion.around(FIRST.weights, 0.0) is None
+    free = head(0.0)
+    for step in range(1, 30):
+        free.apply(applied(step, rate=0.3))
+    assert np.abs(free.weights - FIRST.weights).max() > 1.0
+
+
+def test_set_is_averaged_and_bounded_unless_the_settings_say_otherwise_and_dl2_is_not() -> None:
+    dl2 = PolicySpec(hidden=(2,))
+    optimizer, publish = OptimizerSettings(), PublishSettings()
+    assert (optimizer.radius_for(SPEC), optimizer.radius_for(dl2)) == (SET_TRUST_RADIUS, 0.0)
+    assert (publish.decay_for(SPEC), publish.decay_for(dl2)) == (SET_AVERAGE_DECAY, 0.0)
+    assert OptimizerSettings(trust_radius=0.0).radius_for(SPEC) == 0.0
+    assert OptimizerSettings(trust_radius=0.5).radius_for(dl2) == 0.5
+    assert PublishSettings(average_decay=0.0).decay_for(SPEC) == 0.0
+
+
+@pytest.mark.parametrize("snapshot_at", [0, 3, 8])
+def test_after_a_crash_the_head_is_the_lost_one_and_versions_have_the_priors(tmp_path: Path, snapshot_at: int) -> None:
+    lost = head(SET_TRUST_RADIUS)
+    config = learner_settings(tmp_path, publish={"every_steps": 4}, optimizer={"learning_rate": 0.03})
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path)
+        try:
+            recover(state, registry, config, FIRST, 0.0)
+            with (state.log / segment_name(1)).open("wb") as log:
+                log.write(segment_header(SPEC.digest, 1))
+                for step in range(1, 9):
+                    log.write(b"".join(encode(applied(step))))
+                    lost.apply(applied(step))
+                    if step == snapshot_at:
+                        write_snapshot(state.snapshots, lost.snapshot(SPEC.digest, {}))
+            found = recover(state, registry, config, FIRST, 0.0)
+            files = [registry.policy_bytes(card.version)[1] for card in registry.versions()]
+        finally:
+            registry.close()
+    assert found.spec == SPEC
+    assert found.head.step == 8
+    assert found.head.weights.tobytes() == lost.weights.tobytes()
+    assert found.head.publishable.tobytes() == lost.publishable.tobytes()
+    assert parse_policy_file(files[0], "v1").priors == PRIORS
+
+
+def test_a_smaller_region_takes_the_head_back_at_the_next_start(tmp_path: Path) -> None:
+    wide = learner_settings(tmp_path, optimizer={"trust_radius": 1.0})
+    narrow = learner_settings(tmp_path, optimizer={"trust_radius": 0.01})
+    far = head(1.0)
+    for step in range(1, 9):
+        far.apply(applied(step))
+    with StateDir(wide.state_dir) as state:
+        registry = Registry(state.path)
+        try:
+            recover(state, registry, wide, FIRST, 0.0)
+            write_snapshot(state.snapshots, far.snapshot(SPEC.digest, {}))
+            found = recover(state, registry, narrow, FIRST, 0.0)
+        finally:
+            registry.close()
+    assert np.abs(far.weights - FIRST.weights).max() > 0.02
+    for weights in (found.head.weights, found.head.publishable):
+        assert np.abs(weights - FIRST.weights).max() <= 0.01 + 1e-6
+
+
+def test_a_configuration_names_the_shipped_policy_by_its_word(tmp_path: Path) -> None:
+    config = tmp_path / "learner.yaml"
+    config.write_text("state_dir: state\ninitial_policy: set\n")
+    assert read_settings(config).initial_policy == DEFAULT_SET_FILE
+    config.write_text("state_dir: state\ninitial_policy: mine/set\n")
+    assert read_settings(config).initial_policy == tmp_path / "mine" / "set"
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_every_mode_has_a_place_for_it(tmp_path: Path, mode: Mode) -> None:
+    aggregation = AggregationSettings(mode=mode, buffer=3).model_dump(mode="json")
+    config = learner_settings(tmp_path, aggregation=aggregation)
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path)
+        try:
+            assert recover(state, registry, config, FIRST, 0.0).spec == SPEC
+        finally:
+            registry.close()

@@ -1,0 +1,61 @@
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from foundation import command_line
+from policy_net.cli import app
+from policy_net.dl2.network import initial_weights
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
+from policy_net.exchange.spec import PolicySpec
+
+
+@pytest.fixture
+def policy_file(tmp_path: Path) -> Path:
+    spec = PolicySpec(jobs_per_batch=3, type_columns=2, hidden=(8,))
+    path = tmp_path / "small.safetensors"
+    write_policy_file(path, PolicyFile(spec, initial_weights(spec, 1), {"seed": 1}))
+    return path
+
+
+def _inspect(*words: str) -> int:
+    return command_line.run(app, "policy-net", ["inspect", *words])
+
+
+def test_json_says_what_the_file_is(policy_file: Path, capsys) -> None:
+    assert _inspect(str(policy_file), "-o", "json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["digest"] == hashlib.sha256(policy_file.read_bytes()).hexdigest()
+    assert facts["size_bytes"] == policy_file.stat().st_size
+    assert facts["actions"] == 3 * 3 + 1
+    assert facts["features"] == 3 * (2 + 5)
+    assert facts["card"] == {"seed": 1}
+
+
+def test_the_table_shows_the_whole_digest(policy_file: Path, capsys) -> None:
+    assert _inspect(str(policy_file)) == 0
+    out = "".join(character for character in capsys.readouterr().out if character in "0123456789abcdef")
+    assert hashlib.sha256(policy_file.read_bytes()).hexdigest() in out
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "other"])
+def test_what_is_no_policy_file_is_bad_input(damage: str, policy_file: Path, capsys) -> None:
+    data = policy_file.read_bytes()
+    contents = {"empty": b"", "cut": data[: len(data) // 2], "other": b"job_id,submit\n" * 20}
+    if damage == "missing":
+        policy_file.unlink()
+    else:
+        policy_file.write_bytes(contents[damage])
+    assert _inspect(str(policy_file)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("policy-net: ")
+    assert len(err.splitlines()) == 1
+    assert str(policy_file) in err
+
+
+def test_the_table_shows_brackets_as_they_stand(policy_file: Path, capsys) -> None:
+    named = policy_file.rename(policy_file.with_name("[bold].safetensors"))
+    assert _inspect(str(named)) == 0
+    assert "[bold].safetensors" in capsys.readouterr().out.replace("\n", "").replace(" ", "")

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from foundation import command_line
+from policy_net.cli import app
+from policy_net.exchange.policy_file import read_policy_file
+
+
+def _train(*words: str) -> int:
+    few = ("--workload", "dl2:jobs=3,seed=1", "--jobs-per-batch", "3", "--steps", "2")
+    return command_line.run(app, "policy-net", ["train", *few, *words])
+
+
+def test_what_is_written_can_be_read_and_says_how_it_came_to_be(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "small.safetensors"
+    assert _train("--out", str(out), "--imitate", "drf", "--imitation-steps", "2") == 0
+    card = read_policy_file(out).card
+    assert (card["imitated"], card["updates"]) == ("drf", 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--learning-rate", "nan"), "nan is not a finite number"),
+        (("--learning-rate", "1e38"), "--learning-rate 1e+38: the weights became infinite"),
+        (("--max-seconds", "nan"), "nan is not a finite number"),
+        (("--workload", "nowhere.csv"), "nowhere.csv"),
+        (("--imitate", "nobody"), "unknown policy 'nobody'"),
+        (("--policy", "drf"), "--policy drf"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, capsys, words, says) -> None:
+    assert _train("--out", str(tmp_path / "small.safetensors"), *words) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert says in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_set_policy_is_trained_without_jobs_per_batch_and_says_whether_its_residual_paid(
+    tmp_path: Path, monkeypatch
+) -> None:
+    for name in ("PRIOR_WORLDS", "WORLDS_PER_CLUSTER"):
+        monkeypatch.setattr(f"policy_net.laboratory.training.set_training.{name}", 1)
+    monkeypatch.setattr("policy_net.laboratory.commands.train_set.VALIDATION_WORLDS", 2)
+    out = tmp_path / "mine.safetensors"
+    words = ("--policy", "set", "--workload", "dl2:jobs=4,seed=1", "--steps", "1", "--out", str(out))
+    assert command_line.run(app, "policy-net", ["train", *words]) == 0
+    content = read_policy_file(out)
+    assert content.priors
+    assert content.card["generations"] == 1
+    assert content.weights.any() == content.card["residual_published"]
+    assert _train("--policy", "set", "--out", str(out)) == 2  # it has --jobs-per-batch, which is dl2's
+
+
+def test_an_unwritable_file_is_found_out_before_the_work(tmp_path: Path, capsys, monkeypatch) -> None:
+    def work(*_arguments: object, **_settings: object) -> None:
+        raise AssertionError("worked before it looked")
+
+    monkeypatch.setattr("policy_net.laboratory.commands.train_dl2.train_offline", work)
+    (tmp_path / "file").touch()
+    for out in (tmp_path, tmp_path / "file" / "small.safetensors"):
+        assert _train("--out", str(out)) == 2
+        assert f"{out}: cannot be written" in capsys.readouterr().err
+
+
+def test_another_number_of_jobs_than_the_file_was_made_for_is_refused(tmp_path: Path, capsys) -> None:
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    assert _train("--out", str(first)) == 0
+    capsys.readouterr()
+    assert _train("--from", str(first), "--out", str(second), "--jobs-per-batch", "4") == 2
+    assert "was made for 3" in capsys.readouterr().err
+    assert not second.exists()
