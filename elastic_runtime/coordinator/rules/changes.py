@@ -38,35 +38,46 @@ class _Written:
     without: set[str] = field(default_factory=set)
 
 
-def propose(
-    job: Job,
-    purpose: Purpose,
-    now: float,
-    stages: tuple[Stage, ...] = (),
-    *,
-    checkpoint: bool = False,
-    halt: bool = False,
-    barrier: bool = False,
-    minimum_bytes: int = 0,
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A change as a rule wants it; number and clock are found when it is proposed.
+
+    Attributes:
+        purpose: what it is for.
+        stages: what it does to the plan, stage by stage.
+        checkpoint: whether its last step is written.
+        halt: whether all workers stop at its clock.
+        barrier: whether nobody works while blocks move.
+        minimum_bytes: what has to move at the least.
+    """
+
+    purpose: Purpose
+    stages: tuple[Stage, ...] = ()
+    checkpoint: bool = False
+    halt: bool = False
+    barrier: bool = False
+    minimum_bytes: int = 0
+
+
+def propose(job: Job, wanted: Wanted, now: float) -> bool:
     """Publish a proposal, unless training ends before its last stage; then nothing is proposed, and False returned."""
     if job.is_asynchronous:
         # Nobody has to agree: whoever works goes on at once, and asks the new owners as soon as these have the blocks.
-        job.state.set_generation(purpose=purpose, minimum_bytes=minimum_bytes)
-        requests.note_proposal(job, purpose, now)
-        own_checkpoint = checkpoint and not halt
-        _confirm(job, Change(_next_number(job), _next_mark(job), stages, own_checkpoint, halt), now)
+        job.state.set_generation(purpose=wanted.purpose, minimum_bytes=wanted.minimum_bytes)
+        requests.note_proposal(job, wanted.purpose, now)
+        own_checkpoint = wanted.checkpoint and not wanted.halt
+        _confirm(job, Change(_next_number(job), _next_mark(job), wanted.stages, own_checkpoint, wanted.halt), now)
         return True
     clock = _next_clock(job, now)
     total = job.model.total_steps if job.model is not None else None
-    if total is not None and halt:
+    if total is not None and wanted.halt:
         clock = min(clock, total)
-    elif total is not None and clock + max(len(stages), 1) > total:
+    elif total is not None and clock + max(len(wanted.stages), 1) > total:
         return False
-    change = Change(_next_number(job), clock, stages, checkpoint, halt, barrier)
-    publish_proposal(job.state, change, purpose, minimum_bytes)
+    change = Change(_next_number(job), clock, wanted.stages, wanted.checkpoint, wanted.halt, wanted.barrier)
+    publish_proposal(job.state, change, wanted.purpose, wanted.minimum_bytes)
     job.timers.clear("vote")
-    requests.note_proposal(job, purpose, now)
+    requests.note_proposal(job, wanted.purpose, now)
     return True
 
 

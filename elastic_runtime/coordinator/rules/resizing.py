@@ -6,12 +6,12 @@ portions, and is proposed as one change. Equal load and as few moves as can be a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.rules import requests
-from elastic_runtime.coordinator.rules.changes import last_step, propose
+from elastic_runtime.coordinator.rules.changes import Wanted, last_step, propose
 from elastic_runtime.coordinator.rules.checkpointing import is_due
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.phases import enter
@@ -32,19 +32,28 @@ from elastic_runtime.protocol.plan import Phase, Plan, Role, Stage
 
 
 def decide(job: Job, now: float) -> None:
-    """One look at a job that trains, without a halt, a proposal or a moving change."""
+    """One look at a job that trains, without a halt, a proposal or a moving change: propose what is wanted most."""
     if not _all_under_way(job) or not _somebody_works(job, now):
         return
     release_spares(job, (*job.plan().workers, *job.plan().servers))
+    for wanted in _wanted_changes(job, now):
+        if propose(job, wanted, now):
+            break
+
+
+def _wanted_changes(job: Job, now: float) -> Iterator[Wanted]:
+    """What is wanted of a job, the most pressing first; a next one is only looked for if there is no time for it."""
     running = requests.running(job)
     if running is not None and running.kind == "suspend":
-        propose(job, Purpose.SUSPEND, now, checkpoint=True, halt=True)
-    elif _repair(job, now) or _replicate(job, now):
-        pass
-    elif running is not None:
-        _resize(job, running, now)
-    elif not (requests.start_next(job) or _replace(job, now)):
-        _checkpoint(job, now)
+        yield Wanted(Purpose.SUSPEND, checkpoint=True, halt=True)
+        return
+    yield from _repair(job)
+    yield from _replicate(job)
+    if running is not None:
+        yield from _resize(job, running, now)
+    elif not requests.start_next(job):
+        yield from _replace(job, now)
+        yield from _checkpoint(job, now)
 
 
 def _all_under_way(job: Job) -> bool:
@@ -66,11 +75,12 @@ def _somebody_works(job: Job, now: float) -> bool:
     return True
 
 
-def _checkpoint(job: Job, now: float) -> bool:
-    return is_due(job, now) and propose(job, Purpose.CHECKPOINT, now, checkpoint=True)
+def _checkpoint(job: Job, now: float) -> Iterator[Wanted]:
+    if is_due(job, now):
+        yield Wanted(Purpose.CHECKPOINT, checkpoint=True)
 
 
-def _resize(job: Job, running: RequestState, now: float) -> None:
+def _resize(job: Job, running: RequestState, now: float) -> Iterator[Wanted]:
     restart = running.mode is ResizeMode.CHECKPOINT_RESTART  # ends all tasks, whether they want to go or not
     servers, workers, missing = _wanted_members(
         job, running.target, (*running.victims, *(() if restart else draining_tasks(job)))
@@ -81,8 +91,9 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
         if job.timers.passed("new tasks", now, job.settings.new_task_seconds):
             names = " and ".join(missing)
             abort(job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed")
-        elif not _relieve(job, now, servers, workers):
-            _checkpoint(job, now)
+        else:
+            yield from _relieve(job, now, servers, workers)
+            yield from _checkpoint(job, now)
         return
     job.timers.clear("new tasks")
     plan = job.plan()
@@ -90,11 +101,12 @@ def _resize(job: Job, running: RequestState, now: float) -> None:
         _done(job, running)
         return
     if restart:
-        propose(job, Purpose.RESTART, now, checkpoint=True, halt=True)
-    elif job.state.generation.purpose is not Purpose.CHECKPOINT and _checkpoint(job, now):
-        pass  # in turn, or requests that follow each other would leave the job without
-    elif not _change_to(job, now, servers, workers, running.mode):
-        abort(job, running, "the job ends before the resize could")
+        yield Wanted(Purpose.RESTART, checkpoint=True, halt=True)
+        return
+    if job.state.generation.purpose is not Purpose.CHECKPOINT:
+        yield from _checkpoint(job, now)  # in turn, or requests that follow each other would leave the job without
+    yield from _change_to(job, servers, workers, running.mode)
+    abort(job, running, "the job ends before the resize could")
 
 
 def _wanted_members(
@@ -135,15 +147,14 @@ def _is_warm(job: Job, name: str, role: Role) -> bool:
 
 def _change_to(
     job: Job,
-    now: float,
     servers: list[str],
     workers: tuple[str, ...],
     mode: ResizeMode,
     purpose: Purpose = Purpose.RESIZE,
-) -> bool:
+) -> Iterator[Wanted]:
     plan, model = job.plan(), job.model
     if model is None:
-        return False
+        return
     began = job.unix_clock()
     after = plan
     if set(servers) != set(plan.servers) or _lacks_replicas(job):
@@ -156,7 +167,7 @@ def _change_to(
         budget = total_bytes  # servers send a few blocks at a time by themselves
     cut, moved_bytes = stages(model.layout, job.named(), plan, after, new_workers, budget)
     requests.note_assignment(job, max(0.0, job.unix_clock() - began))
-    return propose(job, purpose, now, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
+    yield Wanted(purpose, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
 
 
 def assign(layout: Layout, servers: Sequence[str], before: Plan, holders: int) -> Plan:
@@ -239,21 +250,19 @@ def abort(job: Job, running: RequestState, why: str) -> None:
     requests.end(job, running, RequestOutcome.ABORTED, why)
 
 
-def _repair(job: Job, now: float) -> bool:
+def _repair(job: Job) -> Iterator[Wanted]:
     """Take lost workers out of the plan, so that their stand-ins are not slower than the others for long."""
     plan = job.plan()
     left = tuple(name for name in dict.fromkeys(plan.workers) if job.is_alive(name))
-    if left == plan.workers or not left:
-        return False
-    return propose(job, Purpose.REPAIR, now, (Stage({}, left),))
+    if left and left != plan.workers:
+        yield Wanted(Purpose.REPAIR, (Stage({}, left),))
 
 
-def _replicate(job: Job, now: float) -> bool:
+def _replicate(job: Job) -> Iterator[Wanted]:
     """Give blocks that lost one of their holders another one, of the servers that are there."""
-    if not _lacks_replicas(job):
-        return False
-    plan = job.plan()
-    return _change_to(job, now, list(plan.servers), plan.workers, ResizeMode.ROLLING, Purpose.REPAIR)
+    if _lacks_replicas(job):
+        plan = job.plan()
+        yield from _change_to(job, list(plan.servers), plan.workers, ResizeMode.ROLLING, Purpose.REPAIR)
 
 
 def _lacks_replicas(job: Job) -> bool:
@@ -264,20 +273,20 @@ def _lacks_replicas(job: Job) -> bool:
     return not plan.replicas or not all(plan.replicas)
 
 
-def _replace(job: Job, now: float) -> bool:
+def _replace(job: Job, now: float) -> Iterator[Wanted]:
     """Bring a job that lost tasks, or is about to, back to its size, as their replacements come."""
     target, leaving = job.state.course.target, draining_tasks(job)
     if job.size() == target and not leaving:
-        return False
+        return
     servers, workers, _ = _wanted_members(job, target, leaving)
     plan = job.plan()
-    if not leaving:
-        grown = set(servers) > set(plan.servers) or set(workers) > set(plan.workers)
-        return grown and _change_to(job, now, servers, workers, ResizeMode.ROLLING)
-    return _relieve(job, now, servers, workers)
+    if leaving:
+        yield from _relieve(job, now, servers, workers)
+    elif set(servers) > set(plan.servers) or set(workers) > set(plan.workers):
+        yield from _change_to(job, servers, workers, ResizeMode.ROLLING)
 
 
-def _relieve(job: Job, now: float, servers: list[str], workers: tuple[str, ...]) -> bool:
+def _relieve(job: Job, now: float, servers: list[str], workers: tuple[str, ...]) -> Iterator[Wanted]:
     """Take tasks that want to go out of the plan, once others can have their part; the rest stays as it is."""
     plan = job.plan()
     holding = list(plan.servers)
@@ -285,6 +294,5 @@ def _relieve(job: Job, now: float, servers: list[str], workers: tuple[str, ...])
         servers = holding
     if not can_do_without(job, Role.WORKER, plan.workers, workers, now):
         workers = plan.workers
-    if (set(servers), workers) == (set(holding), plan.workers):
-        return False
-    return _change_to(job, now, servers, workers, ResizeMode.ROLLING, Purpose.REPAIR)
+    if (set(servers), workers) != (set(holding), plan.workers):
+        yield from _change_to(job, servers, workers, ResizeMode.ROLLING, Purpose.REPAIR)
