@@ -15,8 +15,8 @@ from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import AgentParts, backend_module
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
-from cluster_agent.fleet.learner import AgentStatus, Head
 from cluster_agent.fleet.learner_client import LearnerClient
+from cluster_agent.fleet.learner_protocol import AgentStatus, Head
 from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.fleet.sharing import Sharing

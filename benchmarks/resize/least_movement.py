@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarks.models import synthetic_model
 from benchmarks.resize.movement_bound import minimum_bytes
 from elastic_runtime.model.layout import Layout, build_layout
-from elastic_runtime.model.model_layout import describe_model
+from elastic_runtime.model.module_tensors import describe_model
 from elastic_runtime.model.partition import assign
 
 

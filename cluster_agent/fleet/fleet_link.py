@@ -13,7 +13,7 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
-from cluster_agent.fleet.learner import AgentStatus
+from cluster_agent.fleet.learner_protocol import AgentStatus
 from cluster_agent.fleet.policy_versions import PolicySource, checked_candidate
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing

@@ -20,7 +20,7 @@ import numpy as np
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.connection import Connection
-from cluster_agent.fleet.learner import (
+from cluster_agent.fleet.learner_protocol import (
     AgentStatus,
     Assignment,
     FetchedPolicy,

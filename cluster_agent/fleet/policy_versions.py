@@ -13,7 +13,7 @@ from pathlib import Path
 from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity
 from cluster_agent.backends.base import Wait
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NoPolicy, StateDamaged, VersionRejected
-from cluster_agent.fleet.learner import FetchedPolicy
+from cluster_agent.fleet.learner_protocol import FetchedPolicy
 from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.recording.state_files import write_bytes
 from cluster_agent.settings import Acting, PolicySettings

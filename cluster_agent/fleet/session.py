@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from cluster_agent.errors import LearnerRefused
-from cluster_agent.fleet.learner import Learner, Registration
+from cluster_agent.fleet.learner_protocol import Learner, Registration
 from cluster_agent.settings import RetrySettings
 from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.learner import Learner, Registration
+from cluster_agent.fleet.learner_protocol import Learner, Registration
 from cluster_agent.settings import SharingSettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.statistics import MOST_SHARED, MOST_SHARED_TYPES, SpeedStatistic

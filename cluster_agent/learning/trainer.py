@@ -17,7 +17,7 @@ import numpy as np
 import structlog
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.learner import Head, PushAnswer, PushOutcome, Registration
+from cluster_agent.fleet.learner_protocol import Head, PushAnswer, PushOutcome, Registration
 from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.settings import LearningSettings

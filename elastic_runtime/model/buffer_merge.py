@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from elastic_runtime.model.model_layout import persistent_buffers
+from elastic_runtime.model.module_tensors import persistent_buffers
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from elastic_runtime.errors import BadInput, NotNeeded
 from elastic_runtime.model.layout import build_layout
-from elastic_runtime.model.model_layout import describe_model
+from elastic_runtime.model.module_tensors import describe_model
 from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.model.training import Training
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_script_logging

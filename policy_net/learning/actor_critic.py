@@ -22,6 +22,7 @@ from policy_net.dl2.network import actor_logits, critic_values, tensors_of
 from policy_net.dl2.policy import DecisionSamples
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment, utility_advantages
+from policy_net.learning.off_policy import clipped_ratios, effective_samples
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ActorCriticSettings, RewardKind
 
@@ -58,9 +59,8 @@ class GradientComputer:
         logits_BA = actor_logits(features_BF, tensors, self._spec).masked_fill(~masks_BA, -torch.inf)
         log_policy_BA = torch.log_softmax(logits_BA, dim=1)
         taken_B = log_policy_BA.gather(1, actions_B[:, None]).squeeze(1)
-        ratios_B = np.minimum(1.0, np.exp(taken_B.detach().numpy().astype(np.float64) - np.log(behaviour_B)))
-        with np.errstate(invalid="ignore"):
-            effective = float(ratios_B.sum() ** 2 / np.square(ratios_B).sum())
+        ratios_B = clipped_ratios(taken_B.detach().numpy().astype(np.float64), behaviour_B)
+        effective = effective_samples(ratios_B)
         if not effective >= self._settings.minimum_effective_samples:  # also where all ratios underflow: 0/0
             raise NotEnoughSamples(f"{effective:.1f} effective samples of {len(ratios_B)}; the head has moved too far")
 

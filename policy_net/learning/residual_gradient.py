@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment, decision_advantages
+from policy_net.learning.off_policy import effective_samples, mean_ratio
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ResidualSettings
 from policy_net.set_policy.draws import SetSamples
@@ -68,8 +69,7 @@ class ResidualGradient:
         Raises:
             NotEnoughSamples: too few, or the policy that acted was another one altogether.
         """
-        squares = float((choices_K * ratios_K**2).sum())
-        effective = float((choices_K * ratios_K).sum()) ** 2 / squares if squares > 0.0 else 0.0
+        effective = effective_samples(ratios_K, choices_K)
         if effective < self._settings.minimum_effective_samples:
             raise NotEnoughSamples(f"{effective:.1f} effective samples of {choices_K.sum():.0f}")
         if ratios_K.mean() < self._settings.minimum_ratio:
@@ -102,10 +102,7 @@ class Likelihood:
     @property
     def ratio(self) -> float:
         """Geometric mean over the choices of π over the probability with which they were made; 1 without choices."""
-        chosen_M = self._samples.chosen_M
-        if not chosen_M.any():
-            return 1.0
-        return float(np.exp(np.mean((self.log_policy_M - np.log(self._samples.behaviour_M))[chosen_M])))
+        return mean_ratio(self.log_policy_M, self._samples.behaviour_M, self._samples.chosen_M)
 
     @property
     def entropy(self) -> float:

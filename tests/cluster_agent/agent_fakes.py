@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.learner import (
+from cluster_agent.fleet.learner_protocol import (
     AgentStatus,
     Assignment,
     FetchedPolicy,

@@ -29,10 +29,10 @@ def test_a_level_that_is_none_is_info() -> None:
 
 def test_a_scripts_stdout_is_its_own_and_so_is_its_logging(capsys: pytest.CaptureFixture[str]) -> None:
     configure_script_logging("warning")
-    structlog.get_logger().warning("message_refused")
+    structlog.get_logger().warning("message-refused")
     said = capsys.readouterr()
     assert said.out == ""
-    assert "message_refused" in said.err
+    assert "message-refused" in said.err
     stream = io.StringIO()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(stream))
     configure_script_logging("warning")

@@ -12,7 +12,7 @@ from agent_fakes import policy_bytes
 from damage import DAMAGE, copies, files_of
 
 from cluster_agent.agent import Agent
-from cluster_agent.fleet.learner import FetchedPolicy
+from cluster_agent.fleet.learner_protocol import FetchedPolicy
 from cluster_agent.fleet.policy_versions import KeptVersion
 from cluster_agent.settings import AgentSettings
 from foundation.command_line import exit_code

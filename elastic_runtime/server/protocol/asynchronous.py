@@ -26,7 +26,7 @@ from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, 
 from elastic_runtime.protocol.messages import Adopted, Header, Outgoing
 from elastic_runtime.protocol.plan import Timeline, View
 from elastic_runtime.server.protocol.applied_updates import AppliedUpdates, Staleness
-from elastic_runtime.server.protocol.live_handover import LiveHandover
+from elastic_runtime.server.protocol.asynchronous_handover import LiveHandover
 from elastic_runtime.server.protocol.part import ServerPart
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.learner import PushOutcome
 from cluster_agent.fleet.learner_client import LearnerClient
+from cluster_agent.fleet.learner_protocol import PushOutcome
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.settings import LearnerSettings
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc

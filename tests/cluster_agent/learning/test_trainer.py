@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from agent_fakes import SPEC, WEIGHTS, Clock, FakeLearner, make_experience
 
-from cluster_agent.fleet.learner import Head
+from cluster_agent.fleet.learner_protocol import Head
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer

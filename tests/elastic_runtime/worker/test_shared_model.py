@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from elastic_runtime.model.layout import Kind, build_layout
-from elastic_runtime.model.model_layout import describe_model
+from elastic_runtime.model.module_tensors import describe_model
 from elastic_runtime.transport import Endpoint
 from elastic_runtime.worker.shared_model import SharedModel
 

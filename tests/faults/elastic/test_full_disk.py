@@ -27,7 +27,7 @@ def test_a_server_that_cannot_write_its_part_of_a_checkpoint(forks: Forks, tmp_p
         job.more_checkpoints()
         durable = job.status().durable_step
         files_may_grow_to(job, "ps-0", 2000)
-        job.until(lambda: job.allow_changes() or "checkpoint_shard_failed" in job.log("ps-0").read_text(), "a failure")
+        job.until(lambda: job.allow_changes() or "checkpoint-shard-failed" in job.log("ps-0").read_text(), "a failure")
         job.until(lambda: job.allow_changes() or job.status().step > durable, "progress")
         assert job.status().durable_step == durable
         job.held.add("ps")
@@ -45,7 +45,7 @@ def test_there_is_room_again(forks: Forks, tmp_path: Path) -> None:
         job.more_checkpoints()
         durable = job.status().durable_step
         files_may_grow_to(job, "ps-0", 2000)
-        job.until(lambda: job.allow_changes() or "checkpoint_shard_failed" in job.log("ps-0").read_text(), "a failure")
+        job.until(lambda: job.allow_changes() or "checkpoint-shard-failed" in job.log("ps-0").read_text(), "a failure")
         files_may_grow_to(job, "ps-0", resource.RLIM_INFINITY)
         job.adjust(checkpoint_write_seconds=0.1)
         job.until(lambda: job.allow_changes() or gives_up(job), "a checkpoint that is given up")

@@ -53,7 +53,9 @@ def test_a_worker_that_is_not_let_go_in_time_ends_as_a_dead_one(forks: Forks, tm
         job.train_until_durable()
         told(job, "worker-1")
         # It cannot leave, as nobody is let come to a change's clock.
-        job.until(lambda: "told_to_go" in job.log("worker-1").read_text(errors="replace"), "the first signal's effect")
+        job.until(
+            lambda: "drain-requested" in job.log("worker-1").read_text(errors="replace"), "the first signal's effect"
+        )
         if way == "again":
             told(job, "worker-1")
         job.until(lambda: "worker-1" in job.codes, "its end")
@@ -70,7 +72,7 @@ def test_a_server_that_nobody_relieves_ends_and_the_job_goes_back(forks: Forks, 
         told(job, "ps-0")
         job.until(lambda: "ps-0" in job.codes, "its end")
         assert job.codes["ps-0"] == [0]
-        assert "not_let_go" in job.log("ps-0").read_text()
+        assert "drain-expired" in job.log("ps-0").read_text()
         job.held.clear()
         training(job, "ps-1", "worker-0", "worker-1")
         job.finish()

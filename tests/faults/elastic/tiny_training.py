@@ -12,7 +12,7 @@ from torch import nn
 from elastic_runtime import Adam
 from elastic_runtime.checkpoint import latest_durable, read_blocks
 from elastic_runtime.model.layout import build_layout
-from elastic_runtime.model.model_layout import describe_model
+from elastic_runtime.model.module_tensors import describe_model
 from elastic_runtime.model.training import Training
 from elastic_runtime.server.store import BlockStore
 

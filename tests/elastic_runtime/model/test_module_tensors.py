@@ -6,7 +6,7 @@ from torch import nn
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.layout import TensorSpec, build_layout
-from elastic_runtime.model.model_layout import describe_model, persistent_buffers, trained_parameters
+from elastic_runtime.model.module_tensors import describe_model, persistent_buffers, trained_parameters
 
 
 class Everything(nn.Module):
