@@ -61,23 +61,22 @@ class Wanted:
 
 def propose(job: Job, wanted: Wanted, now: float) -> bool:
     """Publish a proposal, unless training ends before its last stage; then nothing is proposed, and False returned."""
-    if job.is_asynchronous:
-        # Nobody has to agree: whoever works goes on at once, and asks the new owners as soon as these have the blocks.
-        job.state.set_generation(purpose=wanted.purpose, minimum_bytes=wanted.minimum_bytes)
-        requests.note_proposal(job, wanted.purpose, now)
-        own_checkpoint = wanted.checkpoint and not wanted.halt
-        _confirm(job, Change(_next_number(job), _next_mark(job), wanted.stages, own_checkpoint, wanted.halt), now)
-        return True
-    clock = _next_clock(job, now)
+    clock = _next_mark(job) if job.is_asynchronous else _next_clock(job, now)
     total = job.model.total_steps if job.model is not None else None
     if total is not None and wanted.halt:
         clock = min(clock, total)
     elif total is not None and clock + max(len(wanted.stages), 1) > total:
         return False
-    change = Change(_next_number(job), clock, wanted.stages, wanted.checkpoint, wanted.halt, wanted.barrier)
-    publish_proposal(job.state, change, wanted.purpose, wanted.minimum_bytes)
-    job.timers.clear("vote")
+    checkpoint = wanted.checkpoint and not (wanted.halt and job.is_asynchronous)  # there it follows the halt
+    change = Change(_next_number(job), clock, wanted.stages, checkpoint, wanted.halt, wanted.barrier)
     requests.note_proposal(job, wanted.purpose, now)
+    if job.is_asynchronous:
+        # Nobody has to agree: whoever works goes on at once, and asks the new owners as soon as these have the blocks.
+        job.state.set_generation(purpose=wanted.purpose, minimum_bytes=wanted.minimum_bytes)
+        _confirm(job, change, now)
+    else:
+        publish_proposal(job.state, change, wanted.purpose, wanted.minimum_bytes)
+        job.timers.clear("vote")
     return True
 
 

@@ -19,7 +19,7 @@ from elastic_runtime.coordinator.rules.checkpointing import SearchOrder, SearchR
 from elastic_runtime.coordinator.rules.generations import end_search, fail
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, withdraw_proposal
-from elastic_runtime.coordinator.rules.resizing import abort
+from elastic_runtime.coordinator.rules.requests import abort
 from elastic_runtime.coordinator.rules.state import Checkpoints, Purpose, TaskState
 from elastic_runtime.coordinator.rules.tasks import lose
 from elastic_runtime.errors import BadInput

@@ -15,6 +15,7 @@ from elastic_runtime.control.messages import MemberReport, RequestOutcome, Reque
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.phases import ENDED, enter
 from elastic_runtime.coordinator.rules.state import Purpose, Requests, TaskState
+from elastic_runtime.coordinator.rules.tasks import dismiss
 from elastic_runtime.errors import BadInput
 from elastic_runtime.protocol.plan import Change, Phase, Role
 
@@ -83,6 +84,26 @@ def start_next(job: Job) -> bool:
 def end(job: Job, request: RequestState, state: RequestOutcome, detail: str) -> None:
     """A request is over."""
     _put(job, replace(request, state=state, detail=detail, ended_unix_seconds=job.unix_clock()))
+
+
+def complete(job: Job, running: RequestState) -> None:
+    """A running resize is done: who is in no plan goes."""
+    row = replace(running, stall_seconds=stall_seconds(job, running.request_id))
+    plan = job.plan()
+    spare = [name for role in Role for name in job.live(role) if name not in plan.workers and name not in plan.servers]
+    dismiss(job, [*spare, *(task.name for task in job.tasks(None, TaskState.WANTED))])
+    enter(job.state, Phase.RUNNING, settled=running.target, target=running.target)
+    end(job, row, RequestOutcome.DONE, "")
+
+
+def abort(job: Job, running: RequestState, why: str) -> None:
+    """Give a running resize up: the job goes on with what its plan has."""
+    plan = job.plan()
+    names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
+    dismiss(job, [name for name in names if name not in plan.workers and name not in plan.servers])
+    enter(job.state, Phase.RUNNING, target=job.state.course.settled)
+    job.timers.clear("new tasks")
+    end(job, running, RequestOutcome.ABORTED, why)
 
 
 def abort_all(job: Job, why: str) -> None:

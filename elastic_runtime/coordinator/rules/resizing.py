@@ -7,28 +7,25 @@ portions, and is proposed as one change. Equal load and as few moves as can be a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Size
+from elastic_runtime.control.messages import RequestState, ResizeMode
 from elastic_runtime.coordinator.rules import requests
 from elastic_runtime.coordinator.rules.changes import Wanted, last_step, propose
 from elastic_runtime.coordinator.rules.checkpointing import is_due
 from elastic_runtime.coordinator.rules.job import Job
-from elastic_runtime.coordinator.rules.phases import enter
 from elastic_runtime.coordinator.rules.state import Purpose, TaskState
 from elastic_runtime.coordinator.rules.tasks import (
     can_do_without,
-    dismiss,
+    choose_members,
     draining_tasks,
     recover,
     release_spares,
-    want,
 )
 from elastic_runtime.model import partition
 from elastic_runtime.model.layout import Layout
 from elastic_runtime.model.partition import Move
 from elastic_runtime.model.replication import assign_holders
-from elastic_runtime.protocol.plan import Phase, Plan, Role, Stage
+from elastic_runtime.protocol.plan import Plan, Role, Stage
 
 
 def decide(job: Job, now: float) -> None:
@@ -82,7 +79,7 @@ def _checkpoint(job: Job, now: float) -> Iterator[Wanted]:
 
 def _resize(job: Job, running: RequestState, now: float) -> Iterator[Wanted]:
     restart = running.mode is ResizeMode.CHECKPOINT_RESTART  # ends all tasks, whether they want to go or not
-    servers, workers, missing = _wanted_members(
+    servers, workers, missing = choose_members(
         job, running.target, (*running.victims, *(() if restart else draining_tasks(job)))
     )
     registered = not any(task.name in missing for task in job.tasks(None, TaskState.WANTED))
@@ -90,7 +87,9 @@ def _resize(job: Job, running: RequestState, now: float) -> Iterator[Wanted]:
     if missing:
         if job.timers.passed("new tasks", now, job.settings.new_task_seconds):
             names = " and ".join(missing)
-            abort(job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed")
+            requests.abort(
+                job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed"
+            )
         else:
             yield from _relieve(job, now, servers, workers)
             yield from _checkpoint(job, now)
@@ -98,7 +97,7 @@ def _resize(job: Job, running: RequestState, now: float) -> Iterator[Wanted]:
     job.timers.clear("new tasks")
     plan = job.plan()
     if (set(servers), workers) == (set(plan.servers), plan.workers):
-        _done(job, running)
+        requests.complete(job, running)
         return
     if restart:
         yield Wanted(Purpose.RESTART, checkpoint=True, halt=True)
@@ -106,43 +105,7 @@ def _resize(job: Job, running: RequestState, now: float) -> Iterator[Wanted]:
     if job.state.generation.purpose is not Purpose.CHECKPOINT:
         yield from _checkpoint(job, now)  # in turn, or requests that follow each other would leave the job without
     yield from _change_to(job, servers, workers, running.mode)
-    abort(job, running, "the job ends before the resize could")
-
-
-def _wanted_members(
-    job: Job, target: Size, victims: tuple[str, ...] = ()
-) -> tuple[list[str], tuple[str, ...], list[str]]:
-    """Servers and workers for a size, and which of them have yet to come; those are wanted from now on.
-
-    Victims go first, then the newest. Who stays keeps its place, as that decides which slice it computes.
-    """
-    plan = job.plan()
-    missing: list[str] = []
-    chosen: dict[Role, list[str]] = {}
-    for role, current, count in (
-        (Role.SERVER, plan.servers, target.servers),
-        (Role.WORKER, tuple(dict.fromkeys(plan.workers)), target.workers),
-    ):
-        live = job.live(role)
-        staying = [name for name in current if name in live and name not in victims]
-        oldest = sorted(staying, key=lambda name: int(name.rpartition("-")[2]))[:count]
-        staying = [name for name in staying if name in oldest]
-        need = count - len(staying)
-        fresh = [name for name in live if name not in current and name not in victims]
-        warm = [name for name in fresh if _is_warm(job, name, role)][:need]
-        coming = [*(name for name in fresh if name not in warm)]
-        coming += [task.name for task in job.tasks(role, TaskState.WANTED)]
-        lacking = need - len(warm)
-        if lacking > 0:
-            coming += want(job, role, lacking - len(coming))
-            missing += coming[:lacking]
-        chosen[role] = [*staying, *warm]
-    return chosen[Role.SERVER], tuple(chosen[Role.WORKER]), missing
-
-
-def _is_warm(job: Job, name: str, role: Role) -> bool:
-    """Whether a new task can be named: a worker has tried the model, a server has come to this generation."""
-    return job.reports.of(name).ready if role is Role.WORKER else job.report(name).ready
+    requests.abort(job, running, "the job ends before the resize could")
 
 
 def _change_to(
@@ -231,25 +194,6 @@ def _stage(named: Plan, after: Plan, blocks: Sequence[int], workers: tuple[str, 
     )
 
 
-def _done(job: Job, running: RequestState) -> None:
-    row = replace(running, stall_seconds=requests.stall_seconds(job, running.request_id))
-    plan = job.plan()
-    spare = [name for role in Role for name in job.live(role) if name not in plan.workers and name not in plan.servers]
-    dismiss(job, [*spare, *(task.name for task in job.tasks(None, TaskState.WANTED))])
-    enter(job.state, Phase.RUNNING, settled=running.target, target=running.target)
-    requests.end(job, row, RequestOutcome.DONE, "")
-
-
-def abort(job: Job, running: RequestState, why: str) -> None:
-    """Give a running resize up: the job goes on with what its plan has."""
-    plan = job.plan()
-    names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
-    dismiss(job, [name for name in names if name not in plan.workers and name not in plan.servers])
-    enter(job.state, Phase.RUNNING, target=job.state.course.settled)
-    job.timers.clear("new tasks")
-    requests.end(job, running, RequestOutcome.ABORTED, why)
-
-
 def _repair(job: Job) -> Iterator[Wanted]:
     """Take lost workers out of the plan, so that their stand-ins are not slower than the others for long."""
     plan = job.plan()
@@ -278,7 +222,7 @@ def _replace(job: Job, now: float) -> Iterator[Wanted]:
     target, leaving = job.state.course.target, draining_tasks(job)
     if job.size() == target and not leaving:
         return
-    servers, workers, _ = _wanted_members(job, target, leaving)
+    servers, workers, _ = choose_members(job, target, leaving)
     plan = job.plan()
     if leaving:
         yield from _relieve(job, now, servers, workers)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from elastic_runtime.control.messages import Size
 from elastic_runtime.coordinator.rules import leases
 from elastic_runtime.coordinator.rules.checkpointing import give_up
 from elastic_runtime.coordinator.rules.job import Job
@@ -47,6 +48,42 @@ def want(job: Job, role: Role, count: int) -> list[str]:
             next_number={**roster.next_number, role: first + count},
         )
     return [task.name for task in new]
+
+
+def choose_members(
+    job: Job, target: Size, victims: tuple[str, ...] = ()
+) -> tuple[list[str], tuple[str, ...], list[str]]:
+    """Servers and workers for a size, and which of them have yet to come; those are wanted from now on.
+
+    Victims go first, then the newest. Who stays keeps its place, as that decides which slice it computes.
+    """
+    plan = job.plan()
+    missing: list[str] = []
+    chosen: dict[Role, list[str]] = {}
+    for role, current, count in (
+        (Role.SERVER, plan.servers, target.servers),
+        (Role.WORKER, tuple(dict.fromkeys(plan.workers)), target.workers),
+    ):
+        live = job.live(role)
+        staying = [name for name in current if name in live and name not in victims]
+        oldest = sorted(staying, key=lambda name: int(name.rpartition("-")[2]))[:count]
+        staying = [name for name in staying if name in oldest]
+        need = count - len(staying)
+        fresh = [name for name in live if name not in current and name not in victims]
+        warm = [name for name in fresh if _is_warm(job, name, role)][:need]
+        coming = [*(name for name in fresh if name not in warm)]
+        coming += [task.name for task in job.tasks(role, TaskState.WANTED)]
+        lacking = need - len(warm)
+        if lacking > 0:
+            coming += want(job, role, lacking - len(coming))
+            missing += coming[:lacking]
+        chosen[role] = [*staying, *warm]
+    return chosen[Role.SERVER], tuple(chosen[Role.WORKER]), missing
+
+
+def _is_warm(job: Job, name: str, role: Role) -> bool:
+    """Whether a new task can be named: a worker has tried the model, a server has come to this generation."""
+    return job.reports.of(name).ready if role is Role.WORKER else job.report(name).ready
 
 
 def unwant(job: Job, names: Iterable[str]) -> None:
