@@ -20,6 +20,7 @@ from benchmarks.speed_fit import allreduce, gpus, places, queues
 from benchmarks.speed_fit.quality import FitError
 from benchmarks.speed_fit.servers import FitQuality, fit_model, judge_all, write_module
 from policy_net.errors import BadInput
+from policy_net.laboratory.speeds import fitted_speeds
 from policy_net.laboratory.speeds.fitted_speeds import FITTED_SPEEDS
 from policy_net.laboratory.speeds.speed import read_speed_table
 
@@ -63,7 +64,7 @@ def _servers(grid: Path, refit: Path | None) -> list[FitQuality]:
     constants = FITTED_SPEEDS
     if refit:
         constants = {name: fit_model(values) for name, values in measured.items()}
-        shipped = Path(__file__).parents[2] / "policy_net" / "simulation" / "fitted_speeds.py"
+        shipped = Path(fitted_speeds.__file__)
         write_module(constants, refit, shipped)
     return judge_all(constants, table)
 
