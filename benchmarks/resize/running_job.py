@@ -17,7 +17,7 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher import parent_death as tether
+from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_folder import JobFolder, read_json
 from elastic_runtime.protocol.plan import Phase
 
@@ -67,7 +67,7 @@ class RunningJob:
         self.steps_folder.mkdir(parents=True)
         setup = self._setup
         # Whatever ends this process ends the launcher too, and the kernel ends the job's processes with that.
-        command = [sys.executable, "-I", "-S", str(tether.__file__), str(os.getpid())]
+        command = [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid())]
         command += [sys.executable, "-m", "benchmarks.resize.launch"]
         command += [f"--jobs={self._folder / 'jobs'}", f"--name={_JOB}"]
         command += [f"--ps={setup.servers}", f"--workers={setup.workers}"]
