@@ -36,9 +36,17 @@ from foundation.text import plain_line
 from policy_net.errors import PolicyNetError, SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import spec_from_json
-from policy_net.exchange.spec import Spec, WeightSpec, weights_from_bytes, weights_to_bytes
+from policy_net.exchange.spec import Spec, WeightSpec, weights_from_bytes
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask, reply_request, task_of_round, type_messages
+from policy_net.exchange.wire import (
+    GradientUpdate,
+    RoundAnswer,
+    RoundTask,
+    push_request,
+    reply_request,
+    task_of_round,
+    type_messages,
+)
 
 _MOST_TYPES, _LONGEST_TYPE = 4096, 253
 """What a learner takes of job types, and of characters in one's name."""
@@ -139,18 +147,7 @@ class LearnerClient:
 
     def push(self, update: GradientUpdate, spec: WeightSpec) -> PushAnswer:
         """See `Learner.push`; asks for the head, since the next gradient will be computed at it."""
-        request = fleet_pb2.PushRequest(
-            cluster=self._cluster,
-            incarnation=update.incarnation,
-            sequence=update.sequence,
-            base_step=update.base_step,
-            spec_digest=update.spec_digest,
-            gradient=weights_to_bytes(update.gradient),
-            samples=update.samples,
-            effective_samples=update.effective_samples,
-            statistics=dict(update.statistics),
-            want_weights=True,
-        )
+        request = push_request(update, want_weights=True)
         seen = self._heads.newest(update.incarnation)
         reply = self._call("Push", self._connection.fleet().Push, request)
         with self._checking("Push"):

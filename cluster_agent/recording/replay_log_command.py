@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,19 +15,10 @@ from rich.table import Table
 from cluster_agent.errors import BadConfig
 from cluster_agent.recording.decision_log import log_files
 from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_finder
+from foundation.command_line import Output, OutputFormat
 from foundation.errors import FAILED
 
 _PROGRESS_EVERY_DECISIONS = 100
-
-
-class OutputFormat(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
 
 
 def replay_log(
