@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from elastic_runtime.coordinator.rules import requests
-from elastic_runtime.coordinator.rules.checkpointing import begin_checkpoint, durable_step
+from elastic_runtime.coordinator.rules.checkpointing import begin_checkpoint
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.phases import begin_change, end_change, publish_proposal, withdraw_proposal
 from elastic_runtime.coordinator.rules.state import Purpose
@@ -59,29 +59,25 @@ class Wanted:
     minimum_bytes: int = 0
 
 
-def propose(job: Job, wanted: Wanted, now: float) -> bool:
-    """Publish a proposal, unless training ends before its last stage; then nothing is proposed, and False returned."""
-    clock = _next_mark(job) if job.is_asynchronous else _next_clock(job, now)
+def propose(job: Job, wanted: Wanted, clock: int, now: float) -> None:
+    """Publish a proposal with a clock (`next_clock`); a halt is at the last step at the latest."""
     total = job.model.total_steps if job.model is not None else None
     if total is not None and wanted.halt:
         clock = min(clock, total)
-    elif total is not None and clock + max(len(wanted.stages), 1) > total:
-        return False
     checkpoint = wanted.checkpoint and not (wanted.halt and job.is_asynchronous)  # there it follows the halt
     change = Change(_next_number(job), clock, wanted.stages, checkpoint, wanted.halt, wanted.barrier)
-    requests.note_proposal(job, wanted.purpose, now)
     if job.is_asynchronous:
         # Nobody has to agree: whoever works goes on at once, and asks the new owners as soon as these have the blocks.
-        job.state.set_generation(purpose=wanted.purpose, minimum_bytes=wanted.minimum_bytes)
-        _confirm(job, change, now)
+        _confirm(job, change, now, purpose=wanted.purpose, minimum_bytes=wanted.minimum_bytes)
     else:
         publish_proposal(job.state, change, wanted.purpose, wanted.minimum_bytes)
         job.timers.clear("vote")
-    return True
 
 
-def _next_clock(job: Job, now: float) -> int:
+def next_clock(job: Job, now: float) -> int:
     """A step that no worker has begun and none will before it has voted, if all goes as usual."""
+    if job.is_asynchronous:
+        return _next_mark(job)
     working = job.live_workers()
     seconds = max((job.report(name).step_seconds for name in working), default=0.0)
     factor = job.own(_Margin).factor
@@ -120,10 +116,10 @@ def count_votes(job: Job, now: float) -> None:
             lose(job, name, "it did not answer a proposal in time")
 
 
-def _confirm(job: Job, change: Change, now: float) -> None:
+def _confirm(job: Job, change: Change, now: float, **generation: object) -> None:
     margin = job.own(_Margin)
     margin.factor = max(1, margin.factor // 2)
-    begin_change(job.state, change)
+    begin_change(job.state, change, **generation)
     job.timers.clear("vote", "arrival")
     requests.note_begin(job, change, now)
     if change.checkpoint:
@@ -216,7 +212,7 @@ def _next_mark(job: Job) -> int:
     """Asynchronous training: a number for a change, later than all before; about the newest update that is known."""
     known = [job.report(task.name).step for task in job.tasks() if task.live]
     after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
-    return max(*known, after, durable_step(job) + 1, job.state.generation.start_step + 1)
+    return max(*known, after, job.durable_step() + 1, job.state.generation.start_step + 1)
 
 
 def _watch_asynchronous(job: Job, change: Change, now: float) -> None:
@@ -242,8 +238,8 @@ def begin_last_checkpoint(job: Job, now: float) -> None:
     total = job.model.total_steps if job.model is not None else None
     if job.model is not None and job.is_asynchronous:
         clock = max(_next_mark(job), job.model.order.total_steps)
-    job.state.set_generation(purpose=Purpose.FINISH)
-    _confirm(job, Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True), now)
+    change = Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True)
+    _confirm(job, change, now, purpose=Purpose.FINISH)
 
 
 def write_again(job: Job, halt: Change, now: float) -> bool:

@@ -77,13 +77,6 @@ class Orders:
     searches: list[SearchOrder] = field(default_factory=list)
 
 
-@dataclass
-class _Pace:
-    """When the newest checkpoint was begun; None: as long as the coordinator has been there."""
-
-    begun_seconds: float | None = None
-
-
 def take_orders(job: Job) -> Orders:
     """What was ordered since this was called last."""
     orders = job.own(Orders)
@@ -97,26 +90,6 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:010d}"
 
 
-def is_due(job: Job, now: float) -> bool:
-    """Whether it is time for the next checkpoint; the first time is when this is first asked."""
-    pace = job.own(_Pace)
-    if pace.begun_seconds is None:
-        pace.begun_seconds = now
-    pending = job.state.checkpoints.pending is not None
-    return not pending and now - pace.begun_seconds >= job.settings.checkpoint_seconds
-
-
-def on_generation_running(job: Job, now: float) -> None:
-    """A generation has read a checkpoint: the next one is due in the usual time."""
-    job.own(_Pace).begun_seconds = now
-
-
-def durable_step(job: Job) -> int:
-    """The step that the job goes back to if a server is lost."""
-    durable = job.state.checkpoints.durable
-    return durable[-1][1] if durable else 0
-
-
 def begin_checkpoint(job: Job, change: Change, now: float) -> None:
     """A change with a checkpoint is confirmed: its servers will write."""
     servers = tuple(dict.fromkeys(job.plan().owners))
@@ -125,7 +98,7 @@ def begin_checkpoint(job: Job, change: Change, now: float) -> None:
         checkpoint_name(change.clock), number, change.clock, servers, (), job.state.leases.book_json, change.number
     )
     job.state.checkpoints = replace(job.state.checkpoints, pending=pending)
-    job.own(_Pace).begun_seconds = now
+    job.timers.begin("next checkpoint", now)
     job.timers.clear("checkpoint")
 
 
@@ -152,7 +125,7 @@ def watch_checkpoint(job: Job, now: float) -> None:
                 tuple(shards),
                 model.layout_json,
                 model.training_json,
-                (job.state.generation.start_step, durable_step(job)),
+                (job.state.generation.start_step, job.durable_step()),
                 pending.book_json,
             )
             job.own(Orders).manifests.append(order)
@@ -174,7 +147,7 @@ def on_checkpoint_completed(job: Job, order: ManifestOrder, error: str) -> None:
     durable = tuple(row for row in checkpoints.durable if row[0] != order.name)
     durable = (*durable, (pending.name, pending.step))
     kept = durable[-job.settings.checkpoints_kept :]
-    grew = pending.step > durable_step(job)
+    grew = pending.step > job.durable_step()
     job.state.checkpoints = replace(checkpoints, durable=kept, pending=None, book_json=pending.book_json)
     if grew:
         job.state.set_course(losses=0)

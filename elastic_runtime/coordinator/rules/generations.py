@@ -18,14 +18,12 @@ from elastic_runtime.coordinator.rules.checkpointing import (
     Orders,
     SearchOrder,
     checkpoint_name,
-    durable_step,
-    on_generation_running,
 )
 from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.moves import assign
 from elastic_runtime.coordinator.rules.phases import enter, withdraw_proposal
-from elastic_runtime.coordinator.rules.resizing import assign
 from elastic_runtime.coordinator.rules.state import Generation, Purpose, TaskState
-from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, release_spares, unwant, want
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, spares, want
 from elastic_runtime.protocol.plan import Change, Phase, Plan, Role
 
 _HALT_TRIES = 3
@@ -50,7 +48,7 @@ def assemble(job: Job, now: float) -> None:
     if job.state.course.formed:
         _await_servers(job, now)
         return
-    release_spares(job)
+    dismiss(job, spares(job))
     _want_missing(job)
     _initialise(job)
     target = job.state.course.target
@@ -80,7 +78,7 @@ def fail(job: Job, line: str) -> None:
     """The job has failed; all are told why."""
     enter(job.state, Phase.FAILED, failure=line, initialiser="")
     withdraw_proposal(job.state)
-    unwant(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
+    dismiss(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
 
 
 def suspend(job: Job, why: str) -> None:
@@ -163,7 +161,7 @@ def _await_servers(job: Job, now: float) -> None:
     if not waiting:
         enter(job.state, Phase.RUNNING, formed=False)
         job.timers.clear("ready")
-        on_generation_running(job, now)
+        job.timers.begin("next checkpoint", now)
     elif _searches(job):
         job.timers.clear("ready")
     elif job.timers.passed("ready", now, job.settings.ready_seconds):
@@ -198,7 +196,7 @@ def end_training(job: Job, now: float) -> None:
         return
     if job.state.checkpoints.pending is not None:
         return
-    if durable_step(job) < halt.clock:
+    if job.durable_step() < halt.clock:
         if not write_again(job, halt, now):
             _retry(job, halt)
     elif all(job.report(name).finished for name in job.live_workers()) or job.timers.passed(
@@ -214,7 +212,7 @@ def end_halt(job: Job, now: float) -> bool:
         return False
     if job.state.checkpoints.pending is not None:
         return True
-    if durable_step(job) < halt.clock:
+    if job.durable_step() < halt.clock:
         if not write_again(job, halt, now):
             _retry(job, halt)
         return True
@@ -232,7 +230,7 @@ def _retry(job: Job, halt: Change) -> None:
     tries.count += 1
     if tries.count >= _HALT_TRIES:
         tries.count = 0
-        line = f"the checkpoint at step {halt.clock} could not be written; the one at step {durable_step(job)} stands"
+        line = f"the checkpoint at step {halt.clock} could not be written; the one at step {job.durable_step()} stands"
         if job.state.generation.purpose is Purpose.FINISH:
             fail(job, line)
             return
@@ -247,7 +245,7 @@ def _finish(job: Job) -> None:
     """All is done and durable."""
     enter(job.state, Phase.FINISHED)
     requests.abort_all(job, "the job has finished")
-    unwant(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
+    dismiss(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
 
 
 def _restart(job: Job) -> None:

@@ -63,6 +63,11 @@ class Job:
         model = self.model
         return model is not None and not model.training.synchronous
 
+    def durable_step(self) -> int:
+        """The step that the job goes back to if a server is lost."""
+        durable = self.state.checkpoints.durable
+        return durable[-1][1] if durable else 0
+
     def task(self, name: str) -> Task | None:
         """A task by its name."""
         return self.state.roster.tasks.get(name)
@@ -248,6 +253,10 @@ class Timers:
     def passed(self, name: str, now: float, seconds: float) -> bool:
         """Whether `seconds` have gone by since this name was first asked for."""
         return now - self._began.setdefault(name, now) >= seconds
+
+    def begin(self, name: str, now: float) -> None:
+        """Begin with this name, anew if it ran."""
+        self._began[name] = now
 
     def runs(self, name: str) -> bool:
         """Whether this name was asked for and not cleared since."""

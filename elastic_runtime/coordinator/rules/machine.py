@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestOutcome, RequestState, Size
+from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestState, Size
 from elastic_runtime.coordinator.rules import (
     changes,
     checkpointing,
@@ -186,7 +186,7 @@ class Machine:
         phase = job.state.course.phase
         tasks.release(job, now)
         if phase in GATHERING:
-            queued = next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
+            queued = requests.queued(job)
             if queued is not None and queued.kind == "suspend" and requests.start_next(job):
                 generations.suspend(job, "the job was suspended")
                 return
@@ -201,7 +201,7 @@ class Machine:
                 changes.watch_moving(job, now)
             elif job.state.generation.ended:
                 generations.end_training(job, now)
-            elif not generations.end_halt(job, now):
+            elif not generations.end_halt(job, now) and tasks.await_workers(job, now):
                 resizing.decide(job, now)
 
     def _outcome(self) -> Outcome:

@@ -19,7 +19,7 @@ from elastic_runtime.coordinator.rules.checkpointing import SearchOrder, SearchR
 from elastic_runtime.coordinator.rules.generations import end_search, fail
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, withdraw_proposal
-from elastic_runtime.coordinator.rules.requests import abort
+from elastic_runtime.coordinator.rules.requests import end_resize
 from elastic_runtime.coordinator.rules.state import Checkpoints, Purpose, TaskState
 from elastic_runtime.coordinator.rules.tasks import lose
 from elastic_runtime.errors import BadInput
@@ -180,7 +180,7 @@ def on_failure(job: Job, name: str, words: str, bad_input: bool = False) -> None
     if bad_input and resize is not None:
         if job.state.generation.purpose is Purpose.RESIZE:
             withdraw_proposal(job.state)  # the resize's; one of a checkpoint, or a repair, goes on
-        abort(job, resize, f"{what}; nothing changed")
+        end_resize(job, resize, f"{what}; nothing changed")
     elif bad_input:
         fail(job, what)
     elif failures > job.settings.restarts:

@@ -96,10 +96,10 @@ def withdraw_proposal(state: State) -> None:
         _step(state, ChangeStep.NONE, proposal=None)
 
 
-def begin_change(state: State, change: Change) -> None:
-    """A change holds from its clock on."""
+def begin_change(state: State, change: Change, **generation: object) -> None:
+    """A change holds from its clock on; `generation`: what is said of one that was not proposed before."""
     changes = (*state.generation.changes, change)
-    _step(state, ChangeStep.MOVING, proposal=None, changes=changes, moving=change.number)
+    _step(state, ChangeStep.MOVING, proposal=None, changes=changes, moving=change.number, **generation)
 
 
 def end_change(state: State, change: Change, substitutes: Mapping[str, str]) -> None:

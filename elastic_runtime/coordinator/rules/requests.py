@@ -56,6 +56,11 @@ def running(job: Job) -> RequestState | None:
     return next((row for row in job.state.requests.rows if row.state is RequestOutcome.RUNNING), None)
 
 
+def queued(job: Job) -> RequestState | None:
+    """The oldest that waits."""
+    return next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
+
+
 def _put(job: Job, request: RequestState) -> None:
     """Replace a request by its id."""
     rows = job.state.requests.rows
@@ -64,18 +69,18 @@ def _put(job: Job, request: RequestState) -> None:
 
 def start_next(job: Job) -> bool:
     """Begin with the oldest that waits; False if none does."""
-    queued = next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
-    if queued is None:
+    first = queued(job)
+    if first is None:
         return False
-    if queued.kind == "resume" and job.state.course.phase is not Phase.SUSPENDED:
-        end(job, queued, RequestOutcome.ABORTED, "the job is not suspended")
+    if first.kind == "resume" and job.state.course.phase is not Phase.SUSPENDED:
+        end(job, first, RequestOutcome.ABORTED, "the job is not suspended")
         return True
-    _put(job, replace(queued, state=RequestOutcome.RUNNING, began_unix_seconds=job.unix_clock()))
+    _put(job, replace(first, state=RequestOutcome.RUNNING, began_unix_seconds=job.unix_clock()))
     course = job.state.course
-    if queued.kind == "suspend":
+    if first.kind == "suspend":
         enter(job.state, Phase.SUSPENDING, settled=course.target)
     else:
-        enter(job.state, Phase.RESIZING, settled=course.target, target=queued.target)
+        enter(job.state, Phase.RESIZING, settled=course.target, target=first.target)
     job.timers.clear("new tasks")
     job.own(_Measures).times = None
     return True
@@ -86,24 +91,19 @@ def end(job: Job, request: RequestState, state: RequestOutcome, detail: str) -> 
     _put(job, replace(request, state=state, detail=detail, ended_unix_seconds=job.unix_clock()))
 
 
-def complete(job: Job, running: RequestState) -> None:
-    """A running resize is done: who is in no plan goes."""
-    row = replace(running, stall_seconds=stall_seconds(job, running.request_id))
-    plan = job.plan()
-    spare = [name for role in Role for name in job.live(role) if name not in plan.workers and name not in plan.servers]
-    dismiss(job, [*spare, *(task.name for task in job.tasks(None, TaskState.WANTED))])
-    enter(job.state, Phase.RUNNING, settled=running.target, target=running.target)
-    end(job, row, RequestOutcome.DONE, "")
-
-
-def abort(job: Job, running: RequestState, why: str) -> None:
-    """Give a running resize up: the job goes on with what its plan has."""
+def end_resize(job: Job, running: RequestState, why: str = "") -> None:
+    """A running resize is done, or is given up for a reason: the job goes on with what its plan has, the rest goes."""
     plan = job.plan()
     names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
     dismiss(job, [name for name in names if name not in plan.workers and name not in plan.servers])
-    enter(job.state, Phase.RUNNING, target=job.state.course.settled)
+    if why:
+        enter(job.state, Phase.RUNNING, target=job.state.course.settled)
+        end(job, running, RequestOutcome.ABORTED, why)
+    else:
+        enter(job.state, Phase.RUNNING, settled=running.target, target=running.target)
+        row = replace(running, stall_seconds=stall_seconds(job, running.request_id))
+        end(job, row, RequestOutcome.DONE, "")
     job.timers.clear("new tasks")
-    end(job, running, RequestOutcome.ABORTED, why)
 
 
 def abort_all(job: Job, why: str) -> None:
@@ -196,6 +196,21 @@ def _between(first: float | None, second: float | None) -> float:
     return 0.0 if first is None or second is None else second - first
 
 
+@dataclass(frozen=True, slots=True)
+class NewTasks:
+    """What a look at the running request found.
+
+    Attributes:
+        registered: whether all its new tasks have registered.
+        ready: whether they can be named in a plan.
+        assignment_seconds: what it took to find who is to have what.
+    """
+
+    registered: bool
+    ready: bool
+    assignment_seconds: float
+
+
 @dataclass
 class _Measures:
     """What the resize that is carried out costs.
@@ -215,27 +230,24 @@ class _Measures:
     waited: dict[str, float] = field(default_factory=dict)
 
 
-def note_new_tasks(job: Job, now: float, registered: bool, ready: bool) -> None:
-    """The running request was looked at: whether all new tasks have registered, and are ready to be named in a plan."""
+def note_decision(job: Job, now: float, found: NewTasks | None, purpose: Purpose | None) -> None:
+    """A job that trains was looked at.
+
+    Args:
+        job: that was.
+        now: seconds, monotonic.
+        found: by whom the running request is carried out; None: none runs, or something else comes first.
+        purpose: of the change that is proposed: what members waited until then was not for it; None: there is none.
+    """
     measures = job.own(_Measures)
-    times = measures.times = measures.times or ResizeTimes(now)
-    if registered:
-        times.note_registered(now)
-    if ready:
-        times.note_ready(now)
-
-
-def note_assignment(job: Job, seconds: float) -> None:
-    """New owners were found."""
-    times = job.own(_Measures).times
-    if times is not None:
-        times.assignment_seconds = seconds
-
-
-def note_proposal(job: Job, purpose: Purpose, now: float) -> None:
-    """A change is proposed: what members waited until then was not for it."""
-    measures = job.own(_Measures)
-    if measures.times is not None:
+    if found is not None:
+        times = measures.times = measures.times or ResizeTimes(now)
+        times.assignment_seconds = found.assignment_seconds
+        if found.registered:
+            times.note_registered(now)
+        if found.ready:
+            times.note_ready(now)
+    if purpose is not None and measures.times is not None:
         measures.times.proposed = now
     if purpose is Purpose.RESIZE:
         measures.stalled_before = {

@@ -1,242 +1,235 @@
 """Decisions of a job that trains, one at a time: suspend, repair, resize, replace, checkpoint, in this order.
 
-A resize waits until the tasks that it needs are there and warm, finds new holders for the blocks, which move in
-portions, and is proposed as one change. Equal load and as few moves as can be are `partition`'s and `replication`'s.
+Read, decide, carry out: a decision follows from the situation alone. A resize waits until the tasks that it needs are
+there and warm, finds new holders for the blocks, which move in portions, and is proposed as one change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
-from elastic_runtime.control.messages import RequestState, ResizeMode
-from elastic_runtime.coordinator.rules import requests
-from elastic_runtime.coordinator.rules.changes import Wanted, last_step, propose
-from elastic_runtime.coordinator.rules.checkpointing import is_due
+from elastic_runtime.control.messages import RequestState, ResizeMode, Size
+from elastic_runtime.coordinator.rules.changes import Wanted, propose
 from elastic_runtime.coordinator.rules.job import Job
-from elastic_runtime.coordinator.rules.state import Purpose, TaskState
-from elastic_runtime.coordinator.rules.tasks import (
-    can_do_without,
-    choose_members,
-    draining_tasks,
-    recover,
-    release_spares,
-)
-from elastic_runtime.model import partition
-from elastic_runtime.model.layout import Layout
-from elastic_runtime.model.partition import Move
-from elastic_runtime.model.replication import assign_holders
-from elastic_runtime.protocol.plan import Plan, Role, Stage
+from elastic_runtime.coordinator.rules.moves import assign, stages
+from elastic_runtime.coordinator.rules.requests import NewTasks, end_resize, note_decision, start_next
+from elastic_runtime.coordinator.rules.situation import Situation, look
+from elastic_runtime.coordinator.rules.state import Purpose, task_number
+from elastic_runtime.coordinator.rules.tasks import dismiss, new_names, want
+from elastic_runtime.protocol.plan import Role, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Who is to make up a size.
+
+    Attributes:
+        servers: that are there, and stay or are warm.
+        workers: likewise, in the places that they have.
+        missing: who has yet to register or to become warm.
+        registered: whether all of these have registered.
+        new: how many of them nobody has asked for yet, by role.
+    """
+
+    servers: tuple[str, ...]
+    workers: tuple[str, ...]
+    missing: tuple[str, ...]
+    registered: bool
+    new: Mapping[Role, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one look at a job led to.
+
+    Attributes:
+        change: to be proposed.
+        members: that the job is to have; those who are new are to be asked for.
+        is_complete: whether the running resize is done.
+        aborts: why it is given up; empty: it is not.
+    """
+
+    change: Wanted | None = None
+    members: Members | None = None
+    is_complete: bool = False
+    aborts: str = ""
 
 
 def decide(job: Job, now: float) -> None:
-    """One look at a job that trains, without a halt, a proposal or a moving change: propose what is wanted most."""
-    if not _all_under_way(job) or not _somebody_works(job, now):
+    """One look at a job that trains, without a halt, a proposal or a moving change: do what is wanted most."""
+    at = look(job, now)
+    if at is None:
         return
-    release_spares(job, (*job.plan().workers, *job.plan().servers))
-    for wanted in _wanted_changes(job, now):
-        if propose(job, wanted, now):
-            break
+    began = job.unix_clock()
+    decision = decide_on(at)
+    seconds = max(0.0, job.unix_clock() - began)
+    change, members = decision.change, decision.members
+    for role, count in members.new.items() if members is not None else ():
+        want(job, role, count)
+    dismiss(job, at.spares)
+    found = None
+    if at.running is not None and members is not None:
+        found = NewTasks(members.registered, not members.missing, seconds)
+    note_decision(job, now, found, change.purpose if change is not None else None)
+    if change is not None:
+        propose(job, change, at.clock, now)
+    elif at.running is None:
+        start_next(job)
+    elif decision.is_complete or decision.aborts:
+        end_resize(job, at.running, decision.aborts)
 
 
-def _wanted_changes(job: Job, now: float) -> Iterator[Wanted]:
-    """What is wanted of a job, the most pressing first; a next one is only looked for if there is no time for it."""
-    running = requests.running(job)
+def decide_on(at: Situation) -> Decision:
+    """What is wanted most; of changes the most pressing one for which there is time."""
+    running = at.running
     if running is not None and running.kind == "suspend":
-        yield Wanted(Purpose.SUSPEND, checkpoint=True, halt=True)
-        return
-    yield from _repair(job)
-    yield from _replicate(job)
+        return Decision(Wanted(Purpose.SUSPEND, checkpoint=True, halt=True))
+    change = _first(at, _repair(at), _replicate(at))
+    if change is not None:
+        return Decision(change)
     if running is not None:
-        yield from _resize(job, running, now)
-    elif not requests.start_next(job):
-        yield from _replace(job, now)
-        yield from _checkpoint(job, now)
+        return _resize(at, running)
+    return _keep(at) if at.queued is None else Decision()
 
 
-def _all_under_way(job: Job) -> bool:
-    """Whether all workers of the plan have done a step since the last change; a new one does not vote before."""
-    if job.is_asynchronous:
-        return True  # nobody votes
-    changes = job.state.generation.changes
-    least = last_step(changes[-1]) + 1 if changes else job.state.generation.start_step
-    return all(job.has_reported(name) and job.report(name).step >= least for name in job.live_workers())
+def _first(at: Situation, *wanted: Iterator[Wanted]) -> Wanted | None:
+    """The first change for which there is time; one is only looked for if there is none before it."""
+    return next((change for change in chain(*wanted) if _fits(at, change)), None)
 
 
-def _somebody_works(job: Job, now: float) -> bool:
-    """Without any worker asynchronous training waits for a new one, but not for ever."""
-    if job.live_workers() or not job.is_asynchronous:
-        job.timers.clear("workers")
-    elif job.timers.passed("workers", now, job.settings.start_seconds):
-        recover(job)
-        return False
-    return True
+def _fits(at: Situation, change: Wanted) -> bool:
+    """Whether training goes on until a change's last stage; it may well end with a halt."""
+    return change.halt or at.steps_left is None or max(len(change.stages), 1) <= at.steps_left
 
 
-def _checkpoint(job: Job, now: float) -> Iterator[Wanted]:
-    if is_due(job, now):
+def _resize(at: Situation, running: RequestState) -> Decision:
+    restart = running.mode is ResizeMode.CHECKPOINT_RESTART  # ends all tasks, whether they want to go or not
+    members = choose_members(at, running.target, (*running.victims, *(() if restart else at.draining)))
+    if members.missing:
+        limit_seconds = at.settings.new_task_seconds
+        if at.timers.passed("new tasks", at.now, limit_seconds):
+            names = " and ".join(members.missing)
+            return Decision(members=members, aborts=f"{names} did not come within {limit_seconds:g} s; nothing changed")
+        return Decision(_first(at, _relieve(at, members), _checkpoint(at)), members)
+    at.timers.clear("new tasks")
+    if (set(members.servers), members.workers) == (set(at.plan.servers), at.plan.workers):
+        return Decision(members=members, is_complete=True)
+    if restart:
+        return Decision(Wanted(Purpose.RESTART, checkpoint=True, halt=True), members)
+    # In turn with checkpoints, or requests that follow each other would leave the job without.
+    checkpoint = iter(()) if at.purpose is Purpose.CHECKPOINT else _checkpoint(at)
+    change = _first(at, checkpoint, _change_to(at, members.servers, members.workers, running.mode))
+    return Decision(change, members, aborts="" if change is not None else "the job ends before the resize could")
+
+
+def _keep(at: Situation) -> Decision:
+    """Nothing is asked for: who was lost, or is about to go, is replaced, and checkpoints are written in time."""
+    members = None
+    replacing: Iterator[Wanted] = iter(())
+    if at.size != at.target or at.draining:
+        members = choose_members(at, at.target, at.draining)
+        if at.draining:
+            replacing = _relieve(at, members)
+        elif set(members.servers) > set(at.plan.servers) or set(members.workers) > set(at.plan.workers):
+            replacing = _change_to(at, members.servers, members.workers, ResizeMode.ROLLING)
+    return Decision(_first(at, replacing, _checkpoint(at)), members)
+
+
+def choose_members(at: Situation, target: Size, victims: Sequence[str] = ()) -> Members:
+    """Servers and workers for a size, and which of them have yet to come.
+
+    Victims go first, then the newest. Who stays keeps its place, as that decides which slice it computes.
+    """
+    chosen: dict[Role, tuple[str, ...]] = {}
+    new: dict[Role, int] = {}
+    missing: list[str] = []
+    for role, current, count in (
+        (Role.SERVER, at.plan.servers, target.servers),
+        (Role.WORKER, tuple(dict.fromkeys(at.plan.workers)), target.workers),
+    ):
+        live = at.live[role]
+        staying = [name for name in current if name in live and name not in victims]
+        oldest = sorted(staying, key=task_number)[:count]
+        staying = [name for name in staying if name in oldest]
+        need = count - len(staying)
+        fresh = [name for name in live if name not in current and name not in victims]
+        warm = [name for name in fresh if name in at.warm][:need]
+        coming = [*(name for name in fresh if name not in warm), *at.coming[role]]
+        lacking = max(0, need - len(warm))
+        new[role] = max(0, lacking - len(coming))
+        missing += [*coming, *new_names(role, at.next_number[role], new[role])][:lacking]
+        chosen[role] = (*staying, *warm)
+    here = {name for role in Role for name in at.live[role]}
+    registered = here.issuperset(missing)
+    return Members(chosen[Role.SERVER], chosen[Role.WORKER], tuple(missing), registered, new)
+
+
+def _checkpoint(at: Situation) -> Iterator[Wanted]:
+    if at.timers.passed("next checkpoint", at.now, at.settings.checkpoint_seconds) and not at.writing:
         yield Wanted(Purpose.CHECKPOINT, checkpoint=True)
 
 
-def _resize(job: Job, running: RequestState, now: float) -> Iterator[Wanted]:
-    restart = running.mode is ResizeMode.CHECKPOINT_RESTART  # ends all tasks, whether they want to go or not
-    servers, workers, missing = choose_members(
-        job, running.target, (*running.victims, *(() if restart else draining_tasks(job)))
-    )
-    registered = not any(task.name in missing for task in job.tasks(None, TaskState.WANTED))
-    requests.note_new_tasks(job, now, registered, ready=not missing)
-    if missing:
-        if job.timers.passed("new tasks", now, job.settings.new_task_seconds):
-            names = " and ".join(missing)
-            requests.abort(
-                job, running, f"{names} did not come within {job.settings.new_task_seconds:g} s; nothing changed"
-            )
-        else:
-            yield from _relieve(job, now, servers, workers)
-            yield from _checkpoint(job, now)
-        return
-    job.timers.clear("new tasks")
-    plan = job.plan()
-    if (set(servers), workers) == (set(plan.servers), plan.workers):
-        requests.complete(job, running)
-        return
-    if restart:
-        yield Wanted(Purpose.RESTART, checkpoint=True, halt=True)
-        return
-    if job.state.generation.purpose is not Purpose.CHECKPOINT:
-        yield from _checkpoint(job, now)  # in turn, or requests that follow each other would leave the job without
-    yield from _change_to(job, servers, workers, running.mode)
-    requests.abort(job, running, "the job ends before the resize could")
+def _repair(at: Situation) -> Iterator[Wanted]:
+    """Take lost workers out of the plan, so that their stand-ins are not slower than the others for long."""
+    if at.working and at.working != at.plan.workers:
+        yield Wanted(Purpose.REPAIR, (Stage({}, at.working),))
+
+
+def _replicate(at: Situation) -> Iterator[Wanted]:
+    """Give blocks that lost one of their holders another one, of the servers that are there."""
+    if _lacks_replicas(at):
+        yield from _change_to(at, at.plan.servers, at.plan.workers, ResizeMode.ROLLING, Purpose.REPAIR)
+
+
+def _lacks_replicas(at: Situation) -> bool:
+    """Whether blocks have one holder that should have two, and could."""
+    if at.settings.replicas == 1 or len(at.plan.servers) == 1:
+        return False
+    return not at.plan.replicas or not all(at.plan.replicas)
+
+
+def _relieve(at: Situation, members: Members) -> Iterator[Wanted]:
+    """Take tasks that want to go out of the plan, once others can have their part; the rest stays as it is."""
+    servers, workers = at.plan.servers, at.plan.workers
+    if _can_do_without(at, Role.SERVER, servers, members.servers):
+        servers = members.servers
+    if _can_do_without(at, Role.WORKER, workers, members.workers):
+        workers = members.workers
+    if (set(servers), workers) != (set(at.plan.servers), at.plan.workers):
+        yield from _change_to(at, servers, workers, ResizeMode.ROLLING, Purpose.REPAIR)
+
+
+def _can_do_without(at: Situation, role: Role, before: Sequence[str], after: Sequence[str]) -> bool:
+    """Whether those who stay, and the replacements that have come, are to take over from those who want to go.
+
+    Another worker can compute any slice, so nobody waits for a new one. A server's blocks would move twice: its
+    replacement has some time to come.
+    """
+    leaving = [name for name in at.draining if name in before]
+    waited = [at.timers.passed(f"drain {name}", at.now, at.settings.replacement_seconds) for name in leaving]
+    if role is Role.WORKER:
+        return bool(leaving) and len(after) >= min(at.target.workers, at.settings.minimum_workers)
+    enough = len(after) >= at.target.servers or (len(after) >= at.settings.minimum_servers and all(waited))
+    return bool(leaving) and enough
 
 
 def _change_to(
-    job: Job,
-    servers: list[str],
+    at: Situation,
+    servers: Sequence[str],
     workers: tuple[str, ...],
     mode: ResizeMode,
     purpose: Purpose = Purpose.RESIZE,
 ) -> Iterator[Wanted]:
-    plan, model = job.plan(), job.model
-    if model is None:
+    if at.model is None:
         return
-    began = job.unix_clock()
-    after = plan
-    if set(servers) != set(plan.servers) or _lacks_replicas(job):
-        after = assign(model.layout, servers, plan, job.settings.replicas)
-    total_bytes = model.layout.total_bytes
+    layout, after = at.model.layout, at.plan
+    if set(servers) != set(after.servers) or _lacks_replicas(at):
+        after = assign(layout, servers, after, at.settings.replicas)
     at_once = mode is ResizeMode.STOP_THE_WORLD
-    budget = total_bytes if at_once else int(total_bytes * job.settings.stage_fraction)
-    new_workers = workers if workers != plan.workers else None
-    if job.is_asynchronous:
-        budget = total_bytes  # servers send a few blocks at a time by themselves
-    cut, moved_bytes = stages(model.layout, job.named(), plan, after, new_workers, budget)
-    requests.note_assignment(job, max(0.0, job.unix_clock() - began))
+    # Servers of asynchronous training send a few blocks at a time by themselves.
+    budget = 1.0 if at_once or at.is_asynchronous else at.settings.stage_fraction
+    new_workers = workers if workers != at.plan.workers else None
+    cut, moved_bytes = stages(layout, at.named, at.plan, after, new_workers, int(layout.total_bytes * budget))
     yield Wanted(purpose, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
-
-
-def assign(layout: Layout, servers: Sequence[str], before: Plan, holders: int) -> Plan:
-    """A plan with other holders of the blocks: equal load, and as much as can be stays where it is.
-
-    Args:
-        layout: of the model.
-        servers: who may hold some.
-        before: who holds them now, lost ones too; without owners: nobody.
-        holders: how many each block is to have, 1 or 2; with one server it has one.
-    """
-    if holders == 1:
-        after = partition.assign(layout, servers, dict(enumerate(before.owners)))
-        return Plan(before.workers, tuple(after[block.index] for block in layout.blocks))
-    previous = {block: before.holders(block) for block in range(len(before.owners))}
-    found = assign_holders(layout, servers, previous)
-    rows = [found[block.index] for block in layout.blocks]
-    replicas = tuple(names[1] if len(names) > 1 else "" for names in rows)
-    return Plan(before.workers, tuple(names[0] for names in rows), replicas=replicas if any(replicas) else ())
-
-
-def stages(
-    layout: Layout, named: Plan, before: Plan, after: Plan, workers: tuple[str, ...] | None, budget_bytes: int
-) -> tuple[tuple[Stage, ...], int]:
-    """What leads from one plan's holders to another's, and how many bytes that moves.
-
-    The moves are cut into portions of at most `budget_bytes`, or one block; the first stage also has the new workers
-    (None: they stay), and what moves nothing: holders that swap their parts, or are no longer named.
-
-    Args:
-        layout: of the model.
-        named: what the stages change, with lost servers.
-        before: the same without them: who has the blocks.
-        after: who is to have them.
-        workers: the new list.
-        budget_bytes: of one stage.
-    """
-    moves: list[Move] = []
-    moved_bytes = 0
-    silent: list[int] = []
-    for block in range(len(after.owners)):
-        old, new = before.holders(block), after.holders(block)
-        coming = [name for name in new if name not in old]
-        if coming:
-            leaving = [name for name in old if name not in new]
-            moves.append(Move(block, (leaving or old)[0], coming[0]))
-            moved_bytes += layout.blocks[block].size_bytes * len(coming)
-        elif named.holders(block) != new:
-            silent.append(block)
-    portions = [[move.block for move in portion] for portion in partition.batches(moves, layout, max(budget_bytes, 1))]
-    first, *rest = portions or [[]]
-    cut = [_stage(named, after, [*silent, *first], workers), *(_stage(named, after, part, None) for part in rest)]
-    return tuple(cut), moved_bytes
-
-
-def _stage(named: Plan, after: Plan, blocks: Sequence[int], workers: tuple[str, ...] | None) -> Stage:
-    return Stage(
-        {block: after.owners[block] for block in blocks if named.owners[block] != after.owners[block]},
-        workers,
-        {block: after.replica(block) for block in blocks if named.replica(block) != after.replica(block)},
-    )
-
-
-def _repair(job: Job) -> Iterator[Wanted]:
-    """Take lost workers out of the plan, so that their stand-ins are not slower than the others for long."""
-    plan = job.plan()
-    left = tuple(name for name in dict.fromkeys(plan.workers) if job.is_alive(name))
-    if left and left != plan.workers:
-        yield Wanted(Purpose.REPAIR, (Stage({}, left),))
-
-
-def _replicate(job: Job) -> Iterator[Wanted]:
-    """Give blocks that lost one of their holders another one, of the servers that are there."""
-    if _lacks_replicas(job):
-        plan = job.plan()
-        yield from _change_to(job, list(plan.servers), plan.workers, ResizeMode.ROLLING, Purpose.REPAIR)
-
-
-def _lacks_replicas(job: Job) -> bool:
-    """Whether blocks have one holder that should have two, and could."""
-    plan = job.plan()
-    if job.settings.replicas == 1 or len(plan.servers) == 1:
-        return False
-    return not plan.replicas or not all(plan.replicas)
-
-
-def _replace(job: Job, now: float) -> Iterator[Wanted]:
-    """Bring a job that lost tasks, or is about to, back to its size, as their replacements come."""
-    target, leaving = job.state.course.target, draining_tasks(job)
-    if job.size() == target and not leaving:
-        return
-    servers, workers, _ = choose_members(job, target, leaving)
-    plan = job.plan()
-    if leaving:
-        yield from _relieve(job, now, servers, workers)
-    elif set(servers) > set(plan.servers) or set(workers) > set(plan.workers):
-        yield from _change_to(job, servers, workers, ResizeMode.ROLLING)
-
-
-def _relieve(job: Job, now: float, servers: list[str], workers: tuple[str, ...]) -> Iterator[Wanted]:
-    """Take tasks that want to go out of the plan, once others can have their part; the rest stays as it is."""
-    plan = job.plan()
-    holding = list(plan.servers)
-    if not can_do_without(job, Role.SERVER, holding, servers, now):
-        servers = holding
-    if not can_do_without(job, Role.WORKER, plan.workers, workers, now):
-        workers = plan.workers
-    if (set(servers), workers) != (set(holding), plan.workers):
-        yield from _change_to(job, servers, workers, ResizeMode.ROLLING, Purpose.REPAIR)

@@ -33,6 +33,11 @@ class TaskState(StrEnum):
     """Ended, lost or given up; its name is not used again."""
 
 
+def task_number(name: str) -> int:
+    """The order in which tasks of a role were wanted, as their names say it."""
+    return int(name.rpartition("-")[2])
+
+
 @dataclass(frozen=True)
 class Task:
     """One worker or PS of the job."""
@@ -50,8 +55,8 @@ class Task:
 
     @property
     def number(self) -> int:
-        """The order in which tasks of a role were wanted."""
-        return int(self.name.rpartition("-")[2])
+        """Of its name."""
+        return task_number(self.name)
 
     def member(self) -> Member:
         """As it stands in a view."""

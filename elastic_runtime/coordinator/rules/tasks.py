@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from elastic_runtime.control.messages import Size
 from elastic_runtime.coordinator.rules import leases
 from elastic_runtime.coordinator.rules.checkpointing import give_up
 from elastic_runtime.coordinator.rules.job import Job
@@ -36,98 +35,38 @@ class _Released:
     names: set[str] = field(default_factory=set)
 
 
-def want(job: Job, role: Role, count: int) -> list[str]:
+def new_names(role: Role, first: int, count: int) -> list[str]:
+    """Names of the next tasks of a role."""
+    return [f"{TASK_PREFIXES[role]}-{number}" for number in range(first, first + count)]
+
+
+def want(job: Job, role: Role, count: int) -> None:
     """Ask for so many new tasks."""
     roster = job.state.roster
     first = roster.next_number[role]
-    new = [Task(f"{TASK_PREFIXES[role]}-{number}", role) for number in range(first, first + count)]
+    new = [Task(name, role) for name in new_names(role, first, count)]
     if new:
         job.state.roster = replace(
             roster,
             tasks={**roster.tasks, **{task.name: task for task in new}},
             next_number={**roster.next_number, role: first + count},
         )
-    return [task.name for task in new]
-
-
-def choose_members(
-    job: Job, target: Size, victims: tuple[str, ...] = ()
-) -> tuple[list[str], tuple[str, ...], list[str]]:
-    """Servers and workers for a size, and which of them have yet to come; those are wanted from now on.
-
-    Victims go first, then the newest. Who stays keeps its place, as that decides which slice it computes.
-    """
-    plan = job.plan()
-    missing: list[str] = []
-    chosen: dict[Role, list[str]] = {}
-    for role, current, count in (
-        (Role.SERVER, plan.servers, target.servers),
-        (Role.WORKER, tuple(dict.fromkeys(plan.workers)), target.workers),
-    ):
-        live = job.live(role)
-        staying = [name for name in current if name in live and name not in victims]
-        oldest = sorted(staying, key=lambda name: int(name.rpartition("-")[2]))[:count]
-        staying = [name for name in staying if name in oldest]
-        need = count - len(staying)
-        fresh = [name for name in live if name not in current and name not in victims]
-        warm = [name for name in fresh if _is_warm(job, name, role)][:need]
-        coming = [*(name for name in fresh if name not in warm)]
-        coming += [task.name for task in job.tasks(role, TaskState.WANTED)]
-        lacking = need - len(warm)
-        if lacking > 0:
-            coming += want(job, role, lacking - len(coming))
-            missing += coming[:lacking]
-        chosen[role] = [*staying, *warm]
-    return chosen[Role.SERVER], tuple(chosen[Role.WORKER]), missing
-
-
-def _is_warm(job: Job, name: str, role: Role) -> bool:
-    """Whether a new task can be named: a worker has tried the model, a server has come to this generation."""
-    return job.reports.of(name).ready if role is Role.WORKER else job.report(name).ready
-
-
-def unwant(job: Job, names: Iterable[str]) -> None:
-    """Tasks that were wanted, and did not come, are wanted no more."""
-    for name in names:
-        task = job.task(name)
-        if task is not None and task.state is TaskState.WANTED:
-            job.put(replace(task, state=TaskState.GONE))
 
 
 def dismiss(job: Job, names: Iterable[str]) -> None:
     """Tell tasks to end; those that never came are forgotten."""
     for name in names:
         task = job.task(name)
-        if task is not None and task.state is TaskState.LIVE:
-            job.put(replace(task, state=TaskState.LEAVING))
+        if task is not None and task.state in {TaskState.WANTED, TaskState.LIVE}:
+            job.put(replace(task, state=TaskState.GONE if task.state is TaskState.WANTED else TaskState.LEAVING))
             job.timers.clear(f"leave {name}")
-    unwant(job, names)
 
 
-def draining_tasks(job: Job) -> tuple[str, ...]:
-    """Tasks that want to go, and were not told yet that they may."""
-    return tuple(task.name for task in job.tasks(None, TaskState.LIVE) if job.reports.of(task.name).draining)
-
-
-def release_spares(job: Job, needed: Sequence[str] = ()) -> None:
-    """Let go at once who has no part in the training; a checkpoint may still need servers without blocks."""
-    released = job.own(_Released).names
-    dismiss(job, [name for name in draining_tasks(job) if name not in needed and name not in released])
-
-
-def can_do_without(job: Job, role: Role, before: Sequence[str], after: Sequence[str], now: float) -> bool:
-    """Whether those who stay, and the replacements that have come, are to take over from those who want to go.
-
-    Another worker can compute any slice, so nobody waits for a new one. A server's blocks would move twice: its
-    replacement has some time to come.
-    """
-    leaving = [name for name in draining_tasks(job) if name in before]
-    waited = [job.timers.passed(f"drain {name}", now, job.settings.replacement_seconds) for name in leaving]
-    target, settings = job.state.course.target, job.settings
-    if role is Role.WORKER:
-        return bool(leaving) and len(after) >= min(target.workers, settings.minimum_workers)
-    enough = len(after) >= target.servers or (len(after) >= settings.minimum_servers and all(waited))
-    return bool(leaving) and enough
+def spares(job: Job, needed: Sequence[str] = ()) -> tuple[str, ...]:
+    """Who wants to go and has no part in the training; a checkpoint may still need servers without blocks."""
+    kept = {*needed, *job.own(_Released).names}
+    live = [task.name for task in job.tasks(None, TaskState.LIVE)]
+    return tuple(name for name in live if name not in kept and job.reports.of(name).draining)
 
 
 def release_later(job: Job, names: Iterable[str]) -> None:
@@ -263,6 +202,16 @@ def recover(job: Job) -> None:
     job.state.checkpoints = replace(job.state.checkpoints, pending=None)
     leases.go_back(job, job.state.checkpoints.book_json)
     job.timers.clear("start", "gather", "ready", "vote", "arrival", "checkpoint", "ending")
+
+
+def await_workers(job: Job, now: float) -> bool:
+    """Whether a job that trains has workers; without any asynchronous training waits for one, but not for ever."""
+    if job.live_workers() or not job.is_asynchronous:
+        job.timers.clear("workers")
+    elif job.timers.passed("workers", now, job.settings.start_seconds):
+        recover(job)
+        return False
+    return True
 
 
 def survives(job: Job, lost: Collection[str]) -> bool:

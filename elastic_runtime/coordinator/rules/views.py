@@ -6,7 +6,6 @@ from dataclasses import replace
 from statistics import median
 
 from elastic_runtime.control.messages import JobStatus, Size, TaskStatus
-from elastic_runtime.coordinator.rules.checkpointing import durable_step
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.leases import samples_done
 from elastic_runtime.coordinator.rules.phases import ENDED
@@ -47,7 +46,7 @@ def status(job: Job, now: float) -> JobStatus:
     plan = job.plan() if job.is_training else Plan((), ())
     working = job.live_workers() if job.is_training or course.phase in ENDED else []
     reports = [job.report(name) for name in working if job.has_reported(name)]
-    step = max(min((report.step for report in reports), default=0), durable_step(job))
+    step = max(min((report.step for report in reports), default=0), job.durable_step())
     losses = [report.loss for report in reports if report.loss is not None]
     staleness = [job.report(task.name).staleness for task in job.tasks(Role.SERVER) if task.live]
     return JobStatus(
@@ -58,7 +57,7 @@ def status(job: Job, now: float) -> JobStatus:
         total_steps=model.order.total_steps if model else 0,
         epoch=_samples(job, step) / model.training.samples if model else 0.0,
         total_epochs=float(model.training.epochs) if model else 0.0,
-        durable_step=durable_step(job),
+        durable_step=job.durable_step(),
         size=job.size(),
         target=course.target if course.phase is not Phase.SUSPENDED else Size(0, 0),
         tasks=tuple(_task(job, task, now) for task in job.tasks() if task.state is not TaskState.GONE),
