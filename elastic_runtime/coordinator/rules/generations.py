@@ -82,14 +82,18 @@ def fail(job: Job, line: str) -> None:
 
 
 def suspend(job: Job, why: str) -> None:
-    """All tasks may go; the job waits for a resume. A running request that is not a suspend was in vain."""
+    """All tasks may go; the job waits for a resume.
+
+    What runs is over with it: a suspend is done, anything else was in vain. There are two where a job was suspended
+    while it still gathered for a resume.
+    """
     dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
     enter(job.state, Phase.SUSPENDED, target=Size(0, 0), formed=False, initialiser="")
     job.timers.clear("start", "gather", "ready")
-    running = requests.running(job)
-    if running is not None:
-        done = running.kind == "suspend"
-        requests.end(job, running, RequestOutcome.DONE if done else RequestOutcome.ABORTED, "" if done else why)
+    for row in job.state.requests.rows:
+        if row.state is RequestOutcome.RUNNING:
+            done = row.kind == "suspend"
+            requests.end(job, row, RequestOutcome.DONE if done else RequestOutcome.ABORTED, "" if done else why)
 
 
 def _too_few(job: Job, here: Size) -> str:

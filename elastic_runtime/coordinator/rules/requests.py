@@ -97,7 +97,10 @@ def end_resize(job: Job, running: RequestState, why: str = "") -> None:
     names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
     dismiss(job, [name for name in names if name not in plan.workers and name not in plan.servers])
     if why:
-        enter(job.state, Phase.RUNNING, target=job.state.course.settled)
+        after = (
+            Phase.RUNNING if job.is_training else job.state.course.phase
+        )  # it may just have lost what it trains with
+        enter(job.state, after, target=job.state.course.settled)
         end(job, running, RequestOutcome.ABORTED, why)
     else:
         enter(job.state, Phase.RUNNING, settled=running.target, target=running.target)

@@ -219,3 +219,24 @@ def test_a_job_is_written_between_resizes_that_follow_each_other() -> None:
         durable.append(world.status().durable_step)
     assert durable[-1] > durable[0]
     assert world.views[-1].phase is Phase.RUNNING
+
+
+def test_a_server_on_its_way_out_that_fails_while_a_resize_waits_sends_the_job_back_and_not_on_without_its_blocks() -> (
+    None
+):
+    world = world_with(minimum_servers=1, replacement_seconds=0.1, new_task_seconds=1000)
+    leaving = drain(world, "ps-1")
+    world.start = lambda task: None  # type: ignore[method-assign]  # nobody new comes
+    world.resize("grow", 3, 3)
+    world.slow_network = True
+    for _ in range(100):
+        world.round()
+        if world.machine.state.generation.moving and "ps-1" not in owners(world.views[-1]):
+            break
+    assert "ps-1" in world.members
+    assert world.machine.state.generation.moving
+    report = replace(leaving.report, failure="ps-1: ValueError: no", bad_input=True)
+    del world.members["ps-1"]
+    world.take(world.machine.on_report(report, world.now)[1])
+    assert world.views[-1].phase is Phase.RECOVERING
+    assert world.ended("grow").state is RequestOutcome.ABORTED

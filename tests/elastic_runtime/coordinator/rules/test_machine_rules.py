@@ -261,6 +261,23 @@ def test_who_does_not_vote_is_taken_for_dead() -> None:
     assert world.machine.on_report(deaf.report, world.now)[0] is False
 
 
+@pytest.mark.parametrize("servers", [2, 3])
+def test_what_a_resize_waited_for_its_tasks_is_told_apart_from_what_they_took_to_get_ready(servers: int) -> None:
+    world = World().training()
+    start = world.start
+    world.start = lambda task: None  # type: ignore[method-assign]
+    world.resize("r", servers, 3)
+    world.pass_time(5.0)
+    for task in world.views[-1].wanted:
+        start(task)
+    for _ in range(4):
+        world.pass_time(1.0)  # they load the model, and say nothing
+    row = world.ended("r")
+    assert row.state is RequestOutcome.DONE
+    assert row.start_seconds == pytest.approx(5.0, abs=0.5)
+    assert row.registration_seconds == pytest.approx(4.0, abs=0.5)
+
+
 def test_suspend_checkpoints_releases_everything_and_resume_goes_on() -> None:
     world = World().training()
     world.resize("s", 0, 0)
@@ -277,6 +294,23 @@ def test_suspend_checkpoints_releases_everything_and_resume_goes_on() -> None:
     view = world.rounds(lambda view: view.generation == 2)
     assert view.start_step == step
     assert world.ended("again").state is RequestOutcome.DONE
+    world.until(Phase.FINISHED)
+
+
+def test_a_suspend_while_a_resume_still_starts_ends_both_and_the_next_resume_goes_on() -> None:
+    world = World().training()
+    world.resize("s", 0, 0)
+    world.until(Phase.SUSPENDED)
+    world.rounds(lambda view: not view.members)
+    world.request(RequestState("r1", "resume", target=Size(1, 1)))
+    assert world.views[-1].phase is Phase.STARTING
+    world.resize("s2", 0, 0)
+    rows = {row.request_id: (row.state, row.detail) for row in world.status().requests}
+    assert rows["r1"] == (RequestOutcome.ABORTED, "the job was suspended")
+    assert rows["s2"] == (RequestOutcome.DONE, "")
+    assert world.views[-1].phase is Phase.SUSPENDED
+    world.request(RequestState("r2", "resume", target=Size(1, 2)))
+    assert world.ended("r2").state is RequestOutcome.DONE
     world.until(Phase.FINISHED)
 
 
