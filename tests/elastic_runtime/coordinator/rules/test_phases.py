@@ -33,8 +33,10 @@ from elastic_runtime.protocol.plan import Change, Phase
 
 RULES = Path(phases.__file__).parent
 FEW = SETTINGS.model_copy(update={"start_seconds": 30, "checkpoint_seconds": 2})
-SEEDS = (195, 202, 0, 1, 9, 19, 27, 48, 58, 163)
-"""Of jobs that together come by every transition."""
+SEEDS = (89, 170, 9, 19, 48, 77, 163, 182, 635)
+"""Of jobs that together come by every transition of today's rules."""
+OF_EARLIER_JOURNALS = {(Phase.RESIZING, Phase.SUSPENDED), (Phase.SUSPENDING, Phase.STARTING)}
+"""Only where a journal of an earlier version holds two requests that run at a time; none of 1,400 jobs came by them."""
 
 
 def state_in(step: ChangeStep) -> State:
@@ -184,7 +186,7 @@ def test_simulated_jobs_come_by_every_transition(monkeypatch: pytest.MonkeyPatch
             disturb(world, chance)
     assert {pair for pair in entered if pair[0] is not pair[1]} == {
         (before, after) for before, following in PHASES_AFTER.items() for after in following
-    }
+    } - OF_EARLIER_JOURNALS
     assert {pair for pair in stepped if pair[0] is not pair[1]} == {
         (before, after) for before, following in STEPS_AFTER.items() for after in following
     }
