@@ -7,9 +7,9 @@ checkpoint, speak of different models. `NotNeeded` (0) ends a task that came too
 could not be written; the job's last durable one stands. `CheckpointDamaged` is the case in which no other try would
 help, so that an older one is taken. `ProtocolError` says that the other side of a socket broke the
 protocol: its message is dropped, and its connection too. `CoordinatorUnreachable` (3) is for those who ask a job that
-does not answer; `CoordinatorMistrusted` is the case in which certificates do not fit. Errors of gRPC, ZeroMQ,
-PyTorch and the system are translated where they are caught, and chained. A caller that breaks a function's stated
-contract gets a ValueError: that is a fault of ours, not the user's.
+does not answer; `CoordinatorMistrusted` is the case in which certificates do not fit, `CoordinatorUnproven` (2) the
+one in which tokens do not. Errors of gRPC, ZeroMQ, PyTorch and the system are translated where they are caught, and
+chained. A caller that breaks a function's stated contract gets a ValueError: that is a fault of ours, not the user's.
 """
 
 from __future__ import annotations
@@ -62,4 +62,10 @@ class CoordinatorUnreachable(ElasticError):
 
 
 class CoordinatorMistrusted(CoordinatorUnreachable):
-    """Somebody answers at this address, and does not show the certificate that the CA file asks for."""
+    """Somebody answers at this address, and does not show that it is the job's coordinator."""
+
+
+class CoordinatorUnproven(CoordinatorMistrusted, BadInput):
+    """Whoever answers does not have the job's token. Exit code 2; who had met the coordinator before waits for it."""
+
+    exit_code: ClassVar[int] = BAD_INPUT

@@ -29,9 +29,9 @@ class TunedPrograms(Programs):
 
     coordinator_arguments: tuple[str, ...] = ()
 
-    def coordinator(self, port: int) -> tuple[str, ...]:
+    def coordinator(self, bind: str, listener: int | None) -> tuple[str, ...]:
         """Command line of the coordinator."""
-        return (*Programs.coordinator(self, port), *self.coordinator_arguments)
+        return (*Programs.coordinator(self, bind, listener), *self.coordinator_arguments)
 
 
 def main() -> int:

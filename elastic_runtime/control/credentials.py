@@ -1,26 +1,27 @@
 """Credentials of a job: who talks to its coordinator has the job's token, over TLS wherever others could listen.
 
-The token is a line in a file, made for one job, and travels in each call's metadata. Without TLS a coordinator serves
-on loopback only, and members connect to loopback only, unless that is allowed by name (a network that is closed).
+The token is a line in a file, made for one job; it is shown by digests and never sent (`sessions.py`). Without TLS a
+coordinator serves on a Unix socket or on loopback only, and members connect to these only, unless that is allowed by
+name (a network that is closed).
 """
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
+import os
 import ssl
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from elastic_runtime.control.addresses import is_loopback, path_of_socket
 from elastic_runtime.control.checks import MOST_MESSAGE_BYTES
 from elastic_runtime.errors import BadInput
+from foundation.files import PRIVATE
 from foundation.text import plain_line
 
-TOKEN_KEY = "elastic-token"  # noqa: S105 - the name of the metadata, no secret
-JOB_KEY = "elastic-job"
 _SHORTEST_TOKEN = 16
 _LONGEST_TOKEN = 4096
 _SHOWN_OF_A_PATH = 200
@@ -123,11 +124,6 @@ def read_ca(path: Path) -> bytes:
     return pem
 
 
-def same_token(given: str | bytes, expected: str) -> bool:
-    """Whether two tokens are equal, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(given.encode() if isinstance(given, str) else given, expected.encode())
-
-
 def open_channel(address: str, credentials: ClientCredentials) -> grpc.Channel:
     """A channel to a coordinator; nothing is sent yet.
 
@@ -142,11 +138,15 @@ def open_channel(address: str, credentials: ClientCredentials) -> grpc.Channel:
 
 
 def bind(server: grpc.Server, address: str, credentials: ServerCredentials) -> int:
-    """Bind a server and return its port.
+    """Bind a server and return its port; of a Unix socket, 1.
 
     Raises:
-        BadInput: the address is taken or cannot be bound, half of a TLS pair is missing, or TLS would be needed.
+        BadInput: the address is taken or cannot be bound, half of a TLS pair is missing, or TLS would be needed; or
+            others may enter the socket's folder.
     """
+    path = path_of_socket(address)
+    if path is not None:
+        _check_closed(path.parent)
     if (credentials.certificate_pem is None) != (credentials.key_pem is None):
         raise BadInput("TLS needs both a certificate and its key")
     try:
@@ -155,9 +155,22 @@ def bind(server: grpc.Server, address: str, credentials: ServerCredentials) -> i
             return server.add_secure_port(address, grpc.ssl_server_credentials(pair))
         if not (credentials.insecure_allowed or is_loopback(address)):
             raise BadInput(f"{address} is not loopback: give a certificate and key, or allow insecure control")
-        return server.add_insecure_port(address)
+        port = server.add_insecure_port(address)
     except RuntimeError as error:
         raise BadInput(f"cannot serve on {address}: it is taken, or not an address of this machine") from error
+    if path is not None:
+        path.chmod(PRIVATE)
+    return port
+
+
+def _check_closed(folder: Path) -> None:
+    """See that nobody else can put a socket of his own in the place of one that is away."""
+    try:
+        found = folder.stat()
+    except OSError as error:
+        raise BadInput(f"{_shown(folder)}: cannot be the folder of a socket ({error.strerror})") from error
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise BadInput(f"{_shown(folder)}: others can enter the socket's folder; make it yours alone (chmod 700)")
 
 
 def _shown(path: Path) -> str:
@@ -166,14 +179,3 @@ def _shown(path: Path) -> str:
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else "it holds other letters than a token's"
-
-
-def is_loopback(address: str) -> bool:
-    """Whether `host:port` reaches this machine only."""
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

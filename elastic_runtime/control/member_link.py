@@ -13,11 +13,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import grpc
 import structlog
 
-from elastic_runtime.control.client import call, metadata, translate
-from elastic_runtime.control.credentials import ClientCredentials, open_channel
+from elastic_runtime.control.calls import SealedChannel
+from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
 from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
 from elastic_runtime.control.view_conversions import role_to_message, view_from_message
@@ -49,7 +48,7 @@ class MemberLink:
     """One worker's or parameter server's control plane; all its methods may be called from any thread.
 
     Args:
-        address: `host:port` of the coordinator.
+        address: of the coordinator.
         job: the job's name.
         task: this task's, such as `worker-3`.
         role: what it does.
@@ -78,8 +77,7 @@ class MemberLink:
         self.expelled = threading.Event()
         self.failure: ElasticError | None = None
         self._address, self._task, self._role, self._incarnation = address, task, role, incarnation
-        self._headers = metadata(job, credentials)
-        self._channel = open_channel(address, credentials)
+        self._channel = SealedChannel(address, job, credentials, clock)
         self._stub = MembershipStub(self._channel)
         self._clock, self._wait, self._ready_file = clock, wait, ready_file
         self._closed = threading.Event()
@@ -124,7 +122,7 @@ class MemberLink:
         while True:
             problem: CoordinatorUnreachable | None = None
             try:
-                reply = call(self._stub.Register, request, _CALL_SECONDS, self._address, self._headers)
+                reply = self._stub.Register(request, timeout=_CALL_SECONDS)
             except CoordinatorMistrusted as error:
                 raise BadInput(str(error)) from error  # it was started so, and trying again does not mend it
             except CoordinatorUnreachable as error:
@@ -192,7 +190,7 @@ class MemberLink:
         request = pb.LeaseRequest(
             task=self._task, incarnation=self._incarnation, generation=generation, done=done, batches=batches
         )
-        reply = call(self._stub.Lease, request, _CALL_SECONDS, self._address, self._headers)
+        reply = self._stub.Lease(request, timeout=_CALL_SECONDS)
         return tuple(lease_from_message(lease) for lease in reply.leases), reply.finished
 
     def close(self) -> None:
@@ -215,7 +213,7 @@ class MemberLink:
         while not self._closed.is_set():
             try:
                 request = pb.FollowRequest(task=self._task, incarnation=self._incarnation)
-                self._stream = self._stub.Follow(request, timeout=_STREAM_SECONDS, metadata=self._headers)
+                self._stream = self._stub.Follow(request, timeout=_STREAM_SECONDS)
                 for message in self._stream:
                     self._heard_seconds = self._clock()
                     backoff.reset()
@@ -224,27 +222,16 @@ class MemberLink:
                         on_view(view_from_message(message))
                         with self._changed:  # goes with the next report: nobody waits for it
                             self._state = replace(self._state, view=newest)
-            except grpc.RpcError as error:
-                if self._closed.is_set():
-                    return
-                if not self._survives(error):
-                    return
+            except CoordinatorUnreachable:
+                pass  # also where somebody else answers: a coordinator that registered this task comes back
             except ElasticError as error:
-                self._fail(error)
+                if not self._closed.is_set():
+                    self._fail(error)
                 return
             except ValueError as error:
                 self._fail_unless_closed(error)
                 return
             self._wait(self._closed, backoff.next_seconds())
-
-    def _survives(self, error: grpc.RpcError) -> bool:
-        try:
-            translate(error, self._address)
-        except CoordinatorUnreachable:
-            return True
-        except ElasticError as ours:
-            self._fail(ours)
-            return False
 
     def _send(self) -> None:
         backoff = _backoff(self._incarnation)
@@ -256,7 +243,7 @@ class MemberLink:
                 return
             try:
                 message = report_to_message(self._refresh(state))
-                reply = call(self._stub.Report, message, _CALL_SECONDS, self._address, self._headers)
+                reply = self._stub.Report(message, timeout=_CALL_SECONDS)
             except CoordinatorUnreachable:
                 self._wait(self._closed, backoff.next_seconds())
                 continue

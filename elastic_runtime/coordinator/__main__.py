@@ -15,10 +15,12 @@ from pathlib import Path
 
 import structlog
 
+from elastic_runtime.control.addresses import path_of_socket
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.metrics import serve_metrics
 from elastic_runtime.coordinator.options import Options, parse
+from elastic_runtime.coordinator.passing_on import PassingOn
 from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
@@ -55,17 +57,23 @@ def serve(options: Options, stop: threading.Event) -> int:
         machine = Machine(options.settings, time.monotonic(), state, time.time)
         runner = Runner(machine, journal, checkpoints, time.monotonic)
         closing.callback(runner.close)
+        name = f"fedl2-control-{secrets.token_hex(16)}"  # random: nobody can have it before
         server, port = start_server(
             runner,
             options.settings.job,
-            options.bind,
+            options.bind if options.listener is None else f"unix-abstract:{name}",
             options.credentials,
             options.settings.report_every_seconds,
         )
-        address = f"{options.bind.rpartition(':')[0]}:{port}"
+        path = path_of_socket(options.bind)
+        address = options.bind if path is not None else f"{options.bind.rpartition(':')[0]}:{port}"
+        if path is not None:
+            closing.callback(path.unlink, missing_ok=True)
+        if options.listener is not None:
+            address = options.bind
+            closing.callback(PassingOn(options.listener, name).close)
         if options.metrics_port is not None:
-            host = options.bind.rpartition(":")[0].strip("[]")
-            closing.callback(serve_metrics(runner.status, host, options.metrics_port))
+            closing.callback(serve_metrics(runner.status, options.metrics_host, options.metrics_port))
         _write_address(options.address_file, address, secrets.randbits(64))
         closing.callback(options.address_file.unlink, missing_ok=True)
         _log.info("coordinator-started", job=options.settings.job, address=address)

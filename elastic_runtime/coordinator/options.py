@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from elastic_runtime.control.addresses import check_coordinator, path_of_socket
 from elastic_runtime.control.credentials import ServerCredentials, read_pem, read_token
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
@@ -22,9 +23,11 @@ class Options:
         folder: of its journal.
         checkpoints: of the job's checkpoints.
         address_file: where it says where it answers.
-        bind: `host:port`; port 0 takes any.
+        bind: `host:port`, port 0 takes any; or `unix:` and a socket's path.
         restore: begin from the newest complete checkpoint that is there already.
-        metrics_port: where metrics are answered, at the same host; None: nowhere.
+        listener: descriptor of a socket that listens at `bind` already; None: there is none.
+        metrics_host: where metrics are answered.
+        metrics_port: likewise; None: nowhere.
     """
 
     settings: CoordinatorSettings
@@ -34,6 +37,8 @@ class Options:
     bind: str
     credentials: ServerCredentials
     restore: bool = False
+    listener: int | None = None
+    metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
 
 
@@ -50,10 +55,14 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument("--folder", type=Path, required=True, help="the journal's folder, made if it is missing")
     parser.add_argument("--checkpoints", type=Path, help="folder of the job's checkpoints; FOLDER/checkpoints")
     parser.add_argument("--address-file", type=Path, help="written once it serves; FOLDER/coordinator.json")
-    parser.add_argument("--bind", default="127.0.0.1:0", help="host or host:port to serve at; port 0: any that is free")
+    parser.add_argument(
+        "--bind", default="127.0.0.1:0", help="host, host:port (port 0: any that is free) or unix:PATH to serve at"
+    )
     parser.add_argument("--port", type=int, help="port to serve at, if --bind names only a host")
+    parser.add_argument("--listener", type=int, help="descriptor of a socket that listens at --bind already")
     parser.add_argument("--restore", action="store_true", help="a new job begins from the newest checkpoint there")
-    parser.add_argument("--metrics-port", type=int, help="answers Prometheus there, at the host of --bind")
+    parser.add_argument("--metrics-port", type=int, help="answers Prometheus there, at --metrics-host")
+    parser.add_argument("--metrics-host", help="an address of this machine; the host of --bind")
     parser.add_argument("--token-file", type=Path, required=True, help="the job's token, one line")
     parser.add_argument("--certificate", type=Path, help="PEM file to serve TLS with")
     parser.add_argument("--key", type=Path, help="the certificate's key, PEM")
@@ -71,12 +80,14 @@ def parse(arguments: Sequence[str]) -> Options:
         flag = "--" + str(first["loc"][0]).replace("_", "-")
         raise BadInput(f"{flag} {first.get('input')!r}: {first['msg']}") from error
     folder: Path = given["folder"]
+    bind = _address(given["bind"], given["port"])
+    of_bind = "127.0.0.1" if path_of_socket(bind) else bind.rpartition(":")[0].strip("[]")
     return Options(
         settings=checked,
         folder=folder,
         checkpoints=given["checkpoints"] or folder / "checkpoints",
         address_file=given["address_file"] or folder / "coordinator.json",
-        bind=_address(given["bind"], given["port"]),
+        bind=bind,
         credentials=ServerCredentials(
             read_token(given["token_file"]),
             read_pem(given["certificate"], "certificate") if given["certificate"] else None,
@@ -84,11 +95,17 @@ def parse(arguments: Sequence[str]) -> Options:
             given["allow_insecure"],
         ),
         restore=given["restore"],
+        listener=given["listener"],
+        metrics_host=given["metrics_host"] or of_bind,
         metrics_port=given["metrics_port"],
     )
 
 
 def _address(bind: str, port: int | None) -> str:
+    if path_of_socket(bind) is not None:
+        if port is not None:
+            raise BadInput(f"--bind {bind} is a socket's path; leave out --port")
+        return check_coordinator(bind)
     host, colon, own_port = bind.rpartition(":")
     named = bool(colon) and own_port.isdigit() and (host.endswith("]") or ":" not in host)
     if not named:

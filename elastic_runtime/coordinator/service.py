@@ -1,23 +1,16 @@
-"""Service of a coordinator over gRPC: who calls is checked, messages are read, the runner answers."""
+"""Service of a coordinator over gRPC: messages are read, the runner answers; who calls was checked before."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, TypeVar
+from typing import TypeVar
 
 import grpc
 
 from elastic_runtime.control.checks import MOST_TASKS, check_task, check_text
-from elastic_runtime.control.credentials import (
-    JOB_KEY,
-    SERVER_OPTIONS,
-    TOKEN_KEY,
-    ServerCredentials,
-    bind,
-    same_token,
-)
+from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind
 from elastic_runtime.control.messages import RequestState, Size
 from elastic_runtime.control.report_conversions import (
     lease_to_message,
@@ -27,6 +20,7 @@ from elastic_runtime.control.report_conversions import (
     status_to_message,
 )
 from elastic_runtime.control.view_conversions import role_from_message, view_to_message
+from elastic_runtime.coordinator.call_check import CallCheck, Refused
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import BadInput, ProtocolError, ResizeFailed
@@ -47,21 +41,20 @@ _LOOK_SECONDS = 1.0
 """How often a stream looks whether its reader is still there."""
 
 
-def _answer(context: grpc.ServicerContext, run: Callable[[], _T]) -> _T:
-    """Run, with our errors in gRPC's words."""
+def _answer(run: Callable[[], _T]) -> _T:
+    """Run, with our errors in gRPC's words.
+
+    Raises:
+        Refused: with one of them.
+    """
     try:
         return run()
     except ProtocolError as error:
-        _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, error)
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
     except BadInput as error:
-        _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, error)
+        raise Refused(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
     except ResizeFailed as error:
-        _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error)
-
-
-def _refuse(context: grpc.ServicerContext, code: grpc.StatusCode, error: Exception) -> NoReturn:
-    context.abort(code, str(error))
-    raise AssertionError("abort returned")
+        raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
 
 
 class ControlService(JobControlServicer):
@@ -70,10 +63,9 @@ class ControlService(JobControlServicer):
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def Resize(self, request: pb.ResizeRequest, context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
+    def Resize(self, request: pb.ResizeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Another size."""
         return _answer(
-            context,
             lambda: self._request(
                 RequestState(
                     request.request_id,
@@ -85,18 +77,18 @@ class ControlService(JobControlServicer):
             ),
         )
 
-    def Suspend(self, request: pb.SuspendRequest, context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
+    def Suspend(self, request: pb.SuspendRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Checkpoint, and end all tasks."""
-        return _answer(context, lambda: self._request(RequestState(request.request_id, "suspend", target=Size(0, 0))))
+        return _answer(lambda: self._request(RequestState(request.request_id, "suspend", target=Size(0, 0))))
 
-    def Resume(self, request: pb.ResumeRequest, context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
+    def Resume(self, request: pb.ResumeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Go on after a suspend."""
         target = size_from_message(request.target)
-        return _answer(context, lambda: self._request(RequestState(request.request_id, "resume", target=target)))
+        return _answer(lambda: self._request(RequestState(request.request_id, "resume", target=target)))
 
-    def Status(self, _request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.JobStatus:  # noqa: N802
+    def Status(self, _request: pb.StatusRequest, _context: grpc.ServicerContext) -> pb.JobStatus:  # noqa: N802
         """How the job is doing."""
-        return _answer(context, lambda: status_to_message(self._runner.status()))
+        return _answer(lambda: status_to_message(self._runner.status()))
 
     def _request(self, request: RequestState) -> pb.RequestReply:
         row = self._runner.on_request(request)
@@ -110,13 +102,13 @@ class MemberService(MembershipServicer):
         self._runner = runner
         self._report_every_seconds = report_every_seconds
 
-    def Register(self, request: pb.RegisterRequest, context: grpc.ServicerContext) -> pb.RegisterReply:  # noqa: N802
+    def Register(self, request: pb.RegisterRequest, _context: grpc.ServicerContext) -> pb.RegisterReply:  # noqa: N802
         """A task joins."""
-        return _answer(context, lambda: self._register(request))
+        return _answer(lambda: self._register(request))
 
     def Follow(self, request: pb.FollowRequest, context: grpc.ServicerContext) -> Iterator[pb.View]:  # noqa: N802
         """The newest view, and every newer one."""
-        task = _answer(context, lambda: check_task(request.task))
+        task = _answer(lambda: check_task(request.task))
         self._runner.on_stream(task, request.incarnation, True)
         try:
             number = 0
@@ -128,26 +120,24 @@ class MemberService(MembershipServicer):
         finally:
             self._runner.on_stream(task, request.incarnation, False)
 
-    def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.ReportReply:  # noqa: N802
+    def Report(self, request: pb.ReportRequest, _context: grpc.ServicerContext) -> pb.ReportReply:  # noqa: N802
         """Where a member is."""
-        known, view = _answer(context, lambda: self._runner.on_report(report_from_message(request)))
+        known, view = _answer(lambda: self._runner.on_report(report_from_message(request)))
         return pb.ReportReply(view=view, expelled=not known)
 
-    def Lease(self, request: pb.LeaseRequest, context: grpc.ServicerContext) -> pb.LeaseReply:  # noqa: N802
+    def Lease(self, request: pb.LeaseRequest, _context: grpc.ServicerContext) -> pb.LeaseReply:  # noqa: N802
         """Samples for an asynchronous worker."""
         lent, finished = _answer(
-            context,
             lambda: self._runner.on_lease(
                 check_task(request.task), request.incarnation, request.generation, tuple(request.done), request.batches
             ),
         )
         return pb.LeaseReply(leases=[lease_to_message(one) for one in lent], finished=finished)
 
-    def TaskEnded(self, request: pb.TaskEndedRequest, context: grpc.ServicerContext) -> pb.TaskEndedReply:  # noqa: N802
+    def TaskEnded(self, request: pb.TaskEndedRequest, _context: grpc.ServicerContext) -> pb.TaskEndedReply:  # noqa: N802
         """A task's process ended."""
-        line = _answer(context, lambda: check_text(request.last_line, "a last line"))
+        line = _answer(lambda: check_text(request.last_line, "a last line"))
         _answer(
-            context,
             lambda: self._runner.on_task_ended(check_task(request.task), request.exit_code, line.partition("\n")[0]),
         )
         return pb.TaskEndedReply()
@@ -172,33 +162,6 @@ class MemberService(MembershipServicer):
         )
 
 
-class _TokenCheck(grpc.ServerInterceptor):
-    """Lets calls with the job's token through."""
-
-    def __init__(self, job: str, token: str) -> None:
-        self._job, self._token = job, token
-        self._wrong_token = _denial(
-            grpc.StatusCode.UNAUTHENTICATED, f"wrong token for job {job}: give the file that the job was started with"
-        )
-        self._wrong_job = _denial(grpc.StatusCode.NOT_FOUND, f"this is the coordinator of job {job}, not of yours")
-
-    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        given = dict(details.invocation_metadata or ())
-        if not same_token(given.get(TOKEN_KEY, ""), self._token):
-            return self._wrong_token
-        if given.get(JOB_KEY) != self._job:
-            return self._wrong_job
-        return continuation(details)
-
-
-def _denial(code: grpc.StatusCode, line: str) -> grpc.RpcMethodHandler[Any, Any]:
-    def deny(_request: Any, context: grpc.ServicerContext) -> NoReturn:
-        context.abort(code, line)
-        raise AssertionError("abort returned")
-
-    return grpc.unary_unary_rpc_method_handler(deny)
-
-
 def start_server(
     runner: Runner, job: str, address: str, credentials: ServerCredentials, report_every_seconds: float
 ) -> tuple[grpc.Server, int]:
@@ -207,12 +170,14 @@ def start_server(
     Raises:
         BadInput: it cannot serve at this address, or not without TLS.
     """
+    check = CallCheck(job, credentials.token)
     server = grpc.server(
         ThreadPoolExecutor(_FOLLOWERS + _OTHER_CALLS, thread_name_prefix="calls"),
-        interceptors=[_TokenCheck(job, credentials.token)],
+        interceptors=[check],
         options=SERVER_OPTIONS,
         maximum_concurrent_rpcs=_FOLLOWERS + _OTHER_CALLS,
     )
+    check.serve_on(server)
     add_JobControlServicer_to_server(ControlService(runner), server)
     add_MembershipServicer_to_server(MemberService(runner, report_every_seconds), server)
     port = bind(server, address, credentials)

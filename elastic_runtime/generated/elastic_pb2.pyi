@@ -48,6 +48,24 @@ RESIZE_MODE_ROLLING: ResizeMode
 RESIZE_MODE_STOP_THE_WORLD: ResizeMode
 RESIZE_MODE_CHECKPOINT_RESTART: ResizeMode
 
+class OpenRequest(_message.Message):
+    __slots__ = ("job", "number")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    number: bytes
+    def __init__(self, job: _Optional[str] = ..., number: _Optional[bytes] = ...) -> None: ...
+
+class OpenReply(_message.Message):
+    __slots__ = ("session", "number", "proof")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    session: bytes
+    number: bytes
+    proof: bytes
+    def __init__(self, session: _Optional[bytes] = ..., number: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+
 class Size(_message.Message):
     __slots__ = ("servers", "workers")
     SERVERS_FIELD_NUMBER: _ClassVar[int]

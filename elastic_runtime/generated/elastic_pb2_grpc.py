@@ -25,6 +25,81 @@ if _version_not_supported:
     )
 
 
+class SessionsStub:
+    """How both sides learn that the other one has the job's token; before all other calls, and not sealed itself.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Open = channel.unary_unary(
+                '/fedl2.elastic.v1.Sessions/Open',
+                request_serializer=elastic__pb2.OpenRequest.SerializeToString,
+                response_deserializer=elastic__pb2.OpenReply.FromString,
+                _registered_method=True)
+
+
+class SessionsServicer:
+    """How both sides learn that the other one has the job's token; before all other calls, and not sealed itself.
+    """
+
+    def Open(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_SessionsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Open': grpc.unary_unary_rpc_method_handler(
+                    servicer.Open,
+                    request_deserializer=elastic__pb2.OpenRequest.FromString,
+                    response_serializer=elastic__pb2.OpenReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'fedl2.elastic.v1.Sessions', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('fedl2.elastic.v1.Sessions', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Sessions:
+    """How both sides learn that the other one has the job's token; before all other calls, and not sealed itself.
+    """
+
+    @staticmethod
+    def Open(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.elastic.v1.Sessions/Open',
+            elastic__pb2.OpenRequest.SerializeToString,
+            elastic__pb2.OpenReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class JobControlStub:
     """For those who schedule the job: the command line, a cluster's agent.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from elastic_runtime.errors import BadInput, ElasticError
+from elastic_runtime.launcher.control_socket import ControlPort, ControlSocket, remove_left
 from elastic_runtime.launcher.job_folder import read_json
 from elastic_runtime.launcher.job_spec import COORDINATOR, Programs
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
@@ -45,11 +46,11 @@ class CoordinatorKeeper:
             settings.longest_backoff_seconds,
         )
         self._process: TaskProcess | None = None
-        self._port = programs.spec.port
+        self._socket: ControlSocket | ControlPort | None = None
         self._deadline = 0.0
         self._start_at: float | None = clock()
         self.address: str | None = None
-        """`host:port` once it listens; the same for the whole life of the launcher."""
+        """Once it listens; the same for the whole life of the launcher."""
 
     @property
     def running(self) -> bool:
@@ -92,11 +93,22 @@ class CoordinatorKeeper:
         """Wait for its end; False if it did not come in time."""
         return self._process is None or self._process.wait(seconds)
 
+    def close(self) -> None:
+        """Remove what was made for it; it has ended."""
+        if self._socket is not None:
+            self._socket.close()
+
     def _start(self, now: float) -> None:
-        self._programs.folder.address_file.unlink(missing_ok=True)
+        file = self._programs.folder.address_file
+        if self._socket is None:
+            spec = self._programs.spec
+            remove_left(read_json(file))
+            alone = spec.on_one_machine
+            self._socket = ControlSocket(self._programs.folder.path) if alone else ControlPort(spec.bind, spec.port)
+        file.unlink(missing_ok=True)
         self._process = TaskProcess(
             COORDINATOR,
-            self._programs.coordinator_process(self._port),
+            self._programs.coordinator_process(self._socket.address, self._socket.descriptor),
             self._settings.log_bytes,
             self._show,
         )
@@ -107,8 +119,6 @@ class CoordinatorKeeper:
         found = read_json(self._programs.folder.address_file)
         if found is not None and found.get("pid") == process.pid and isinstance(found.get("address"), str):
             self.address = found["address"]
-            # Members know this address: a coordinator that is started again has to have it too.
-            self._port = int(found["address"].rpartition(":")[2])
             self._deadline = 0.0
         elif now >= self._deadline:
             process.kill()
@@ -123,7 +133,7 @@ class CoordinatorKeeper:
         words = process.last_words()
         log = self._programs.folder.log_file(COORDINATOR)
         said = f": {words}" if words and code > 0 else ""
-        # One that has served before could use what it was given; now its port may be taken for a moment.
+        # One that has served before could use what it was given.
         if code == _BAD_INPUT and self.address is None:
             raise BadInput(
                 f"the coordinator cannot start{said}" if said else f"the coordinator cannot start; see {log}"

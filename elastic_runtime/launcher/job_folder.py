@@ -3,6 +3,7 @@
 JOBS/NAME/job.json          what was asked for: script, arguments, options; enough to start the job again
           token             secret of the job's control plane, 0600
           coordinator.json  where the coordinator listens now
+          control           its Unix socket, unless it listens on a port
           coordinator/      the coordinator's journal
           checkpoints/      unless --checkpoints names another place
           logs/TASK.log     what each task wrote; TASK.log.1 before that

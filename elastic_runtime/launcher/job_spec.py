@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from elastic_runtime.control.addresses import is_loopback
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import JobFolder
 
@@ -45,7 +46,7 @@ class JobSpec(BaseModel):
     bind: str = "127.0.0.1"
     """Address that the coordinator and the data plane listen on."""
     port: int = Field(0, ge=0, le=65535)
-    """The coordinator's; 0: any that is free."""
+    """The coordinator's; 0: any that is free, or a Unix socket where no port is needed."""
     metrics_port: int | None = Field(None, ge=1, le=65535)
     """Where the coordinator answers Prometheus; None: nowhere."""
     restarts: int = Field(3, ge=0)
@@ -65,6 +66,11 @@ class JobSpec(BaseModel):
     def record(self) -> dict[str, Any]:
         """As it is written."""
         return self.model_dump(mode="json")
+
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether the coordinator is reached by this machine alone, however that is best done there."""
+        return self.certificate is None and self.port == 0 and is_loopback(f"{self.bind}:0")
 
     def threads_of_a_worker(self, workers: int, environment: Mapping[str, str]) -> int:
         """How many threads a worker's computations get, given how many workers there are.
@@ -101,12 +107,14 @@ class ProcessSpec:
         command: the program and its arguments.
         working_folder: where it runs; relative names in its arguments count from there.
         log_file: gets what it writes.
+        descriptors: of ours, that it gets too.
     """
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
     working_folder: Path
     log_file: Path
+    descriptors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +134,22 @@ class Programs:
         """Where checkpoints go."""
         return self.spec.checkpoints or self.folder.checkpoint_folder
 
-    def coordinator(self, port: int) -> tuple[str, ...]:
-        """Command line of the coordinator; port 0: any that is free."""
+    def coordinator(self, bind: str, listener: int | None) -> tuple[str, ...]:
+        """Command line of the coordinator.
+
+        Args:
+            bind: where it answers.
+            listener: descriptor of the socket that listens there already; None: it listens itself.
+        """
         spec = self.spec
-        optional = {"metrics-port": spec.metrics_port, "certificate": spec.certificate, "key": spec.key}
+        metrics_host = None if spec.metrics_port is None else spec.bind
+        optional = {
+            "listener": listener,
+            "metrics-host": metrics_host,
+            "metrics-port": spec.metrics_port,
+            "certificate": spec.certificate,
+            "key": spec.key,
+        }
         return (
             spec.python,
             "-m",
@@ -140,8 +160,7 @@ class Programs:
             f"--checkpoint-seconds={spec.checkpoint_seconds}",
             f"--token-file={self.folder.token_file}",
             f"--address-file={self.folder.address_file}",
-            f"--bind={spec.bind}",
-            f"--port={port}",
+            f"--bind={bind}",
             f"--servers={spec.servers}",
             f"--workers={spec.workers}",
             f"--minimum-servers={spec.minimum_servers}",
@@ -159,17 +178,19 @@ class Programs:
             return (self.spec.python, str(self.spec.script), *self.spec.arguments)
         return (self.spec.python, "-m", "elastic_runtime.server", f"--task={task}")
 
-    def coordinator_process(self, port: int) -> ProcessSpec:
-        """How to start the coordinator; port 0: any that is free."""
+    def coordinator_process(self, bind: str, listener: int | None) -> ProcessSpec:
+        """How to start the coordinator; see `coordinator`."""
         environment = {**self.environment, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         log_file = self.folder.log_file(COORDINATOR)
-        return ProcessSpec(self.coordinator(port), environment, self.spec.working_folder, log_file)
+        descriptors = () if listener is None else (listener,)
+        command = self.coordinator(bind, listener)
+        return ProcessSpec(command, environment, self.spec.working_folder, log_file, descriptors)
 
     def task_process(self, task: str, address: str, workers: int) -> ProcessSpec:
         """How to start a task.
 
         Args:
-            address: `host:port` of the coordinator.
+            address: of the coordinator.
             workers: how many there are or will be, which share the cores.
         """
         environment = self._task_environment(task, address, workers)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from elastic_runtime.control.checks import check_host_and_port
+from elastic_runtime.control.addresses import check_coordinator
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials, read_ca
 from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
@@ -87,7 +87,7 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
         raise BadInput(f"{folder.name} is not running; `elastic-run resume {folder.name}` goes on with it")
     found = read_json(folder.address_file) or {}
     try:
-        address = check_host_and_port(str(found.get("address", "")))
+        address = check_coordinator(str(found.get("address", "")))
     except BadInput as error:
         raise CoordinatorUnreachable(
             f"{folder.name}: its coordinator is being started; try again in some seconds"

@@ -289,6 +289,7 @@ class Supervisor:
         if not self._keeper.wait(self._settings.grace_seconds):
             self._keeper.kill()
             self._keeper.wait(self._settings.grace_seconds)
+        self._keeper.close()
 
 
 def _may_end(view: View, task: str) -> bool:

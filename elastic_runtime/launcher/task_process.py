@@ -48,6 +48,7 @@ class TaskProcess:
                 env=dict(spec.environment),
                 cwd=spec.working_folder,
                 start_new_session=True,
+                pass_fds=spec.descriptors,
             )
         except OSError:
             log.close()

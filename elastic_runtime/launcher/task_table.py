@@ -68,7 +68,7 @@ class TaskTable:
         """Start, terminate and kill what a view asks for.
 
         Args:
-            address: `host:port` of the coordinator.
+            address: of the coordinator.
 
         Returns:
             the tasks that could not even be started.

@@ -6,12 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import grpc
-
-from elastic_runtime.control.client import metadata, translate
-from elastic_runtime.control.credentials import ClientCredentials, open_channel
+from elastic_runtime.control.calls import SealedChannel
+from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.view_conversions import view_from_message
-from elastic_runtime.errors import CoordinatorUnreachable, ElasticError, ProtocolError
+from elastic_runtime.errors import CoordinatorUnproven, CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.launcher.settings import call_backoff
@@ -41,10 +39,9 @@ class ViewFollower:
         self._address = address
         self._on_news = on_news
         self._backoff = call_backoff(seed)
-        self._headers = metadata(job, credentials)
         self._closed = threading.Event()
         self._stream: Any = None
-        self._channel = open_channel(address, credentials)
+        self._channel = SealedChannel(address, job, credentials)
         self._stub = MembershipStub(self._channel)
         self._thread = threading.Thread(target=self._follow, name="launcher views", daemon=True)
         self._thread.start()
@@ -61,28 +58,29 @@ class ViewFollower:
         while not self._closed.is_set():
             try:
                 self._read()
-            except CoordinatorUnreachable:
-                pass  # it is being started again, or its network comes back
+            except CoordinatorUnreachable as error:
+                # It is being started again, or its network comes back; who never was our coordinator will not be it.
+                if isinstance(error, CoordinatorUnproven) and self.view is None:
+                    self._fail(error)
+                    return
             except ElasticError as error:
-                self.failure = error
-                self._on_news()
+                self._fail(error)
                 return
             except ValueError as error:
-                if not self._closed.is_set():  # else the channel was closed under the call
-                    self.failure = ProtocolError(f"the coordinator at {self._address} sent no view: {error}")
-                    self._on_news()
+                self._fail(ProtocolError(f"the coordinator at {self._address} sent no view: {error}"))
                 return
             self._closed.wait(self._backoff.next_seconds())
 
     def _read(self) -> None:
-        try:
-            request = pb.FollowRequest(task="launcher")
-            self._stream = self._stub.Follow(request, timeout=_STREAM_SECONDS, metadata=self._headers)
-            for message in self._stream:
-                self._backoff.reset()
-                if self.view is None or message.number > self.view.number:
-                    self.view = view_from_message(message)
-                    self._on_news()
-        except grpc.RpcError as error:
-            if not self._closed.is_set():
-                translate(error, self._address)
+        request = pb.FollowRequest(task="launcher")
+        self._stream = self._stub.Follow(request, timeout=_STREAM_SECONDS)
+        for message in self._stream:
+            self._backoff.reset()
+            if self.view is None or message.number > self.view.number:
+                self.view = view_from_message(message)
+                self._on_news()
+
+    def _fail(self, error: ElasticError) -> None:
+        if not self._closed.is_set():  # else the channel was closed under the call
+            self.failure = error
+            self._on_news()

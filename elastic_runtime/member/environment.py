@@ -10,6 +10,7 @@ from pathlib import Path
 
 import zmq
 
+from elastic_runtime.control.addresses import check_coordinator
 from elastic_runtime.control.checks import check_host_and_port, check_job, check_task
 from elastic_runtime.control.credentials import ClientCredentials, read_ca, read_token
 from elastic_runtime.control.member_link import MemberLink, ReadyFile
@@ -40,7 +41,7 @@ class MemberEnvironment:
     """Where the job is and who this process is in it.
 
     Attributes:
-        coordinator: `host:port`.
+        coordinator: `host:port`, or `unix:` and the path of its socket.
         job: its name.
         task: this process's, such as `worker-3`.
         checkpoints: the folder that all members of the job share.
@@ -79,7 +80,7 @@ class MemberEnvironment:
             raise BadInput(f"{', '.join(missing)} not set; `elastic-run` sets them for every task that it starts")
         ca_file = environment.get(CA_FILE)
         return cls(
-            coordinator=_checked(environment, COORDINATOR, check_host_and_port),
+            coordinator=_checked(environment, COORDINATOR, check_coordinator),
             job=_checked(environment, JOB, check_job),
             task=_checked(environment, TASK, check_task),
             checkpoints=_folder(environment, CHECKPOINTS),

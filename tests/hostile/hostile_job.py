@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from elastic_runtime.control.calls import SealedChannel
 from elastic_runtime.control.client import ControlClient
-from elastic_runtime.control.credentials import JOB_KEY, TOKEN_KEY, ClientCredentials, ServerCredentials
+from elastic_runtime.control.credentials import ClientCredentials, ServerCredentials
 from elastic_runtime.control.messages import JobStatus
+from elastic_runtime.control.sessions import CallerSession, Opening
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.rules.machine import Machine, begin
@@ -33,7 +36,8 @@ LAYOUT = build_layout([TensorSpec("weight", (16, 1024), "float32")], []).to_json
 BATCH = 8
 INCARNATION = 7
 CALL_SECONDS = 60.0
-Headers = tuple[tuple[str, str | bytes], ...]
+Seal = Callable[[str, bytes], bytes]
+"""Makes of a method and a request what is sent."""
 PATIENT = dict.fromkeys(
     ("lost_seconds", "silent_seconds", "vote_seconds", "new_task_seconds", "checkpoint_seconds", "leave_seconds"), 1e6
 )
@@ -80,14 +84,16 @@ class HostileJob:
         self._server, port = start_server(self.runner, self.name, "127.0.0.1:0", ServerCredentials(token), 1.0)
         self.address = f"127.0.0.1:{port}"
         write_json(folder.address_file, {"address": self.address, "pid": os.getpid()})
-        self.headers: Headers = ((TOKEN_KEY, token), (JOB_KEY, self.name))
         self.channel = grpc.insecure_channel(self.address, [("grpc.max_send_message_length", -1)])
-        self.members = rpc.MembershipStub(self.channel)
+        self.session = self.open(token)
+        self._sealed = SealedChannel(self.address, self.name, ClientCredentials(token))
+        self.members = rpc.MembershipStub(self._sealed)
         self.client = ControlClient(self.address, self.name, ClientCredentials(token), CALL_SECONDS)
         self._begin(asynchronous)
 
     def close(self) -> None:
         self.client.close()
+        self._sealed.close()
         self.channel.close()
         self._server.stop(None).wait()
         self.runner.close()
@@ -102,6 +108,19 @@ class HostileJob:
         self.tell("ps-0", generation=1, ready=True)
         assert self.client.status().phase is Phase.RUNNING
 
+    def open(self, token: str) -> CallerSession:
+        """A session of whoever has this token."""
+        number = CallerSession.draw()
+        request = pb.OpenRequest(job=self.name, number=number)
+        reply = rpc.SessionsStub(self.channel).Open(request, timeout=CALL_SECONDS)
+        return CallerSession(
+            token, self.name, number, Opening(reply.session, reply.number, reply.proof), time.monotonic
+        )
+
+    def seal(self, path: str, data: bytes) -> bytes:
+        """A request as a member sends it."""
+        return self.session.seal(path, data)[1]
+
     def register(self, task: str, asynchronous: bool = False) -> pb.RegisterReply:
         worker = task.startswith("worker")
         request = pb.RegisterRequest(
@@ -112,13 +131,13 @@ class HostileJob:
             layout_json=LAYOUT if worker else b"",
             training_json=terms(asynchronous) if worker else b"",
         )
-        reply: pb.RegisterReply = self.members.Register(request, timeout=CALL_SECONDS, metadata=self.headers)
+        reply: pb.RegisterReply = self.members.Register(request, timeout=CALL_SECONDS)
         return reply
 
     def tell(self, task: str, **fields: Any) -> pb.ReportReply:
         """A member's report."""
         request = pb.ReportRequest(task=task, incarnation=INCARNATION, **fields)
-        reply: pb.ReportReply = self.members.Report(request, timeout=CALL_SECONDS, metadata=self.headers)
+        reply: pb.ReportReply = self.members.Report(request, timeout=CALL_SECONDS)
         return reply
 
     def send(
@@ -127,21 +146,19 @@ class HostileJob:
         request: Message | bytes,
         reply: type[Message],
         stream: bool = False,
-        headers: Headers | None = None,
+        seal: Seal | None = None,
     ) -> Any:
-        """Any call with any bytes; the answer, or the first of a stream's. Without headers: with the job's.
+        """Any call with any bytes; the answer, or the first of a stream's. Without `seal`: as a member sends it.
 
         Raises:
             grpc.RpcError: it was refused.
         """
         data = request if isinstance(request, bytes) else request.SerializeToString()
-        metadata = self.headers if headers is None else headers
+        data = (seal or self.seal)(path, data)
         if not stream:
             unary = self.channel.unary_unary(path, response_deserializer=reply.FromString)
-            return unary(data, timeout=CALL_SECONDS, metadata=metadata)
-        answers = self.channel.unary_stream(path, response_deserializer=reply.FromString)(
-            data, timeout=CALL_SECONDS, metadata=metadata
-        )
+            return unary(data, timeout=CALL_SECONDS)
+        answers = self.channel.unary_stream(path, response_deserializer=reply.FromString)(data, timeout=CALL_SECONDS)
         try:
             return next(answers)
         finally:

@@ -13,10 +13,11 @@ import grpc
 import pytest
 from bad_fields import attacks
 from elastic_rpc_table import ROWS, methods, passes, sound_request
-from hostile_job import Headers, HostileJob, make_job
+from hostile_job import HostileJob, Seal, make_job
 
-from elastic_runtime.control.credentials import JOB_KEY, TOKEN_KEY
+from elastic_runtime.control.sessions import Unproven
 from elastic_runtime.generated import elastic_pb2 as pb
+from elastic_runtime.generated import elastic_pb2_grpc as rpc
 
 pytestmark = pytest.mark.heavy
 
@@ -47,12 +48,12 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 
 def send(
-    job: HostileJob, method: str, request: object, headers: Headers | None = None
+    job: HostileJob, method: str, request: object, seal: Seal | None = None
 ) -> tuple[grpc.StatusCode, str, object]:
     """How a call ended, its line if it was refused, and its answer."""
     row = methods()[method]
     try:
-        reply = job.send(row.path, request, row.reply, row.stream, headers)  # type: ignore[arg-type]
+        reply = job.send(row.path, request, row.reply, row.stream, seal)  # type: ignore[arg-type]
     except grpc.RpcError as error:
         return error.code(), error.details() or "", None
     refusal = getattr(reply, "refusal", "")
@@ -123,20 +124,39 @@ def test_bytes_that_are_no_request_and_callers_without_the_token_get_nowhere(met
         status, _, _ = send(job, method, data)
         assert status is not grpc.StatusCode.OK
         assert lives(job) is None
-    token, name = job.folder.token(), job.name
-    for headers, expected in (
-        ((), grpc.StatusCode.UNAUTHENTICATED),
-        (((TOKEN_KEY, token),), grpc.StatusCode.NOT_FOUND),
-        (((JOB_KEY, name),), grpc.StatusCode.UNAUTHENTICATED),
-        (((TOKEN_KEY, token + "x"), (JOB_KEY, name)), grpc.StatusCode.UNAUTHENTICATED),
-        (((TOKEN_KEY, token[:-1]), (JOB_KEY, name)), grpc.StatusCode.UNAUTHENTICATED),
-        (((TOKEN_KEY, ""), (JOB_KEY, name)), grpc.StatusCode.UNAUTHENTICATED),
-        (((TOKEN_KEY, "x" * 7000), (JOB_KEY, name)), grpc.StatusCode.UNAUTHENTICATED),
-        (((TOKEN_KEY + "-bin", token.encode()), (JOB_KEY, name)), grpc.StatusCode.UNAUTHENTICATED),
-        (((TOKEN_KEY, token), (JOB_KEY, name + "x")), grpc.StatusCode.NOT_FOUND),
+    other = job.session.seal
+    sealed = job.seal(row_path(method), sound_request(method).SerializeToString())
+    job.send(row_path(method), sealed, methods()[method].reply, methods()[method].stream, lambda _, data: data)
+    before = job.shown()
+    for seal in (
+        lambda _, data: data,  # no proof
+        lambda _, data: data + bytes(83),
+        lambda path, data: other(path + "x", data)[1],  # of another method
+        lambda path, data: other(path, b"\x08\x01" + data)[1].removeprefix(b"\x08\x01"),  # of other bytes
+        lambda path, data: other(path, data)[1][:-1] + b"\0",
+        lambda path, data: sealed,  # that was there before
     ):
-        status, line, _ = send(job, method, sound_request(method), headers)
-        assert status is expected
+        status, line, _ = send(job, method, sound_request(method), seal)
+        assert status is grpc.StatusCode.UNAUTHENTICATED
         assert line.isprintable()
-        assert token not in line
+        assert job.folder.token() not in line
     assert job.shown() == before
+
+
+def row_path(method: str) -> str:
+    return methods()[method].path
+
+
+def test_a_session_is_for_this_job_and_this_token(begin: Begin) -> None:
+    job = begin("Status")
+    with pytest.raises(Unproven):
+        job.open(job.folder.token() + "x")
+    for request, code in (
+        (pb.OpenRequest(job="other", number=bytes(32)), grpc.StatusCode.NOT_FOUND),
+        (pb.OpenRequest(number=bytes(32)), grpc.StatusCode.NOT_FOUND),
+        (pb.OpenRequest(job=job.name, number=bytes(31)), grpc.StatusCode.INVALID_ARGUMENT),
+        (pb.OpenRequest(job=job.name), grpc.StatusCode.INVALID_ARGUMENT),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            rpc.SessionsStub(job.channel).Open(request, timeout=60.0)
+        assert caught.value.code() is code

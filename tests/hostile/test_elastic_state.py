@@ -75,7 +75,7 @@ def _a_coordinator_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         self._end_everything()
         stopped = threading.Event()
         stopped.set()
-        serve(parse(self._programs.coordinator(0)[3:]), stopped)
+        serve(parse(self._programs.coordinator("127.0.0.1:0", None)[3:]), stopped)
         raise ElasticError(BEGAN)
 
     monkeypatch.setattr(Supervisor, "run", start)

@@ -88,7 +88,10 @@ def run(
         ),
     ] = 1,
     bind: Annotated[str, typer.Option(help="Address that the job's processes listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The coordinator's port; 0: any that is free.")] = 0,
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="The coordinator's port; 0: none on this machine alone, else any free."),
+    ] = 0,
     metrics_port: Annotated[
         int | None, typer.Option("--metrics-port", min=1, max=65535, help="Answer Prometheus there, at --bind.")
     ] = None,

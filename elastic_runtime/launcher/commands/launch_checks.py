@@ -10,7 +10,8 @@ import ssl
 from pathlib import Path
 
 from elastic_runtime.checkpoint import list_checkpoints
-from elastic_runtime.control.credentials import is_loopback, read_pem
+from elastic_runtime.control.addresses import is_loopback
+from elastic_runtime.control.credentials import read_pem
 from elastic_runtime.errors import BadInput
 
 _MOST_FLIGHTS = 10

@@ -38,9 +38,9 @@ Found = TypeVar("Found")
 class ScriptedPrograms(Programs):
     """The scripted coordinator, and parameter servers that do nothing until they are told to end."""
 
-    def coordinator(self, port: int) -> tuple[str, ...]:
+    def coordinator(self, bind: str, listener: int | None) -> tuple[str, ...]:
         """The same arguments, for another program."""
-        python, _, _, *arguments = Programs.coordinator(self, port)
+        python, _, _, *arguments = Programs.coordinator(self, bind, listener)
         return (python, str(COORDINATOR), *arguments)
 
     def task(self, task: str) -> tuple[str, ...]:
@@ -48,7 +48,9 @@ class ScriptedPrograms(Programs):
         return Programs.task(self, task) if is_worker(task) else (sys.executable, "-c", "import signal; signal.pause()")
 
 
-def make_job(folder: Path, source: str, servers: int = 1, workers: int = 1, restarts: int = 1) -> JobFolder:
+def make_job(
+    folder: Path, source: str, servers: int = 1, workers: int = 1, restarts: int = 1, port: int = 0
+) -> JobFolder:
     """A job that trains a script."""
     script = folder / "train.py"
     script.write_text(source, encoding="utf-8")
@@ -59,6 +61,7 @@ def make_job(folder: Path, source: str, servers: int = 1, workers: int = 1, rest
         servers=servers,
         workers=workers,
         restarts=restarts,
+        port=port,
     )
     return create(folder / "jobs", None, script, spec.record())
 

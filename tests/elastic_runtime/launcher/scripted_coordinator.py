@@ -16,10 +16,12 @@ from pathlib import Path
 
 import grpc
 
-from elastic_runtime.control.credentials import SERVER_OPTIONS, TOKEN_KEY
+from elastic_runtime.control.credentials import SERVER_OPTIONS
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.control.report_conversions import status_to_message
 from elastic_runtime.control.view_conversions import view_to_message
+from elastic_runtime.coordinator.call_check import CallCheck, Refused
+from elastic_runtime.coordinator.passing_on import PassingOn
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
 from elastic_runtime.protocol.plan import Member, Phase, Plan, Role, View
@@ -30,7 +32,6 @@ class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.file = Path(options.folder) / "scripted.json"
-        self.token = Path(options.token_file).read_text(encoding="ascii").strip()
         self.changed = threading.Condition()
         self.options = options
         if self.file.exists():
@@ -69,12 +70,7 @@ class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):
             failure=self.state["failure"],
         )
 
-    def check(self, context: grpc.ServicerContext) -> None:
-        if dict(context.invocation_metadata()).get(TOKEN_KEY) != self.token:
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
-
     def Follow(self, request, context):  # noqa: N802
-        self.check(context)
         number = 0
         while context.is_active():
             with self.changed:
@@ -124,7 +120,7 @@ class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):
                 f"resize {request.target.servers} {request.target.workers} {','.join(request.victims)} {request.mode}"
             )
             if request.target.workers > 8:
-                context.abort(grpc.StatusCode.FAILED_PRECONDITION, "at most 8 workers")
+                raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "at most 8 workers")
             if call not in self.state["calls"]:
                 self.change(calls=[*self.state["calls"], call])
                 return pb.RequestReply(state="running")
@@ -133,7 +129,6 @@ class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):
         return pb.RequestReply(state="done", detail="moved")
 
     def Status(self, request, context):  # noqa: N802
-        self.check(context)
         with self.changed:
             workers = sum(task.startswith("worker") for task in self.state["wanted"])
             size = Size(len(self.state["wanted"]) - workers, workers)
@@ -147,24 +142,30 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("job", "folder", "checkpoints", "token-file", "address-file", "bind"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("port", "servers", "workers", "minimum-servers", "minimum-workers", "restarts", "replicas"):
+    parser.add_argument("--listener", type=int)
+    for name in ("servers", "workers", "minimum-servers", "minimum-workers", "restarts", "replicas"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--checkpoint-seconds", type=float, required=True)
     options = parser.parse_args()
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    server = grpc.server(ThreadPoolExecutor(16), options=SERVER_OPTIONS)
     scripted = Scripted(options)
+    check = CallCheck(options.job, Path(options.token_file).read_text(encoding="ascii").strip())
+    server = grpc.server(ThreadPoolExecutor(16), interceptors=[check], options=SERVER_OPTIONS)
+    check.serve_on(server)
     rpc.add_MembershipServicer_to_server(scripted, server)
     rpc.add_JobControlServicer_to_server(scripted, server)
     try:
-        port = server.add_insecure_port(f"{options.bind}:{options.port}")
+        own = f"unix-abstract:fedl2-scripted-{os.getpid()}"
+        server.add_insecure_port(options.bind if options.listener is None else own)
     except RuntimeError:
         sys.exit(2)  # as a coordinator does that cannot use what it was given
     server.start()
+    if options.listener is not None:
+        PassingOn(options.listener, own.partition(":")[2])
     file = Path(options.address_file)
     new = file.with_suffix(".new")
-    new.write_text(json.dumps({"address": f"{options.bind}:{port}", "pid": os.getpid()}), encoding="utf-8")
+    new.write_text(json.dumps({"address": options.bind, "pid": os.getpid()}), encoding="utf-8")
     new.replace(file)
     while not stopped.wait(0.5):
         pass

@@ -1,0 +1,111 @@
+"""Check of every call to a coordinator: it comes from somebody who has the job's token, and is answered so that the
+caller knows the same of the coordinator. Services behind it raise `Refused`, and never see what was not proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from elastic_runtime.control.calls import REFUSAL_KEY, SESSION_KEY, UNKNOWN
+from elastic_runtime.control.sessions import CoordinatorSessions, ReceivedCall, UnknownSession, Unproven
+from elastic_runtime.generated import elastic_pb2 as pb
+from elastic_runtime.generated.elastic_pb2_grpc import SessionsServicer, add_SessionsServicer_to_server
+
+_OPEN = f"/{pb.DESCRIPTOR.services_by_name['Sessions'].full_name}/Open"
+
+
+class Refused(Exception):
+    """A call is refused, with a line for whoever made it."""
+
+    def __init__(self, code: grpc.StatusCode, line: str) -> None:
+        super().__init__(line)
+        self.code, self.line = code, line
+
+
+class CallCheck(grpc.ServerInterceptor, SessionsServicer):
+    """Opens sessions, and lets calls of theirs through.
+
+    Args:
+        job: the job's name.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, job: str, token: str, clock: Callable[[], float] = monotonic) -> None:
+        self._job = job
+        self._sessions = CoordinatorSessions(job, token, clock)
+
+    def serve_on(self, server: grpc.Server) -> None:
+        """Let sessions be opened there; `self` is one of the server's interceptors too."""
+        add_SessionsServicer_to_server(self, server)
+
+    def Open(self, request: pb.OpenRequest, context: grpc.ServicerContext) -> pb.OpenReply:  # noqa: N802
+        """A session for whoever asks; only who has the token can use it."""
+        if request.job != self._job:
+            _abort(context, grpc.StatusCode.NOT_FOUND, f"this is the coordinator of job {self._job}, not of yours")
+        try:
+            opening = self._sessions.open(request.number)
+        except Unproven as error:
+            _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return pb.OpenReply(session=opening.session, number=opening.number, proof=opening.proof)
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """See `grpc.ServerInterceptor`: the same service, behind the check."""
+        handler = continuation(details)
+        method: str = details.method
+        if handler is None or method == _OPEN:
+            return handler
+        parse, serialize = handler.request_deserializer, handler.response_serializer
+
+        def answer(data: bytes, context: grpc.ServicerContext) -> bytes:
+            call = self._taken(method, data, context)
+            try:
+                return call.answer(serialize(handler.unary_unary(_request(parse, call), context)))
+            except Refused as refused:
+                _refuse(context, call, refused)
+
+        def stream(data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+            call = self._taken(method, data, context)
+            try:
+                for reply in handler.unary_stream(_request(parse, call), context):
+                    yield call.answer(serialize(reply))
+            except Refused as refused:
+                _refuse(context, call, refused)
+
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(stream)
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    def _taken(self, method: str, data: bytes, context: grpc.ServicerContext) -> ReceivedCall:
+        try:
+            return self._sessions.take(method, data)
+        except UnknownSession as error:
+            context.set_trailing_metadata(((SESSION_KEY, UNKNOWN),))
+            _abort(context, grpc.StatusCode.UNAUTHENTICATED, f"job {self._job}: a call {error}")
+        except Unproven as error:
+            _abort(
+                context,
+                grpc.StatusCode.UNAUTHENTICATED,
+                f"job {self._job} does not take this call: {error}; whoever sent it has to be of the same version of "
+                "fedl2 as the job, and have its token file",
+            )
+
+
+def _request(parse: Callable[[bytes], Any], call: ReceivedCall) -> Any:
+    try:
+        return parse(call.payload)
+    except DecodeError as error:
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "bytes that are no request") from error
+
+
+def _refuse(context: grpc.ServicerContext, call: ReceivedCall, refused: Refused) -> NoReturn:
+    context.set_trailing_metadata(((REFUSAL_KEY, call.refusal(refused.code.name, refused.line)),))
+    _abort(context, refused.code, refused.line)
+
+
+def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, line: str) -> NoReturn:
+    context.abort(code, line)
+    raise AssertionError("abort returned")
