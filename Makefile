@@ -47,7 +47,8 @@ demo: $(STAMP) ## a learner and three clusters on this machine; ends by itself w
 	  $(if $(SEED),--seed "$(SEED)") $(if $(JOBS),--jobs "$(JOBS)") $(if $(POLICY),--policy "$(POLICY)")
 
 test: $(STAMP) ## the whole test suite
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	@# A process that died is not replaced: xdist would give its successors the same test, and then wait for ever.
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 check: $(STAMP) ## ruff, mypy, import-linter, docs tests
 	$(BIN)/ruff check .

@@ -143,11 +143,14 @@ def all_jobs(jobs: Path) -> list[JobFolder]:
     return [JobFolder(record.parent) for record in records]
 
 
-def _written(record: Path) -> int:
+def _written(record: Path) -> tuple[int, str, int]:
+    """By time; the system's clock for files has ticks of milliseconds, and of one tick the counters tell the order."""
+    stem, _, number = record.parent.name.rpartition("-")
+    counted = (stem, int(number)) if number.isdecimal() else (record.parent.name, 0)
     try:
-        return record.stat().st_mtime_ns
+        return record.stat().st_mtime_ns, *counted
     except FileNotFoundError:  # removed meanwhile
-        return 0
+        return 0, *counted
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -35,7 +35,16 @@ def test_names_come_from_the_script_and_a_counter(tmp_path: Path) -> None:
     names = [create(tmp_path, None, SCRIPT, {}).name for _ in range(3)]
     assert names == ["my-net-1", "my-net-2", "my-net-3"]
     assert create(tmp_path, None, Path("!.py"), {}).name == "job-1"
-    assert [job.name for job in all_jobs(tmp_path)] == [*names, "job-1"]
+    assert {job.name for job in all_jobs(tmp_path)} == {*names, "job-1"}
+
+
+def test_jobs_are_told_in_the_order_of_their_making_whatever_the_clock_says_of_it(tmp_path: Path) -> None:
+    jobs = [create(tmp_path, None, SCRIPT, {}) for _ in range(12)]
+    for job in jobs:
+        os.utime(job.record_file, ns=(10**18, 10**18))  # all within one tick
+    assert [job.name for job in all_jobs(tmp_path)] == [job.name for job in jobs]
+    os.utime(jobs[7].record_file, ns=(10**18 - 1, 10**18 - 1))
+    assert next(iter(all_jobs(tmp_path))).name == jobs[7].name
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
@@ -65,7 +74,7 @@ def test_a_job_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path)
     with pytest.raises(NoSuchJob, match="there is none"):
         open_job(tmp_path, "net-1")
     for _ in range(12):
-        create(tmp_path, None, Path("net.py"), {})
+        os.utime(create(tmp_path, None, Path("net.py"), {}).record_file, ns=(10**18, 10**18))
     with pytest.raises(NoSuchJob, match=r"net-3, .*net-12 and 2 more"):
         open_job(tmp_path, "nte-1")
     with pytest.raises(NoSuchJob):
