@@ -91,8 +91,8 @@ class ServerProcess:
             self._serve(endpoint, link, registration)
 
     def _serve(self, endpoint: Endpoint, link: MemberLink, registration: Registration) -> None:
+        link.follow(self._receive)  # before its memory is made, which may take long: it is alive
         server = ParameterServer(self._environment, endpoint, link, registration, self._clock)
-        link.follow(self._receive)
         self._serving = True
         tick_seconds = self._clock() + _TICK_SECONDS
         while not self._stopped.is_set():

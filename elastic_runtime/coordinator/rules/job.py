@@ -194,12 +194,14 @@ class Contact:
         seconds: when that was; monotonic.
         reported: to this coordinator.
         streams: of views that it has open.
+        new: it registered, and has not followed or reported yet: it still starts.
     """
 
     report: MemberReport
     seconds: float
     reported: bool = False
     streams: int = 0
+    new: bool = False
 
 
 class Reports:
@@ -208,14 +210,18 @@ class Reports:
     def __init__(self) -> None:
         self._contacts: dict[str, Contact] = {}
 
-    def expect(self, task: str, incarnation: int, now: float) -> None:
-        """A task registered, or the coordinator began with it: it has the whole time to report."""
-        self._contacts[task] = Contact(MemberReport(task, incarnation), now)
+    def expect(self, task: str, incarnation: int, now: float, new: bool = False) -> None:
+        """A task registered (`new`), or the coordinator began with it: it has the whole time to report."""
+        self._contacts[task] = Contact(MemberReport(task, incarnation), now, new=new)
+
+    def on_sign_of_life(self, task: str, now: float) -> None:
+        """It was heard of in another way, such as a server that asks again for the job's model."""
+        self._contacts[task].seconds = now
 
     def on_report(self, report: MemberReport, now: float) -> None:
         """A report came."""
         contact = self._contacts[report.task]
-        contact.report, contact.seconds, contact.reported = report, now, True
+        contact.report, contact.seconds, contact.reported, contact.new = report, now, True, False
 
     def on_stream(self, task: str, opened: bool, now: float) -> None:
         """A task's stream of views was opened or closed."""
@@ -224,7 +230,7 @@ class Reports:
             # A stream that broke may be noticed after the next one was opened.
             contact.streams = max(0, contact.streams + (1 if opened else -1))
             if opened:
-                contact.seconds = now
+                contact.seconds, contact.new = now, False
 
     def forget(self, task: str) -> None:
         """The task is gone."""

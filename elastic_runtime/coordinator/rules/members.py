@@ -105,8 +105,11 @@ def watch(job: Job, now: float) -> None:
     for task in job.tasks():
         if not task.live:
             continue
-        silent = job.reports.silent_seconds(task.name, now)
-        limit = settings.silent_seconds if job.reports.contact(task.name).streams else settings.lost_seconds
+        silent, contact = job.reports.silent_seconds(task.name, now), job.reports.contact(task.name)
+        if contact.new:  # on a busy machine a process needs long from its registration to its first word
+            limit = settings.first_report_seconds
+        else:
+            limit = settings.silent_seconds if contact.streams else settings.lost_seconds
         if silent >= limit:
             lose(job, task.name, f"silent for {silent:.1f} s")
     for name in _unreachable(job):

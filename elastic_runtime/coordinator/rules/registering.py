@@ -52,7 +52,9 @@ def register(job: Job, newcomer: Newcomer, now: float) -> str:
                 address_json=newcomer.address_json,
             )
         )
-        job.reports.expect(name, newcomer.incarnation, now)
+        job.reports.expect(name, newcomer.incarnation, now, new=True)
+    else:
+        job.reports.on_sign_of_life(name, now)
     return ""
 
 

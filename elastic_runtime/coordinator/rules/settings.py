@@ -36,6 +36,11 @@ class CoordinatorSettings(BaseModel):
     silent_seconds: float = Field(
         30.0, gt=0, description="likewise with its stream open: a process that is stopped, or hangs"
     )
+    first_report_seconds: float = Field(
+        300.0,
+        gt=0,
+        description="likewise between its registration and its first word: a busy machine is slow to start a process",
+    )
     start_seconds: float = Field(
         300.0, gt=0, description="the job's first tasks are there by then, or it fails; images have to be pulled"
     )

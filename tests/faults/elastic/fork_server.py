@@ -14,6 +14,7 @@ import runpy
 import select
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch  # noqa: F401  # for the children
 import elastic_runtime.coordinator.__main__
 import elastic_runtime.coordinator.rules.job
 import elastic_runtime.server.__main__
+import elastic_runtime.server.process
 import elastic_runtime.server.protocol.synchronous
 import elastic_runtime.transport.sockets
 import elastic_runtime.worker.asynchronous  # for the children
@@ -57,6 +59,8 @@ def _become(order: dict[str, Any], parent: int) -> None:
     if os.environ.get("ADJUSTED"):
         _let_settings_be_adjusted(Path(os.environ["ADJUSTED"]))
         elastic_runtime.coordinator.__main__._LINGER_SECONDS = 1.0  # a test that waits for the end asks nothing more
+    if os.environ.get("SERVERS_BEGIN_WITH"):
+        _let_servers_wait_for(Path(os.environ["SERVERS_BEGIN_WITH"]))
     unheard, _, first_step = os.environ.get("UNHEARD_FROM_STEP", "").partition(" ")
     if unheard == os.environ.get("ELASTIC_TASK"):
         _drop_what_is_sent_from(int(first_step))
@@ -80,6 +84,18 @@ def _let_settings_be_adjusted(path: Path) -> None:
         begin(self, _Adjusted(settings, path), *others)  # type: ignore[arg-type]
 
     elastic_runtime.coordinator.rules.job.Job.__init__ = begin_adjusted  # type: ignore[method-assign]
+
+
+def _let_servers_wait_for(path: Path) -> None:
+    """As if their machine had no processor for them once they have the job's model, until a file is there."""
+    begin = elastic_runtime.server.process.ParameterServer.__init__
+
+    def begin_late(self: Any, *arguments: Any) -> None:
+        while not path.exists():
+            time.sleep(0.01)
+        begin(self, *arguments)
+
+    elastic_runtime.server.process.ParameterServer.__init__ = begin_late  # type: ignore[method-assign]
 
 
 def _drop_what_is_sent_from(step: int) -> None:

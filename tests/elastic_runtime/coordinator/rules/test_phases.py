@@ -32,7 +32,7 @@ from elastic_runtime.coordinator.rules.state import Course, Purpose, State
 from elastic_runtime.protocol.plan import Change, Phase
 
 RULES = Path(phases.__file__).parent
-FEW = SETTINGS.model_copy(update={"start_seconds": 30, "checkpoint_seconds": 2})
+FEW = SETTINGS.model_copy(update={"start_seconds": 30, "first_report_seconds": 10, "checkpoint_seconds": 2})
 SEEDS = (89, 170, 9, 19, 48, 77, 163, 182, 635)
 """Of jobs that together come by every transition of today's rules."""
 OF_EARLIER_JOURNALS = {(Phase.RESIZING, Phase.SUSPENDED), (Phase.SUSPENDING, Phase.STARTING)}

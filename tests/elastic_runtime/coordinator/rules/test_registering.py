@@ -61,3 +61,52 @@ def test_a_finished_job_needs_nobody_and_a_failed_one_says_so(phase: Phase, not_
         world.take(world.machine.on_task_ended("worker-0", 1, "it broke", world.now))
     world.until(phase)
     assert world.machine.is_not_needed("worker-0") is not_needed
+
+
+def alive(world: World, task: str) -> bool:
+    return world.views[-1].member(task) is not None
+
+
+def come(world: World, task: str) -> None:
+    """A task registers; a server does so again and again until a worker has brought the model."""
+    worker = task.startswith("worker")
+    role = Role.WORKER if worker else Role.SERVER
+    models = (LAYOUT, TRAINING) if worker else ("", "")
+    refused, outcome = world.machine.on_register(Newcomer(task, role, 7, "{}", *models), world.now)
+    assert not refused
+    world.take(outcome)
+
+
+def test_a_server_that_asks_for_the_model_of_a_worker_that_comes_late_is_not_taken_for_dead() -> None:
+    world = World()
+    for _ in range(60):
+        come(world, "ps-0")
+        world.pass_time(4.0)
+    assert alive(world, "ps-0")
+
+
+@pytest.mark.parametrize("task", ["ps-0", "worker-0"])
+def test_who_registered_and_is_slow_to_say_its_first_word_is_not_taken_for_dead(task: str) -> None:
+    world = World()
+    come(world, task)
+    world.pass_time(SETTINGS.silent_seconds + SETTINGS.lost_seconds)
+    assert alive(world, task)
+    world.take(world.machine.on_stream(task, 7, True, world.now))
+    world.take(world.machine.on_stream(task, 7, False, world.now))
+    world.pass_time(SETTINGS.lost_seconds)
+    assert not alive(world, task), "now it was heard, and is missed at once"
+
+
+def test_who_never_says_a_word_is_missed_in_the_end() -> None:
+    world = World().training()
+    world.resize("grow", 3, 2)
+    world.rounds(lambda view: bool(view.wanted))
+    (task,) = world.views[-1].wanted
+    come(world, task)
+    world.pass_time(1.0)
+    assert alive(world, task)
+    for _ in range(400):
+        for member in list(world.members.values()):
+            world.send(member)
+        world.pass_time(1.0)
+    assert not alive(world, task)
