@@ -22,6 +22,7 @@ import click
 import typer
 
 from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, ExpectedError
+from foundation.start import work
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 
@@ -52,8 +53,9 @@ def run(
     typed = list(sys.argv[1:] if arguments is None else arguments)
     _open_missing_streams()
     try:
-        result = _guarded(typer.main.get_command(application)).main(typed, prog_name=program, standalone_mode=False)
-        sys.stdout.flush()
+        with work():
+            result = _guarded(typer.main.get_command(application)).main(typed, prog_name=program, standalone_mode=False)
+            sys.stdout.flush()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         return _ended(program, error, "--debug" in typed)
     if result == INTERRUPTED:  # typer's own answer to Ctrl-C

@@ -8,7 +8,7 @@ import click
 import typer
 
 import cluster_agent.cli
-import deploy.local.__main__
+import deploy.local.cli
 import elastic_runtime.cli
 import global_learner.cli
 import global_learner.policyctl.cli
@@ -20,7 +20,7 @@ PROGRAMS: tuple[tuple[str, typer.Typer], ...] = (
     ("cluster-agent", cluster_agent.cli.app),
     ("elastic-run", elastic_runtime.cli.app),
     ("policyctl", global_learner.policyctl.cli.app),
-    ("python -m deploy.local", deploy.local.__main__.app),
+    ("python -m deploy.local", deploy.local.cli.app),
 )
 
 _HEAD = """# Commands

@@ -22,7 +22,7 @@ from click.types import FloatParamType, IntParamType
 from learner_makers import policy
 
 import cluster_agent.cli
-import deploy.local.__main__
+import deploy.local.cli
 import deploy.local.processes
 import global_learner.cli
 import global_learner.policyctl.cli
@@ -120,7 +120,7 @@ PROGRAMS = {
     "global-learner": global_learner.cli.app,
     "cluster-agent": cluster_agent.cli.app,
     "policyctl": global_learner.policyctl.cli.app,
-    "python -m deploy.local": deploy.local.__main__.app,
+    "python -m deploy.local": deploy.local.cli.app,
     elastic_rows.PROGRAM: elastic_rows.APP,
 }
 STARTED = {"python -m deploy.local: the demo was started", f"{elastic_rows.PROGRAM}: {elastic_rows.STARTED}"}

@@ -1,0 +1,82 @@
+"""Start of all programs: Ctrl-C is answered from the first moment, while the rest is still being imported.
+
+An interpreter that is interrupted while it imports shows where it was, which says nothing to anybody. So the console
+scripts begin here, where nothing is imported that takes time, and a program's own module is loaded by its name after
+that. What a command does, once it does something, it does with Python's own answer to Ctrl-C, or with one of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType
+
+from foundation.errors import INTERRUPTED
+
+_interrupted: Callable[[int, FrameType | None], None] | None = None
+"""Of the program that was begun; None in a process that was not begun here, such as a test's."""
+
+
+def begin(program: str, module: str) -> None:
+    """Import a program's module, and run its `main`.
+
+    Args:
+        program: its name, for the line about an interrupt.
+        module: where its `main` is.
+    """
+    global _interrupted  # noqa: PLW0603  (a process has one program)
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        os.write(2, f"{program}: interrupted\n".encode())
+        os._exit(INTERRUPTED)  # nothing was begun that would have to be ended; an exception may be caught by an import
+
+    # Whoever starts a program in the background may have it ignore Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupted)
+        _interrupted = interrupted
+    import_module(module).main()
+
+
+@contextmanager
+def work() -> Iterator[None]:
+    """Let Ctrl-C interrupt what is done here as Python does it: what was begun is ended in good order.
+
+    Around what runs before and after, the process just ends, with a line.
+    """
+    answers = _interrupted is not None and signal.getsignal(signal.SIGINT) is _interrupted
+    if answers:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if answers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupted)
+
+
+def policy_net() -> None:
+    """The console script `policy-net`."""
+    begin("policy-net", "policy_net.cli")
+
+
+def cluster_agent() -> None:
+    """The console script `cluster-agent`."""
+    begin("cluster-agent", "cluster_agent.cli")
+
+
+def global_learner() -> None:
+    """The console script `global-learner`."""
+    begin("global-learner", "global_learner.cli")
+
+
+def elastic_run() -> None:
+    """The console script `elastic-run`."""
+    begin("elastic-run", "elastic_runtime.cli")
+
+
+def policyctl() -> None:
+    """The console script `policyctl`."""
+    begin("policyctl", "global_learner.policyctl.cli")

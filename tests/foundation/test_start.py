@@ -1,0 +1,80 @@
+"""Ctrl-C at every moment of a program's start: one line or silence, and exit code 130; never a traceback.
+
+A moment is an import: the interrupt comes right when the program's n-th module is looked for.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+ENTRIES = {name: entry.split(":") for name, entry in SCRIPTS.items()}
+MOMENTS = 9
+DRIVER = """
+import os, signal, sys
+from foundation import start
+moment, looked = int(sys.argv.pop(1)), [0]
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        looked[0] += 1
+        if looked[0] == moment:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+try:
+    {begin}
+finally:
+    if not moment:
+        print(looked[0])
+"""
+
+
+def started(program: str, moment: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """A program whose start is interrupted at a moment; at 0, it is not, and counts them."""
+    begin = "start.begin('demo', 'deploy.local.cli')"
+    if program in ENTRIES:
+        module, function = ENTRIES[program]
+        assert module == "foundation.start", "which imports nothing that takes time"
+        begin = f"start.{function}()"
+    command = [sys.executable, "-c", DRIVER.replace("{begin}", begin), str(moment), *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=200, cwd=ROOT)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("program", [*ENTRIES, "demo"])
+def test_an_interrupt_while_a_program_starts_is_one_line(program: str) -> None:
+    whole = started(program, 0, "--help")
+    assert whole.returncode == 0, whole.stderr
+    looked = int(whole.stdout.splitlines()[-1])
+    assert looked > 50
+    for number in range(MOMENTS):
+        moment = 1 + number * (looked - 1) // (MOMENTS - 1)
+        done = started(program, moment, "--help")
+        assert done.stderr in ("", f"{program}: interrupted\n"), f"at import {moment} of {looked}"
+        assert done.returncode == 130, f"at import {moment} of {looked}"
+
+
+def test_a_program_that_was_told_to_ignore_interrupts_goes_on() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = started("policyctl", 20, "--help")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_start_itself_imports_nothing_that_takes_time() -> None:
+    program = "import sys; before = {*sys.modules}; import foundation.start; print(*sorted({*sys.modules} - before))"
+    done = subprocess.run([sys.executable, "-S", "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    light = {"foundation", "signal", "enum", "contextlib", "importlib", "collections", "types", "functools", "operator"}
+    assert loaded <= light | sys.stdlib_module_names
+    assert not loaded & {"asyncio", "dataclasses", "inspect", "typing_extensions", "logging", "threading"}
