@@ -3,10 +3,11 @@
 The names below are loaded when they are first used: a coordinator, or an agent that asks one, works without PyTorch.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch
+from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch, end_with_2_for_bad_input
 
 if TYPE_CHECKING:
     from elastic_runtime.model.optimizers import SGD, Adam, AdamW, CosineRate, PiecewiseRate
@@ -43,7 +44,9 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A public name that is not loaded yet."""
+    """A public name that is not loaded yet; a script of a job asks for one before it can use anything wrongly."""
     if name in _PLACES:
+        if os.environ.get("ELASTIC_COORDINATOR"):
+            end_with_2_for_bad_input()
         return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,6 +14,9 @@ chained. A caller that breaks a function's stated contract gets a ValueError: th
 
 from __future__ import annotations
 
+import functools
+import sys
+from types import TracebackType
 from typing import ClassVar
 
 from foundation.errors import BAD_INPUT, DONE, UNREACHABLE, ExpectedError
@@ -69,3 +72,19 @@ class CoordinatorUnproven(CoordinatorMistrusted, BadInput):
     """Whoever answers does not have the job's token. Exit code 2; who had met the coordinator before waits for it."""
 
     exit_code: ClassVar[int] = BAD_INPUT
+
+
+@functools.cache
+def end_with_2_for_bad_input() -> None:
+    """A script that ends by a `BadInput` ends with 2 from now on; Python's code for any exception is 1.
+
+    Whoever started the script learns that another try would end the same.
+    """
+    before = sys.excepthook
+
+    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if isinstance(error, BadInput):
+            raise SystemExit(BadInput.exit_code)  # the interpreter ends with it, in good order
+
+    sys.excepthook = end

@@ -28,20 +28,23 @@ def main() -> None:
     parser.add_argument("--steps", type=Path, required=True, help="folder of the lines")
     options = parser.parse_args()
     model = synthetic_model(options.size_mb)
+
+    def loss(data: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return torch.nn.functional.mse_loss(model(data[0]), data[1])
+
     job = elastic.join(
         model,
         elastic.SGD(lr=1e-5, momentum=0.9),
         synthetic_data(model, _SAMPLES),
         global_batch=options.global_batch,
         epochs=_EPOCHS,
+        practice=loss,
     )
     path = options.steps / f"{os.environ['ELASTIC_TASK']}.{os.getpid()}.steps"
     with path.open("w", encoding="ascii", buffering=1) as lines:
         for batch in job:
-            if not batch.warm_up:
-                lines.write(f"{batch.step} {time.monotonic():.6f} {job.progress.stall_seconds:.6f}\n")
-            inputs, targets = batch.data
-            job.step(torch.nn.functional.mse_loss(model(inputs), targets))
+            lines.write(f"{batch.step} {time.monotonic():.6f} {job.progress.stall_seconds:.6f}\n")
+            job.step(loss(batch.data))
 
 
 if __name__ == "__main__":

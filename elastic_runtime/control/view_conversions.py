@@ -64,6 +64,7 @@ def view_to_message(view: View) -> pb.View:
         failure=view.failure,
         lost_servers=view.lost_servers,
         notice=view.notice,
+        ends_at=view.ends_at,
     )
     if view.proposal is not None:
         message.proposal.CopyFrom(_change_to_message(view.proposal))
@@ -101,6 +102,7 @@ def view_from_message(message: pb.View) -> View:
         failure=check_text(message.failure, "the job's failure"),
         lost_servers=_tasks(message.lost_servers),
         notice=check_text(message.notice, "the job's notice"),
+        ends_at=message.ends_at if message.HasField("ends_at") else None,
     )
 
 

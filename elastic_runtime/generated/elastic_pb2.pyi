@@ -341,7 +341,7 @@ class Substitute(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("number", "generation", "phase", "start_step", "start_checkpoint", "start_plan", "changes", "proposal", "members", "committed", "substitutes", "initialiser", "wanted", "leaving", "failure", "lost_servers", "notice")
+    __slots__ = ("number", "generation", "phase", "start_step", "start_checkpoint", "start_plan", "changes", "proposal", "members", "committed", "substitutes", "initialiser", "wanted", "leaving", "failure", "lost_servers", "notice", "ends_at")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -359,6 +359,7 @@ class View(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     LOST_SERVERS_FIELD_NUMBER: _ClassVar[int]
     NOTICE_FIELD_NUMBER: _ClassVar[int]
+    ENDS_AT_FIELD_NUMBER: _ClassVar[int]
     number: int
     generation: int
     phase: Phase
@@ -376,7 +377,8 @@ class View(_message.Message):
     failure: str
     lost_servers: _containers.RepeatedScalarFieldContainer[str]
     notice: str
-    def __init__(self, number: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., start_step: _Optional[int] = ..., start_checkpoint: _Optional[str] = ..., start_plan: _Optional[_Union[Plan, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., proposal: _Optional[_Union[Change, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., committed: _Optional[int] = ..., substitutes: _Optional[_Iterable[_Union[Substitute, _Mapping]]] = ..., initialiser: _Optional[str] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., lost_servers: _Optional[_Iterable[str]] = ..., notice: _Optional[str] = ...) -> None: ...
+    ends_at: int
+    def __init__(self, number: _Optional[int] = ..., generation: _Optional[int] = ..., phase: _Optional[_Union[Phase, str]] = ..., start_step: _Optional[int] = ..., start_checkpoint: _Optional[str] = ..., start_plan: _Optional[_Union[Plan, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., proposal: _Optional[_Union[Change, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., committed: _Optional[int] = ..., substitutes: _Optional[_Iterable[_Union[Substitute, _Mapping]]] = ..., initialiser: _Optional[str] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., lost_servers: _Optional[_Iterable[str]] = ..., notice: _Optional[str] = ..., ends_at: _Optional[int] = ...) -> None: ...
 
 class Shard(_message.Message):
     __slots__ = ("name", "step", "size_bytes", "sha256", "change")

@@ -49,6 +49,7 @@ class SampleOrder:
         drop_last: leave out an epoch's last step where it would be short; each epoch then leaves out other samples.
         shuffle: False takes the samples as they are numbered, in every epoch.
         smallest_slice: fewest samples of a worker's slice; batch-norm, for one, needs more than one.
+        steps: global steps of the whole job, if these are fewer; the epoch in which they end is the last.
 
     Raises:
         BadInput: values with which there is no step.
@@ -63,6 +64,7 @@ class SampleOrder:
         drop_last: bool = False,
         shuffle: bool = True,
         smallest_slice: int = 1,
+        steps: int | None = None,
     ) -> None:
         for name, value in (
             ("samples", samples),
@@ -84,13 +86,14 @@ class SampleOrder:
         self.samples = samples
         self.global_batch = global_batch
         self.seed = seed
-        self.epochs = epochs
         self.drop_last = drop_last
         self.shuffle = shuffle
         self.smallest_slice = smallest_slice
         whole, rest = divmod(samples, global_batch)
         self.steps_per_epoch = whole + (1 if rest and not drop_last else 0)
-        self.total_steps = epochs * self.steps_per_epoch
+        self.steps = steps
+        self.total_steps = epochs * self.steps_per_epoch if steps is None else min(steps, epochs * self.steps_per_epoch)
+        self.epochs = -(-self.total_steps // self.steps_per_epoch)
         self._latest = _Permutation(-1, np.empty(0, np.int64))
 
     def position(self, global_step: int) -> Position:
@@ -103,6 +106,15 @@ class SampleOrder:
             raise IndexError(f"step {global_step} of a job of {self.total_steps} steps")
         epoch, step_in_epoch = divmod(global_step, self.steps_per_epoch)
         return Position(epoch, step_in_epoch, global_step)
+
+    def ends_epoch(self, global_step: int) -> bool:
+        """Whether a step is the last of its epoch, or of the job.
+
+        Raises:
+            IndexError: as `position`.
+        """
+        step_in_epoch = self.position(global_step).step_in_epoch
+        return step_in_epoch == self.steps_per_epoch - 1 or global_step == self.total_steps - 1
 
     def batch_size(self, global_step: int) -> int:
         """How many samples a step takes: B, or what an epoch's last step has left."""

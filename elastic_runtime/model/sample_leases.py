@@ -68,9 +68,8 @@ class LeaseTable:
             )
         self._order = order
         self._batch = batch
-        self._epoch_stop = order.samples - order.samples % batch if order.drop_last else order.samples
         self._next_id = 1
-        self._next = _Range(0, 0, self._epoch_stop)
+        self._next = _Range(0, 0, self._epoch_stop(0))
         self._returned: list[_Range] = []
         self._held: dict[int, _Held] = {}
 
@@ -93,7 +92,7 @@ class LeaseTable:
             if self._returned:
                 self._returned.pop(0)
             else:
-                self._next = _Range(source.epoch + 1, 0, self._epoch_stop)
+                self._next = _Range(source.epoch + 1, 0, self._epoch_stop(source.epoch + 1))
         return lease
 
     def indices(self, lease: Lease) -> Indices:
@@ -159,7 +158,9 @@ class LeaseTable:
     @property
     def samples_done(self) -> int:
         """How many samples were counted done, over all epochs."""
-        leased = self._next.epoch * self._epoch_stop + self._next.start
+        last = self._order.epochs - 1
+        leased = min(self._next.epoch, last) * self._epoch_stop(-1) + self._next.start
+        leased += self._epoch_stop(last) if self._next.epoch > last else 0
         return leased - sum(left.stop - left.start for left in self._open())
 
     def to_json(self) -> bytes:
@@ -194,7 +195,7 @@ class LeaseTable:
                     raise BadInput(f"leases of a job with {name} {content[name]}, and this job has {value}")
             epoch, start = (_count(value) for value in content["next"])
             table._next_id = _count(content["next_id"])
-            table._next = _Range(epoch, start, table._epoch_stop)
+            table._next = _Range(epoch, start, table._epoch_stop(epoch))
             table._returned = [_Range(*(_count(value) for value in row)) for row in content["returned"]]
             table._held = {
                 _count(lease_id): _Held(str(worker), _Range(*(_count(value) for value in row)))
@@ -206,6 +207,14 @@ class LeaseTable:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadInput(f"not the leases of a job: {error or type(error).__name__}; they were changed") from error
         return table
+
+    def _epoch_stop(self, epoch: int) -> int:
+        """Where an epoch ends; the last one of a job of so many steps may end early."""
+        order, batch = self._order, self._batch
+        whole = order.samples - order.samples % batch if order.drop_last else order.samples
+        if order.steps is None or epoch != order.epochs - 1:
+            return whole
+        return min(whole, (order.steps - epoch * -(-whole // batch)) * batch)
 
     def _terms(self) -> dict[str, int | bool]:
         order = self._order
@@ -226,12 +235,12 @@ class LeaseTable:
         if not all(0 < lease_id < self._next_id for lease_id in self._held):
             raise ValueError(f"the next lease has number {self._next_id}, and some held ones have a later one")
         ends = (self._next.epoch, self._next.start)
-        if ends > (self._order.epochs, 0) or self._next.start >= self._epoch_stop:
+        if ends > (self._order.epochs, 0) or self._next.start >= self._epoch_stop(self._next.epoch):
             raise ValueError(f"leased up to epoch {ends[0]}, position {ends[1]}")
         before = (0, 0)
         for left in sorted(self._open(), key=_place):
             after = (left.epoch, left.stop)
-            if not before <= _place(left) < after <= ends or left.stop > self._epoch_stop:
+            if not before <= _place(left) < after <= ends or left.stop > self._epoch_stop(left.epoch):
                 raise ValueError(f"epoch {left.epoch}, positions {left.start} to {left.stop} leased twice or too early")
             before = after
 

@@ -35,6 +35,7 @@ class Training:
         synchronous: workers compute one global batch together; else each applies its own batch as it comes.
         worker_batch: samples of a worker's batch in asynchronous training; None in synchronous.
         buffer_merge_steps: buffers are merged over the workers every so many steps; see `MergeRule`.
+        steps: global steps of the job (asynchronous: updates), if these are fewer than the epochs have; None: all.
 
     Raises:
         BadInput: values that cannot be, or that do not go together.
@@ -51,6 +52,7 @@ class Training:
     synchronous: bool = True
     worker_batch: int | None = None
     buffer_merge_steps: int = 20
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, Optimizer):
@@ -60,6 +62,8 @@ class Training:
         for name in ("samples", "global_batch", "epochs", "min_worker_batch", "buffer_merge_steps"):
             require_whole(name, getattr(self, name), 1)
         require_whole("seed", self.seed, 0)
+        if self.steps is not None:
+            require_whole("steps", self.steps, 1)
         for name in ("shuffle", "drop_last", "synchronous"):
             if not isinstance(getattr(self, name), bool):
                 raise BadInput(f"{name} is {_short(getattr(self, name))}; give True or False")
@@ -79,11 +83,14 @@ class Training:
             drop_last=self.drop_last,
             shuffle=self.shuffle,
             smallest_slice=self.min_worker_batch,
+            steps=self.steps,
         )
 
     def to_json(self) -> bytes:
-        """What `from_json` reads: equal choices give equal bytes."""
+        """What `from_json` reads: equal choices give equal bytes. Without `steps` it is what earlier versions write."""
         content: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.steps is None:
+            del content["steps"]
         content["optimizer"] = optimizers.to_json(self.optimizer)
         return json.dumps({"format": _FORMAT, **content}, separators=(",", ":"), sort_keys=True).encode()
 
@@ -100,6 +107,8 @@ class Training:
             raise BadInput(f"not a job's training: {error}; it was cut or changed") from error
         if isinstance(content, dict) and content.get("format") != _FORMAT:
             raise BadInput(f"a training of format {_short(content.get('format'))}, and this version reads {_FORMAT}")
+        if isinstance(content, dict):
+            content.setdefault("steps", None)
         content = require_object("training", content, {"format"} | {field.name for field in fields(Training)})
         del content["format"]
         content["optimizer"] = optimizers.from_json(content["optimizer"])
@@ -114,7 +123,7 @@ class Training:
         return ""
 
     def _check_last_batch(self, order: SampleOrder) -> None:
-        last = order.batch_size(order.steps_per_epoch - 1)
+        last = order.batch_size(min(order.steps_per_epoch, order.total_steps) - 1)
         if last < self.min_worker_batch:
             raise BadInput(
                 f"an epoch's last batch has {last} of the {self.min_worker_batch} samples that a worker needs "

@@ -130,6 +130,7 @@ class View:
 
     `lost_servers`: PSs that plans of this generation still name, and that are no more: the other holder of a block is
     its owner from then on, at whatever step. `notice`: a line for people, of this start or resume of the job.
+    `ends_at`: how many steps the job has, as a worker's script has ended it: what was begun beyond is never applied.
     """
 
     number: int
@@ -149,6 +150,7 @@ class View:
     failure: str = ""
     lost_servers: tuple[str, ...] = ()
     notice: str = ""
+    ends_at: int | None = None
 
     def member(self, task: str) -> Member | None:
         """The task's registration, if it has one."""

@@ -67,7 +67,8 @@ class AllReduceMode:
         self._optimizer = LocalOptimizer(training.optimizer, trained)
         self._buckets = GradientBuckets(trained, group)
         self._merge = MergeRule(training.buffer_merge_steps, batches.order.total_steps)
-        self.global_step = 0
+        self.global_step = self._samples = 0
+        self._over = False
 
     @property
     def is_first(self) -> bool:
@@ -77,7 +78,7 @@ class AllReduceMode:
     @property
     def finished(self) -> bool:
         """Whether the last step is applied."""
-        return self.global_step >= self._batches.order.total_steps
+        return self._over or self.global_step >= self._batches.order.total_steps
 
     def next_batch(self) -> Batch | None:
         """This process's slice of the next step that has one for it; what lies between is applied on the way."""
@@ -86,16 +87,26 @@ class AllReduceMode:
             if self._has_samples(self.global_step):
                 batch = self._batches.batch(self.global_step, rank, size)
                 self._batches.expect(self.global_step + 1, (rank,), size)
-                self._buckets.begin()
                 return batch
             self._buckets.begin()
             self._apply(self.global_step, samples=0)
         return None
 
-    def step(self, batch: Batch, loss: torch.Tensor) -> None:
+    def step(self, batch: Batch, loss: torch.Tensor | None, value: float | None) -> None:  # noqa: ARG002  # nobody asks
         """Sum the gradients of all slices by their share in the step, and apply them."""
-        (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
+        self._buckets.begin(batch.weight)
+        if loss is not None:
+            (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
         self._apply(batch.step, batch.size)
+
+    def synchronize(self) -> None:
+        """The model has them."""
+
+    def end(self) -> None:
+        """Take part in the next step with a word in place of a gradient: all hear it, and apply nothing."""
+        if not self.finished:
+            self._buckets.begin()
+            self._apply(self.global_step, samples=0, over=True)
 
     def fail(self, error: BaseException) -> None:
         """Torchrun ends the others when this process ends."""
@@ -111,12 +122,20 @@ class AllReduceMode:
         start, stop = bounds[self._group.rank]
         return stop > start
 
-    def _apply(self, step: int, samples: int) -> None:
-        self._buckets.finish()
+    def _apply(self, step: int, samples: int, *, over: bool = False) -> None:
+        if self._buckets.finish(over=over):
+            self._over = True
+            if step > 0 and not self._merge.merges(step - 1):
+                self._merge_buffers(step - 1, self._samples)
+            return
         self._optimizer.apply(step)
         if self._merge.merges(step):
-            merge_buffers(self._model, self._group, samples, self._batches.order.batch_size(step))
+            self._merge_buffers(step, samples)
+        self._samples = samples
         self.global_step = step + 1
+
+    def _merge_buffers(self, step: int, samples: int) -> None:
+        merge_buffers(self._model, self._group, samples, self._batches.order.batch_size(step))
 
 
 def _agree(layout: Layout, training: Training, group: ProcessGroup) -> None:
@@ -134,7 +153,10 @@ def _agree(layout: Layout, training: Training, group: ProcessGroup) -> None:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Some tensors of one dtype; `waiting` are those without a gradient so far."""
+    """Some tensors of one dtype; `waiting` are those without a gradient so far.
+
+    `flat` has one element more: in the last bucket, how many processes say that the training is over.
+    """
 
     parameters: list[nn.Parameter]
     flat: torch.Tensor
@@ -167,28 +189,53 @@ class GradientBuckets:
             for parameter in self._place
         ]
 
-    def begin(self) -> None:
-        """Before the backward pass of a step."""
+    def begin(self, weight: float = 1.0) -> None:
+        """Before the last backward pass of a step.
+
+        Args:
+            weight: what the script accumulated before counts by it.
+        """
         for bucket in self._buckets:
             bucket.waiting = set(range(len(bucket.parameters)))
             bucket.wait = None
+            for parameter in bucket.parameters if weight != 1.0 else ():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(weight)
+        self._buckets[-1].flat[-1] = 0
         self._sent = 0
         self._active = True
 
-    def finish(self) -> None:
-        """After it: every parameter's `grad` is the sum over all processes; one that got none anywhere has zero."""
+    def finish(self, *, over: bool = False) -> bool:
+        """After it: every parameter's `grad` is the sum over all processes; one that got none anywhere has zero.
+
+        Args:
+            over: this process says that the training is over.
+
+        Returns:
+            whether any process said so; there are no gradients then.
+        """
         self._active = False
         for bucket in self._buckets:
             for index in bucket.waiting:
-                bucket.views[index].zero_()
+                parameter = bucket.parameters[index]
+                if parameter.grad is None:
+                    bucket.views[index].zero_()
+                else:
+                    self._copy(bucket, index, parameter.grad)
             bucket.waiting.clear()
+        last = self._buckets[-1].flat
+        if over:
+            last[-1] = 1
         self._send_full()
         for bucket in self._buckets:
             if bucket.wait is not None:
                 bucket.wait()
                 bucket.wait = None  # nothing of a sum outlives its step, and so the group
+        told = bool(last[-1] > 0)
+        for bucket in self._buckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
-                parameter.grad = view
+                parameter.grad = None if told else view
+        return told
 
     def close(self) -> None:
         """Let the model's gradients be."""
@@ -200,11 +247,15 @@ class GradientBuckets:
         if not self._active or parameter.grad is None:
             return
         bucket, index = self._place[parameter]  # type: ignore[index]  # autograd gives what it was registered with
-        bucket.views[index].copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
+        self._copy(bucket, index, parameter.grad)
         parameter.grad = None
         bucket.waiting.discard(index)
         if not bucket.waiting:
             self._send_full()
+
+    @staticmethod
+    def _copy(bucket: _Bucket, index: int, gradient: torch.Tensor) -> None:
+        bucket.views[index].copy_(gradient.to_dense() if gradient.is_sparse else gradient)
 
     def _send_full(self) -> None:
         while self._sent < len(self._buckets) and not self._buckets[self._sent].waiting:
@@ -230,6 +281,7 @@ def _divided(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> Iterator[
 
 def _bucket(parameters: list[nn.Parameter]) -> _Bucket:
     sizes = [parameter.numel() for parameter in parameters]
-    flat = torch.zeros(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
-    views = [part.view(parameter.shape) for part, parameter in zip(torch.split(flat, sizes), parameters, strict=True)]
+    flat = torch.zeros(sum(sizes) + 1, dtype=parameters[0].dtype, device=parameters[0].device)
+    parts = torch.split(flat[:-1], sizes)
+    views = [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
     return _Bucket(parameters, flat, views)

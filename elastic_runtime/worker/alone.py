@@ -50,11 +50,19 @@ class AloneMode:
         self._batches.expect(self.global_step + 1, (0,), 1)
         return batch
 
-    def step(self, batch: Batch, loss: torch.Tensor) -> None:
+    def step(self, batch: Batch, loss: torch.Tensor | None, value: float | None) -> None:  # noqa: ARG002  # nobody asks
         """Apply the batch's gradient."""
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        if loss is not None:
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's
         self._optimizer.apply(batch.step)
         self.global_step = batch.step + 1
+
+    def synchronize(self) -> None:
+        """The model has them."""
+
+    def end(self) -> None:
+        """No step is left."""
+        self._total_steps = self.global_step
 
     def fail(self, error: BaseException) -> None:
         """Nobody is to be told."""

@@ -9,7 +9,6 @@ Source: DL2 §2.2, §5 (asynchronous training).
 from __future__ import annotations
 
 import structlog
-import torch
 
 from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.errors import ElasticError
@@ -39,7 +38,7 @@ class AsynchronousMode(ParameterServerMode):
 
     def _start(self) -> None:
         self.finished = False
-        self._pushed = self._merging = False
+        self._pushed = self._merging = self._has_ended_job = False
         self._leased: LeasedRange | None = None
         self._samples_unmerged = self._unmerged = 0
         self._traffic = UpdateTraffic(self._member, self._model)
@@ -62,8 +61,27 @@ class AsynchronousMode(ParameterServerMode):
     @property
     def global_step(self) -> int:
         """Updates applied, as far as this worker knows; with work that was done again not more than there are."""
-        total = self._batches.order.total_steps
-        return total if self.finished else min(self._traffic.version, total)
+        total, view = self._batches.order.total_steps, self._barrier.view
+        whole = self.finished and not self._has_ended_job and (view is None or view.ends_at is None)
+        return total if whole else min(self._traffic.version, total)
+
+    def synchronize(self) -> None:
+        """Take the values that answer the update in hand."""
+        generation = self._traffic.generation
+        while self._pushed and self._stays(self._member.view(), generation):
+            self._complete()
+
+    def end(self) -> None:
+        """Tell that nothing is left to do; the others compute nothing beyond the update in hand."""
+        if self._member.left or self.finished:
+            return
+        self.synchronize()
+        self._has_ended_job = True
+        self._leases.stop(PATIENCE_SECONDS)
+        generation = self._traffic.generation
+        while not self._member.left and self._stays(self._member.view(), generation):
+            self._finish()
+        self._see_out(generation)
 
     def close(self) -> None:
         """Leave the job."""
@@ -80,7 +98,7 @@ class AsynchronousMode(ParameterServerMode):
             self._take_values()
         elif self._pushed:
             self._complete()
-        elif self._leases.finished and self._task not in view.leaving:
+        elif (self._leases.finished or view.ends_at is not None) and self._task not in view.leaving:
             self._finish()
         elif self._is_to_stop(view):
             self._stop(view)
@@ -88,11 +106,11 @@ class AsynchronousMode(ParameterServerMode):
             return self._next()
         return None
 
-    def _on_computed(self, batch: Batch, loss: torch.Tensor) -> None:
+    def _on_computed(self, batch: Batch, value: float | None) -> None:
         clip_norm = self._training.optimizer.clip_norm
         if clip_norm is not None:
             clip_gradients(self._model.flat, self._member.layout, clip_norm)
-        self._meter.on_computed(float(loss.detach()), batch.size)
+        self._meter.on_computed(value, batch.size)
         self._samples_unmerged += batch.size
         self._unmerged += 1
         self._merging = self._unmerged >= self._training.buffer_merge_steps or self._leases.is_last_taken
@@ -190,9 +208,9 @@ class AsynchronousMode(ParameterServerMode):
 
     def _finish(self) -> None:
         """Nothing is left to lease: take the final values, and wait for the job's end."""
+        generation = self._traffic.generation
         self._traffic.follow(idle=True)
         self._traffic.fetch()
-        generation = self._traffic.generation
         if not self._traffic.wait():
             return
         self._swap(buffers=True)

@@ -33,8 +33,7 @@ class Batch:
         epoch: from 0.
         size: how many samples the slice has.
         global_size: how many the whole step has; the last of an epoch may be short.
-        warm_up: computed to get ready, before this worker joins the others; what `Job.step` gets for it is thrown away.
-        ends_epoch: nothing of this epoch is left for this process after it.
+        ends_epoch: nothing of this epoch, or of the job, is left for this process after it.
     """
 
     data: Any
@@ -43,8 +42,12 @@ class Batch:
     epoch: int
     size: int
     global_size: int
-    warm_up: bool = False
     ends_epoch: bool = False
+
+    @property
+    def warm_up(self) -> bool:
+        """Always False: batches for practice do not reach the script. Kept for scripts written when they did."""
+        return False
 
     @property
     def weight(self) -> float:
@@ -71,7 +74,7 @@ class Batches:
         self._reader = ThreadPoolExecutor(1, "elastic-batches") if prefetch else None
         self._ahead: dict[Slice, Future[Any]] = {}
 
-    def batch(self, step: int, slice_index: int, slices: int, *, last: bool = True, warm_up: bool = False) -> Batch:
+    def batch(self, step: int, slice_index: int, slices: int, *, last: bool = True) -> Batch:
         """Read one slice, and seed torch's random numbers for it.
 
         Args:
@@ -79,7 +82,6 @@ class Batches:
             slice_index: which slice.
             slices: in how many the step's batch is cut.
             last: this process computes no other slice of the step after it.
-            warm_up: marked as such.
 
         Raises:
             IndexError: there is no such step or slice.
@@ -88,16 +90,14 @@ class Batches:
         indices = self.order.slice_indices(step, slice_index, slices)
         if not len(indices):
             raise ValueError(f"slice {slice_index} of {slices} of step {step} has no samples")
-        position = self.order.position(step)
         return Batch(
             data=self._read((step, slice_index, slices), indices),
             indices=indices,
             step=step,
-            epoch=position.epoch,
+            epoch=self.order.position(step).epoch,
             size=len(indices),
             global_size=self.order.batch_size(step),
-            warm_up=warm_up,
-            ends_epoch=last and not warm_up and position.step_in_epoch == self.order.steps_per_epoch - 1,
+            ends_epoch=last and self.order.ends_epoch(step),
         )
 
     def leased(self, number: int, epoch: int, start: int, stop: int, *, ends_epoch: bool | None = None) -> Batch:

@@ -76,6 +76,7 @@ class FlatModel:
         self._allocate = allocate
         self._on_gradient = on_gradient
         self._arrived: set[str] = set()
+        self._taking = False
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._trained: dict[int, _Trained] = {}
         self._merged: dict[int, torch.Tensor] = {}
@@ -119,19 +120,32 @@ class FlatModel:
                 banks.append(make_bank(self._allocate, f"gradients{len(banks)}", trained.segment, device))
             trained.gradients = banks[number]
 
-    def begin_step(self) -> None:
-        """Before the forward pass of one slice: nothing has arrived, and no gradient is left over."""
+    def begin_backward(self, weight: float = 1.0) -> None:
+        """Before the last backward pass of one slice: from now on gradients are taken as they come.
+
+        Args:
+            weight: what was accumulated before counts by it.
+        """
         self._arrived.clear()
+        self._taking = True
+        if weight == 1.0:
+            return
         for trained in self._trained.values():
             for parameter in trained.parameters:
-                parameter.grad = None
+                if parameter.grad is not None:
+                    parameter.grad.mul_(weight)
 
     def finish_backward(self) -> None:
-        """After the backward pass of one slice: a tensor that got no gradient has one of zero."""
+        """After it: a tensor whose gradient has not come has what was accumulated before, or zero."""
+        self._taking = False
         for index, trained in self._trained.items():
             absent = [row for row in trained.rows(trained.gradients) if row[0].tensor.name not in self._arrived]
-            for _, _, gradient in absent:
-                gradient.zero_()
+            for _, parameter, gradient in absent:
+                if parameter.grad is None:
+                    gradient.zero_()
+                else:
+                    gradient.copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
+                    parameter.grad = None
             trained.gradients.to_host()
             if self._on_gradient is not None:
                 for slot in [row[0] for row in absent] if trained.gradients.on_host else trained.segment.slots:
@@ -192,8 +206,8 @@ class FlatModel:
     def _take_gradient(self, trained: _Trained, slot: Slot, index: int, parameter: torch.Tensor) -> None:
         """Called by autograd for each tensor, once in a backward pass."""
         gradient = parameter.grad
-        if gradient is None:
-            return
+        if gradient is None or not self._taking:
+            return  # the script accumulates
         trained.gradients.views[index].copy_(gradient.to_dense() if gradient.is_sparse else gradient)
         parameter.grad = None
         self._arrived.add(slot.tensor.name)

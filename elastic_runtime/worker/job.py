@@ -1,29 +1,31 @@
-"""The job that a script trains with: an iterator over batches, a step for each, and a guard of the model.
+"""The job that a script trains with: batches, a step for each, and an end.
 
-Parameter servers hold the model as it joined. One that grows a head, is pruned or cast in the middle of the training
-would be trained in part only, without any error; so each step looks whether the same tensors are there.
+What a script does to its model or its gradients between two calls is looked at here, before any mode acts on it: what
+one mode would honour and another would lose is refused in all of them, by the same line.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
-from operator import is_
-from typing import Self
 
+import structlog
 import torch
 from torch import nn
 
-from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch
+from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.worker.batches import Batch
 from elastic_runtime.worker.mode import Mode
+from elastic_runtime.worker.model_guard import ModelGuard, ParameterWatch
+from elastic_runtime.worker.script import ScriptGradients, is_left_on_purpose
 
-_Facts = tuple[torch.Size, torch.dtype, bool]
-_ADVICE = "a model has to stay as it joins, change it before"
+_SECOND_BACKWARD = "through the graph a second time"
+"""Of torch's words."""
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,23 @@ class Job:
     """A job that this process takes part in; made by `join`.
 
     `for batch in job` gives the slices that this process is to compute, each to be answered by one `step` with the mean
-    loss over it. The loop ends when the job has finished, or when this process is needed no longer.
+    loss over it. The loop ends when the job has finished, or when this process is needed no longer. A script that
+    leaves it (`break`, `return`) ends the job, with what was trained.
 
     Args:
         mode: how the process trains.
-        guard: of the model.
+        model: what is trained.
         order: of the samples.
         clock: seconds, monotonic.
     """
 
     def __init__(
-        self, mode: Mode, guard: ModelGuard, order: SampleOrder, clock: Callable[[], float] = time.monotonic
+        self, mode: Mode, model: nn.Module, order: SampleOrder, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._mode = mode
-        self._guard = guard
+        self._guard = ModelGuard(model)
+        self._watch = ParameterWatch(model)
+        self._gradients = ScriptGradients(model)
         self._order = order
         self._clock = clock
         self._began_seconds = clock()
@@ -78,6 +83,7 @@ class Job:
         self._samples = 0
         self._loss: float | None = None
         self._ended = False
+        self._ended_after: int | None = None
 
     @property
     def mode(self) -> str:
@@ -124,45 +130,100 @@ class Job:
             stall_seconds=self._mode.stall_seconds,
         )
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Batch:
-        if self._batch is not None:
-            raise BadInput(f"the batch of step {self._batch.step} got no job.step(loss); each batch needs one")
-        batch = None if self._ended else self._mode.next_batch()
-        if batch is None:
-            self.close()
-            raise StopIteration
-        if batch.epoch != self._checked_epoch:
-            self._guard.check_all()
-            self._checked_epoch = batch.epoch
-        self._batch = batch
-        return batch
-
-    def step(self, loss: torch.Tensor) -> None:
-        """Train with the batch that the loop gave last: backward pass, and this process's part of the global step.
-
-        Args:
-            loss: the mean over the batch's samples, a scalar that the parameters' gradients can be computed from.
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches, one loop over all of them; one that is left on purpose ends the job.
 
         Raises:
-            BadInput: no batch to step for, or no such loss.
+            BadInput: a batch got no step, or the script did what not every mode honours; see `step`.
+            ElasticError: the job failed.
+        """
+        if self._ended_after is not None:
+            raise BadInput(
+                f"the loop over the job's batches was left after step {self._ended_after}, which has ended the job; "
+                "let one loop take them all (batch.ends_epoch is true where an epoch ends)"
+            )
+        return self._loop()
+
+    def __next__(self) -> Batch:
+        batch = self._next_batch()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def step(self, loss: torch.Tensor | float | None = None) -> None:
+        """Train with the batch that the loop gave last: backward pass, and this process's part of the global step.
+
+        Gradients of `backward()` calls of the script's own since it got the batch count too, so that a batch may be
+        computed in parts: the sum of all the losses is to be the mean over the batch's samples.
+
+        Args:
+            loss: the mean over the batch's samples, or the last part of it: a scalar that the parameters' gradients can
+                be computed from. If the script has called `backward()` for all of it: a number to show, or nothing.
+
+        Raises:
+            BadInput: no batch to step for, no such loss, or parameters or gradients that the script has written.
             ModelMismatch: the model has changed since it joined.
-            ElasticError: the loss is not finite.
+            ElasticError: the loss, or an accumulated gradient, is not finite.
         """
         batch = self._batch
         if batch is None:
             again = f"job.step was called twice for the batch of step {self._stepped - 1}" if self._stepped else ""
             raise BadInput(f"{again or 'job.step was called before the first batch'}; call it once for each batch")
         self._guard.check()
-        value = _value(loss, batch)
-        self._mode.step(batch, loss)
+        self._watch.look(f"in step {batch.step}")
+        accumulated = self._gradients.end(batch.step)
+        value = _value(loss, batch, accumulated)
+        self._watch.settle()
+        try:
+            self._mode.step(batch, loss if isinstance(loss, torch.Tensor) else None, value)
+        except RuntimeError as error:
+            if _SECOND_BACKWARD in str(error):
+                raise BadInput(
+                    f"the loss of step {batch.step} went through backward() already; call job.step() without it"
+                ) from error
+            raise
+        self._watch.mark()
         self._batch = None
         self._stepped = batch.step + 1
-        if not batch.warm_up:
-            self._samples += batch.size
+        self._samples += batch.size
+        if value is not None:
             self._loss = value
+
+    def synchronize(self) -> None:
+        """Wait until the model holds the values after the step that was handed on last; all processes may call it.
+
+        With parameter servers these come while the next batch is fetched; here is where a script that evaluates or
+        saves in its loop waits for them. Elsewhere they are there already. Where a step cannot be completed by waiting,
+        as the job changes or goes back to a checkpoint, the model stays the one before it.
+
+        Raises:
+            BadInput: the batch in hand has not got its step.
+            ElasticError: the job failed, or this worker was taken for dead.
+        """
+        if self._batch is not None:
+            raise BadInput(f"job.synchronize before the job.step of step {self._batch.step}; call it after that")
+        if not self._ended:
+            self._watch.look(self._after())
+            self._mode.synchronize()
+            self._watch.mark()
+
+    def end(self) -> None:
+        """End the whole job with what was trained, as leaving the loop does; for callbacks that cannot leave it.
+
+        It ends after the last step that all processes have computed. This process then has that model, and the others
+        come to the end of their loops.
+
+        Raises:
+            ElasticError: the job failed, or went back to a checkpoint meanwhile.
+        """
+        if self._ended:
+            return
+        if self._batch is None:
+            self._watch.look(self._after())
+        self._batch = None
+        self._gradients.clear()
+        self._mode.end()
+        self.close()
 
     def fail(self, error: BaseException) -> None:
         """The script ends by this error: the job's other processes are told."""
@@ -173,87 +234,71 @@ class Job:
     def close(self) -> None:
         """Take no further part; a script whose loop ended need not call it."""
         self._ended = True
+        self._gradients.close()
         self._mode.close()
 
+    def _loop(self) -> Iterator[Batch]:
+        while (batch := self._next_batch()) is not None:
+            try:
+                yield batch
+            except GeneratorExit:
+                if not self._ended and is_left_on_purpose():
+                    self._leave()
+                raise
 
-class ModelGuard:
-    """Compares a model with what it was when this was made.
+    def _leave(self) -> None:
+        """The script has left the loop; what is raised here would be lost, as the loop is over."""
+        self._ended_after = self._stepped - 1
+        try:
+            self.end()
+        except ElasticError as error:
+            # The job does not end so; the script's end will count as one before its job's.
+            _log.error("loop-left-in-vain", error=str(error))
+            self.close()
 
-    Args:
-        model: as it joins.
-    """
+    def _next_batch(self) -> Batch | None:
+        if self._batch is not None:
+            raise BadInput(f"the batch of step {self._batch.step} got no job.step(loss); each batch needs one")
+        if self._ended:
+            return None
+        self._watch.look(self._after())
+        self._gradients.check_none(self._stepped)
+        batch = self._mode.next_batch()
+        if batch is None:
+            self.close()
+            return None
+        if batch.epoch != self._checked_epoch:
+            self._guard.check_all()
+            self._checked_epoch = batch.epoch
+        self._watch.mark()
+        self._gradients.begin()
+        self._batch = batch
+        return batch
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._before = _facts(model)
-        # A module keeps its parameters and its own modules in these dictionaries; they say sooner than names do whether
-        # something was added, removed or replaced.
-        self._parts = [part for module in model.modules() for part in (module._parameters, module._modules)]
-        self._had = list(_values(self._parts))
-        self._tensors = list(model.parameters())
-        self._had_facts = [(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in self._tensors]
-
-    def check(self) -> None:
-        """For every step: the same tensors in the same modules. Some 150 µs for a model of 200 tensors.
-
-        Raises:
-            ModelMismatch: naming the first tensor that is new, gone or another.
-        """
-        now = list(_values(self._parts))
-        if (
-            len(now) != len(self._had)
-            or not all(map(is_, now, self._had))
-            or [(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in self._tensors] != self._had_facts
-        ):
-            self.check_all()
-
-    def check_all(self) -> None:
-        """For every epoch: names, shapes and dtypes of all parameters and buffers.
-
-        Raises:
-            ModelMismatch: naming the first tensor that is new, gone or another.
-        """
-        now = _facts(self._model)
-        for name in {**self._before, **now}:
-            if name not in now:
-                raise ModelMismatch(f"{name} is gone from the model since it joined the job; {_ADVICE}")
-            if name not in self._before:
-                raise ModelMismatch(f"{name} is new in the model since it joined the job; {_ADVICE}")
-            if now[name] != self._before[name]:
-                raise ModelMismatch(
-                    f"{name} was {_told(self._before[name])} when the model joined the job and is "
-                    f"{_told(now[name])}; {_ADVICE}"
-                )
-        now_tensors = list(self._model.parameters())
-        if len(now_tensors) != len(self._tensors) or not all(map(is_, now_tensors, self._tensors)):
-            raise ModelMismatch(f"a parameter of the model was replaced by another since it joined the job; {_ADVICE}")
+    def _after(self) -> str:
+        return f"after step {self._stepped - 1}" if self._stepped else "before the first step"
 
 
-def _value(loss: object, batch: Batch) -> float:
-    """The loss as a number, if it can be trained with."""
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-        raise BadInput(f"the loss of step {batch.step} is {what}; give the mean over the batch, a scalar tensor")
-    if not loss.requires_grad:
-        raise BadInput(f"the loss of step {batch.step} does not depend on the model's parameters; compute it with them")
-    value = float(loss.detach())
+def _value(loss: object, batch: Batch, accumulated: bool) -> float | None:
+    """The loss as a number, if it can be trained with; None if there is none to show."""
+    if accumulated and loss is None:
+        return None
+    if loss is None:
+        raise BadInput(
+            f"job.step of step {batch.step} got no loss, and no backward() was called for the batch: give the mean "
+            "over the batch, a scalar tensor"
+        )
+    if not (accumulated and isinstance(loss, int | float)):
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise BadInput(f"the loss of step {batch.step} is {what}; give the mean over the batch, a scalar tensor")
+        if not loss.requires_grad:
+            raise BadInput(
+                f"the loss of step {batch.step} does not depend on the model's parameters; compute it with them"
+            )
+    value = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
     if not math.isfinite(value):
         raise ElasticError(
             f"the loss of step {batch.step} is {value}; nothing was trained with it: lower the learning rate, or clip"
         )
     return value
-
-
-def _facts(model: nn.Module) -> dict[str, _Facts]:
-    tensors: dict[str, torch.Tensor] = {f"parameter {name!r}": tensor for name, tensor in model.named_parameters()}
-    tensors |= {f"buffer {name!r}": tensor for name, tensor in model.named_buffers()}
-    return {name: (tensor.shape, tensor.dtype, tensor.requires_grad) for name, tensor in tensors.items()}
-
-
-def _told(facts: _Facts) -> str:
-    shape, dtype, trained = facts
-    return f"{str(dtype).removeprefix('torch.')} {list(shape)}{'' if trained else ', not trained'}"
-
-
-def _values(parts: Iterable[Mapping[str, object]]) -> Iterator[object]:
-    return chain.from_iterable(part.values() for part in parts)

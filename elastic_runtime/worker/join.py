@@ -5,10 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -21,11 +22,13 @@ from elastic_runtime.model.training import Training
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_script_logging
 from elastic_runtime.worker.alone import AloneMode
 from elastic_runtime.worker.batches import Batches, Collate, as_samples
-from elastic_runtime.worker.job import Job, ModelGuard
+from elastic_runtime.worker.job import Job
 from elastic_runtime.worker.mode import Mode, NotNeededMode
 
 COORDINATOR_VARIABLE = "ELASTIC_COORDINATOR"
 WORLD_VARIABLE = "WORLD_SIZE"
+_EPOCHS_OF_STEPS = 2**31
+"""More than a job of so many steps has: `SampleOrder` counts those that it has."""
 _joined: set[str] = set()
 """Coordinators whose jobs this process has joined."""
 
@@ -35,7 +38,8 @@ def join(
     optimizer: Optimizer,
     data: Any,
     *,
-    epochs: int,
+    epochs: int | None = None,
+    steps: int | None = None,
     global_batch: int | None = None,
     worker_batch: int | None = None,
     seed: int = 0,
@@ -45,6 +49,7 @@ def join(
     prefetch: bool = False,
     min_worker_batch: int | None = None,
     buffer_merge_steps: int = 20,
+    practice: Callable[[Any], torch.Tensor] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Job:
     """Join the job that this process was started for, or train alone if it was started for none.
@@ -56,6 +61,8 @@ def join(
         data: a map-style torch data set, a tensor, a tuple or mapping of tensors or arrays whose first dimension counts
             the samples, or anything with a length that gives a sample for a number. The same in every process.
         epochs: how often every sample is taken.
+        steps: in place of it, or beside it: global steps of the whole job (asynchronous: updates). The job ends with
+            whichever comes first.
         global_batch: samples of one step over all workers, however many these are.
         worker_batch: in place of it, for asynchronous training: samples of each worker's batch, whose gradient is
             applied as it comes. Alone, that is the whole batch; by all-reduce there is no such training.
@@ -66,6 +73,8 @@ def join(
         prefetch: read the next batch in a thread while this one is computed.
         min_worker_batch: fewest samples of a worker in a step; None: 2 if the model has batch-norm layers, else 1.
         buffer_merge_steps: how often buffers, such as batch norm's running statistics, are merged over the workers.
+        practice: computes the loss of a batch's data. A worker that joins a job that trains calls it once while the
+            others go on, as a model's first use is slow, and throws the result away; None: they wait for it a little.
         environment: in place of the process's.
 
     Returns:
@@ -74,8 +83,6 @@ def join(
     Raises:
         BadInput: arguments that cannot be, or a model that cannot be trained so.
     """
-    if environment is None and os.environ.get(COORDINATOR_VARIABLE):
-        _end_with_2_for_bad_input()
     if not isinstance(model, nn.Module):
         raise BadInput(f"the model is a {type(model).__name__}; give a torch.nn.Module")
     if isinstance(model, DataParallel | DistributedDataParallel):
@@ -85,6 +92,8 @@ def join(
     batch = worker_batch if global_batch is None else global_batch
     if batch is None or (global_batch is not None and worker_batch is not None):
         raise BadInput("give global_batch, or worker_batch for asynchronous training: one of the two")
+    if epochs is None and steps is None:
+        raise BadInput("give epochs, or steps, or both: the job ends with whichever comes first")
     samples = as_samples(data, collate)
     training = Training(
         optimizer=optimizer,
@@ -92,7 +101,8 @@ def join(
         global_batch=batch,
         synchronous=worker_batch is None,
         worker_batch=worker_batch,
-        epochs=epochs,
+        epochs=epochs if epochs is not None else _EPOCHS_OF_STEPS,
+        steps=steps,
         seed=seed,
         shuffle=shuffle,
         drop_last=drop_last,
@@ -102,14 +112,20 @@ def join(
     batches = Batches(samples, training.order(), prefetch)
     if environment is None:
         _join_once()
-    mode = _mode(model, training, batches, os.environ if environment is None else environment)
-    job = Job(mode, ModelGuard(model), batches.order)
+    mode = _mode(model, training, batches, os.environ if environment is None else environment, practice)
+    job = Job(mode, model, batches.order)
     if not isinstance(mode, AloneMode):
         tell_of_the_end(job)
     return job
 
 
-def _mode(model: nn.Module, training: Training, batches: Batches, environment: Mapping[str, str]) -> Mode:
+def _mode(
+    model: nn.Module,
+    training: Training,
+    batches: Batches,
+    environment: Mapping[str, str],
+    practice: Callable[[Any], torch.Tensor] | None,
+) -> Mode:
     """How this process trains; code for the others is not even loaded, as the script may run where it cannot."""
     layout = build_layout(*describe_model(model))
     if environment.get(COORDINATOR_VARIABLE):
@@ -119,7 +135,7 @@ def _mode(model: nn.Module, training: Training, batches: Batches, environment: M
 
         kind = SynchronousMode if training.synchronous else AsynchronousMode
         try:
-            return kind(model, layout, training, batches, environment)
+            return kind(model, layout, training, batches, environment, practice)
         except NotNeeded as why:
             batches.close()
             return NotNeededMode(str(why))
@@ -150,18 +166,6 @@ def _join_once() -> None:
 def _least_batch(model: nn.Module) -> int:
     """Batch norm takes the variance over the batch: of one sample there is none."""
     return 2 if any(isinstance(module, _BatchNorm) for module in model.modules()) else 1
-
-
-def _end_with_2_for_bad_input() -> None:
-    """Whoever started the script learns that another try would end the same; Python's code for any exception is 1."""
-    before = sys.excepthook
-
-    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        before(kind, error, trace)
-        if isinstance(error, BadInput):
-            raise SystemExit(BadInput.exit_code)  # the interpreter ends with it, in good order
-
-    sys.excepthook = end
 
 
 def tell_of_the_end(job: Job) -> None:

@@ -46,10 +46,22 @@ class Mode(Protocol):
         """The next slice to compute; waits until it may be computed. None: this process has nothing more to do."""
         ...
 
-    def step(self, batch: Batch, loss: torch.Tensor) -> None:
-        """Do the backward pass of `loss`, the mean over `batch`, and hand the gradient on.
+    def step(self, batch: Batch, loss: torch.Tensor | None, value: float | None) -> None:
+        """Do the backward pass of `loss` and hand the gradient on, with what lies in the parameters' `grad` already.
 
-        `loss` has been found to be a finite scalar. A batch marked `warm_up` leaves no trace in the model.
+        Both together are of the mean over `batch`. `loss` has been found to be a finite scalar; None: all of it lies
+        there. `value` is what is to be shown of it, if anything.
+        """
+        ...
+
+    def synchronize(self) -> None:
+        """Let the model have the values after the last step that was handed on, if waiting brings them."""
+        ...
+
+    def end(self) -> None:
+        """End the whole job with the steps that all processes have computed; this process has that model then.
+
+        No further batch is asked for, and the one in hand, if it got no step, is not computed.
         """
         ...
 
@@ -82,13 +94,19 @@ class NotNeededMode:
         """There is none."""
         return None
 
-    def step(self, batch: Batch, loss: torch.Tensor) -> None:  # noqa: ARG002  # as of every mode
+    def step(self, batch: Batch, loss: torch.Tensor | None, value: float | None) -> None:  # noqa: ARG002  # as of all
         """Cannot be asked for: no batch was given out.
 
         Raises:
             RuntimeError: always.
         """
         raise RuntimeError("a step of a worker that has no part in the training")
+
+    def synchronize(self) -> None:
+        """There are no values."""
+
+    def end(self) -> None:
+        """It is not this process's job to end."""
 
     def fail(self, error: BaseException) -> None:
         """Nobody has to know."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,6 +27,9 @@ from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.flat_model import FlatModel
 from elastic_runtime.worker.membership import Membership
 from elastic_runtime.worker.shared_model import SharedModel
+
+Practice = Callable[[Any], torch.Tensor]
+"""Computes the loss of a batch's data."""
 
 _REPORT_SECONDS = 0.25
 """Between two reports of progress; votes and news go at once."""
@@ -44,7 +48,7 @@ class ParameterServerMode(ABC):
         training: how it is trained.
         batches: the data.
         environment: of this process; see `MemberEnvironment`.
-        clock: seconds, monotonic.
+        practice: computes a loss of a batch's data, to practise with; None: something small without the model.
 
     Raises:
         ElasticError: the coordinator refuses this worker, or is not reached.
@@ -59,10 +63,11 @@ class ParameterServerMode(ABC):
         training: Training,
         batches: Batches,
         environment: Mapping[str, str],
-        clock: Callable[[], float] = time.monotonic,
+        practice: Practice | None = None,
     ) -> None:
-        self._training, self._batches, self._clock = training, batches, clock
-        self._member = Membership(environment, layout, training, clock)
+        self._training, self._batches, self._clock = training, batches, time.monotonic
+        self._device, self._loss_of = next(model.parameters()).device, practice
+        self._member = Membership(environment, layout, training, self._clock)
         self._task, self._barrier = self._member.task, self._member.barrier
         try:
             self._model = SharedModel(self._member.endpoint, layout, model)
@@ -88,14 +93,15 @@ class ParameterServerMode(ABC):
                 return batch
         return None
 
-    def step(self, batch: Batch, loss: torch.Tensor) -> None:
+    def step(self, batch: Batch, loss: torch.Tensor | None, value: float | None) -> None:
         """Backward pass of a batch, whose gradient is pushed."""
         flat = self._model.flat
-        flat.begin_step()
         # The mean over a slice counts by the slice's share; the servers only add.
-        (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
+        flat.begin_backward(batch.weight)
+        if loss is not None:
+            (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
         flat.finish_backward()
-        self._on_computed(batch, loss)
+        self._on_computed(batch, value)
 
     def fail(self, error: BaseException) -> None:
         """Tell the coordinator that the script raised."""
@@ -107,6 +113,46 @@ class ParameterServerMode(ABC):
         self._member.close()
         self._model.flat.release()
 
+    def _practise(self, data: Any) -> None:
+        """Compute a loss and its gradient, and throw it away: what is used for the first time is slow."""
+        self._model.flat.begin_backward()
+        loss = _loss_of_nothing(self._device) if self._loss_of is None else self._loss_of(data)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        self._model.flat.finish_backward()
+
+    def _stays(self, view: View, generation: int) -> bool:
+        """Whether this worker works on in its generation, as far as this view says.
+
+        Raises:
+            ElasticError: the job failed.
+        """
+        if view.phase is Phase.FAILED:
+            raise ElasticError(f"the job failed: {view.failure}")
+        return view.generation == generation and not self._member.is_let_go(view)
+
+    def _see_out(self, generation: int) -> None:
+        """Wait for the job's end after this worker's, as its script has left its loop.
+
+        Raises:
+            ElasticError: the job failed, or went back to a checkpoint: what is done again is done by others.
+        """
+        while self._stays(view := self._member.view(), generation):
+            self._member.newer(view)
+        if self._member.is_let_go(view) and not self._member.left:
+            self._member.leave()
+        if view.phase is not Phase.FINISHED:
+            raise ElasticError(
+                f"{self._task} has left its loop, and the job did not end with that: it goes on from a checkpoint"
+            )
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Take the values that answer what was pushed last."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the job with what is applied."""
+
     @abstractmethod
     def _start(self) -> None:
         """Make what this kind of training needs, and take views from now on."""
@@ -116,8 +162,14 @@ class ParameterServerMode(ABC):
         """Do what is next, given the newest view; a batch if one is to be computed."""
 
     @abstractmethod
-    def _on_computed(self, batch: Batch, loss: torch.Tensor) -> None:
+    def _on_computed(self, batch: Batch, value: float | None) -> None:
         """The gradient of the batch that was given last lies in its bank: push it."""
+
+
+def _loss_of_nothing(device: torch.device) -> torch.Tensor:
+    """A loss for which the device, and torch's threads for it, have to be there."""
+    weight = torch.ones(4, 1, 3, 3, device=device, requires_grad=True)
+    return nn.functional.conv2d(torch.ones(2, 1, 8, 8, device=device), weight).mean()
 
 
 class FirstCheckpoint:
@@ -168,9 +220,9 @@ class Meter:
         self._step_seconds = 0.0
         self._reported_seconds = self._began_seconds = member.clock()
 
-    def on_computed(self, loss: float, samples: int) -> None:
-        """A batch was computed."""
-        self._loss = loss
+    def on_computed(self, loss: float | None, samples: int) -> None:
+        """A batch was computed; None: nothing is told of its loss."""
+        self._loss = self._loss if loss is None else loss
         self._samples += samples
 
     def begin(self) -> None:

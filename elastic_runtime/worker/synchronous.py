@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import structlog
-import torch
 
 from elastic_runtime.control.messages import MemberReport
+from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.outbox import Outbox
 from elastic_runtime.protocol.messages import Header, Outgoing, Push
 from elastic_runtime.protocol.plan import Phase, View
@@ -37,7 +37,7 @@ class SynchronousMode(ParameterServerMode):
         member, layout, batches, flat = self._member, self._member.layout, self._batches, self._model.flat
         self.global_step = 0
         self._total_steps = batches.order.total_steps
-        self._warm = self._computing = False
+        self._warm = self._computing = self._has_ended_job = False
         self._switching_seconds = 0.0
         self._exchange = Exchange(member.task, layout, flat, self._training.buffer_merge_steps, self._total_steps)
         self._slices = StepSlices(member.task, member.barrier, self._exchange, batches, flat)
@@ -57,12 +57,42 @@ class SynchronousMode(ParameterServerMode):
     @property
     def finished(self) -> bool:
         """Whether the job's last step is applied."""
-        return self.global_step >= self._total_steps
+        view, last = self._barrier.view, self._total_steps
+        if view is not None and view.ends_at is not None and view.generation == self._exchange.generation:
+            last = view.ends_at  # a script has ended the job
+        return self._has_ended_job or self.global_step >= last
 
     @property
     def stall_seconds(self) -> float:
         """How long this worker waited for changes to be resolved, and what it took to go over to new plans."""
         return self._barrier.waited_seconds + self._switching_seconds
+
+    def synchronize(self) -> None:
+        """Take the step's values, if this worker has computed all its slices of it."""
+        generation = self._exchange.generation
+        while self._computing and self._stays(self._member.view(), generation):
+            if self._exchange.is_complete:
+                self._advance()
+            elif self.finished or self._slices.open():
+                return
+            else:
+                self._waiting.until_complete(self._keeps_waiting)
+
+    def end(self) -> None:
+        """Tell that no step is left here, after the one whose slices were all computed here: so none is applied."""
+        if self._member.left or self.finished:
+            return
+        self.synchronize()
+        self._computing = False
+        generation = self._exchange.generation
+        if self._stays(self._member.view(), generation):
+            self._has_ended_job = True
+            self._report(finished=True)
+        try:
+            self._see_out(generation)
+        except ElasticError:
+            self._has_ended_job = False
+            raise
 
     def _go_on(self, view: View) -> Batch | None:
         if self._member.is_let_go(view):
@@ -70,7 +100,10 @@ class SynchronousMode(ParameterServerMode):
             return None
         if view.generation != self._exchange.generation or not view.generation:
             self._computing = False
-            return self._enter(view)
+            self._enter(view)
+            return None
+        if self._computing and self.finished:
+            self._computing = False  # another script has ended the job: nobody applies this step
         if not self._computing:
             self._begin()
             return None
@@ -81,51 +114,49 @@ class SynchronousMode(ParameterServerMode):
             self._waiting.until_complete(self._keeps_waiting)
         return batch
 
-    def _on_computed(self, batch: Batch, loss: torch.Tensor) -> None:
-        if batch.warm_up:
-            self._warm = True
-            self._member.link.report(ready=True, generation=self._member.view().generation)
-            return
-        self._meter.on_computed(float(loss.detach()), batch.size)
+    def _on_computed(self, batch: Batch, value: float | None) -> None:
+        self._meter.on_computed(value, batch.size)
         if self._exchange.merges_buffers:
             self._model.take_buffers(self._slices.bank)
         self._outbox.send(self._slices.push())
 
     # ---- entering
 
-    def _enter(self, view: View) -> Batch | None:
-        """Come to the generation's first step, or to the one at which this worker joins; maybe by way of a warm-up."""
+    def _enter(self, view: View) -> None:
+        """Come to the generation's first step, or to the one at which this worker joins; it practises before that."""
         self._first_checkpoint.write_if_asked(view)
         if view.generation == 0:
             self._member.newer(view)
-            return None
+            return
         timeline = self._barrier.timeline
         if timeline.generation != view.generation:
-            return None  # a newer view has come in between
+            return  # a newer view has come in between
         self._outbox.forget()
         self._outbox.connect(view.members, self._task)
         joins_at = timeline.first_step_of(self._task)
         if joins_at is None:
-            if not self._warm:
-                return self._warm_up(view)
-            self._member.newer(view)
-            return None
+            if self._warm:
+                self._member.newer(view)
+            else:
+                self._get_ready(view)
+            return
         # In this order: what is reported in between (see `_refresh`) is not of the new generation yet.
         self.global_step = joins_at
         self._outbox.send(self._exchange.start(timeline, joins_at))
         if not self._waiting.until_complete(self._keeps_waiting):
-            return None
+            return
         self._model.flat.swap()
         self._model.flat.load_buffers()
         # Who had finished before the job went back has steps to do again.
         self._member.link.report(generation=view.generation, step=self.global_step, ready=True, finished=self.finished)
         _log.info("generation-entered", generation=view.generation, step=self.global_step)
-        return None
 
-    def _warm_up(self, view: View) -> Batch:
-        """A batch to practise with: the first use of a model is slow, and the job should not wait for it."""
+    def _get_ready(self, view: View) -> None:
+        """Practise with a batch, as the job should not wait for this worker's first one."""
         step = min(max((change.clock for change in view.changes), default=view.start_step), self._total_steps - 1)
-        return self._batches.batch(step, 0, 1 if self._training.global_batch < 2 else 2, warm_up=True)
+        self._practise(self._batches.batch(step, 0, 1 if self._training.global_batch < 2 else 2).data)
+        self._warm = True
+        self._member.link.report(ready=True, generation=self._member.view().generation)
 
     # ---- steps
 
@@ -158,7 +189,7 @@ class SynchronousMode(ParameterServerMode):
             return False
         self._outbox.connect(view.members, self._task)
         self._exchange.follow(self._barrier.timeline)
-        return not (self._computing and self._slices.open())
+        return not (self._computing and (self.finished or self._slices.open()))
 
     def _advance(self) -> None:
         self._model.flat.swap()

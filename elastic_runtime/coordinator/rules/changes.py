@@ -11,11 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from elastic_runtime.coordinator.rules import requests
-from elastic_runtime.coordinator.rules.checkpointing import begin_checkpoint
+from elastic_runtime.coordinator.rules.checkpointing import begin_checkpoint, give_up
 from elastic_runtime.coordinator.rules.job import Job
-from elastic_runtime.coordinator.rules.phases import begin_change, end_change, publish_proposal, withdraw_proposal
+from elastic_runtime.coordinator.rules.phases import (
+    begin_change,
+    end_change,
+    publish_proposal,
+    withdraw_change,
+    withdraw_proposal,
+)
 from elastic_runtime.coordinator.rules.state import Purpose
-from elastic_runtime.coordinator.rules.tasks import dismiss, lose, release_later
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, release_later
 from elastic_runtime.protocol.plan import Change, Stage, transfers
 
 _LEAST_MARGIN_STEPS = 2
@@ -235,11 +241,29 @@ def begin_last_checkpoint(job: Job, now: float) -> None:
     """All steps are applied: a last checkpoint. Nobody is asked, as nobody has a step left to begin."""
     newest = max((job.report(name).step for name in job.live_workers()), default=job.state.generation.start_step)
     clock = max(newest, max((last_step(change) for change in job.state.generation.changes), default=0))
-    total = job.model.total_steps if job.model is not None else None
-    if job.model is not None and job.is_asynchronous:
-        clock = max(_next_mark(job), job.model.order.total_steps)
-    change = Change(_next_number(job), clock if total is None else total, checkpoint=True, halt=True)
-    _confirm(job, change, now, purpose=Purpose.FINISH)
+    if job.is_asynchronous:
+        clock = _next_mark(job) if job.state.generation.ends_at is not None else max(_next_mark(job), job.total_steps())
+    elif job.model is not None:
+        clock = job.total_steps()
+    _confirm(job, Change(_next_number(job), clock, checkpoint=True, halt=True), now, purpose=Purpose.FINISH)
+
+
+def end_early(job: Job, step: int) -> None:
+    """A script has ended the job: after so many steps, as its worker has told that it computes no more.
+
+    A checkpoint that was to be written later never is. Blocks that were to move later, or a halt, cannot be taken back:
+    the job goes back to its last checkpoint, and the script will end it from there.
+    """
+    if step >= job.total_steps():
+        return
+    moving = None if job.is_asynchronous else job.moving_change()
+    if moving is not None and last_step(moving) > step:
+        if moving.stages or moving.halt:
+            recover(job)
+            return
+        give_up(job, "the job ends before it")
+        withdraw_change(job.state, moving)
+    job.state.set_generation(ends_at=step)
 
 
 def write_again(job: Job, halt: Change, now: float) -> bool:

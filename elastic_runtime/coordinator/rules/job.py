@@ -63,6 +63,13 @@ class Job:
         model = self.model
         return model is not None and not model.training.synchronous
 
+    def total_steps(self) -> int:
+        """Steps of the whole job, or updates in asynchronous training; 0 if unknown."""
+        ends_at, model = self.state.generation.ends_at, self.model
+        if ends_at is not None:
+            return ends_at
+        return model.order.total_steps if model is not None else 0
+
     def durable_step(self) -> int:
         """The step that the job goes back to if a server is lost."""
         durable = self.state.checkpoints.durable

@@ -39,7 +39,8 @@ def lend(
         return (), False
     stops = {mine.id: mine.stop for mine in book.held(worker)}
     changed = sum(book.done(number, stops[number]) for number in done if number in stops) > 0
-    if worker in job.plan().workers and job.halt() is None:
+    over = job.state.generation.ends_at is not None
+    if worker in job.plan().workers and job.halt() is None and not over:
         short = batches - len(book.held(worker))
         while short > 0 and book.lease(worker, 1) is not None:
             short -= 1
@@ -49,7 +50,9 @@ def lend(
     if book.finished:
         withdraw_proposal(job.state)
         job.state.set_generation(ended=True)
-    return tuple(LeasedRange(one.id, one.epoch, one.start, one.stop) for one in book.held(worker)), book.finished
+    return tuple(
+        LeasedRange(one.id, one.epoch, one.start, one.stop) for one in book.held(worker)
+    ), book.finished or over
 
 
 def on_worker_lost(job: Job, worker: str) -> None:

@@ -15,6 +15,7 @@ import structlog
 
 from elastic_runtime.control.messages import MemberReport, RequestState
 from elastic_runtime.coordinator.rules import leases, requests
+from elastic_runtime.coordinator.rules.changes import end_early
 from elastic_runtime.coordinator.rules.checkpointing import SearchOrder, SearchResult
 from elastic_runtime.coordinator.rules.generations import end_search, fail
 from elastic_runtime.coordinator.rules.job import Job
@@ -69,7 +70,10 @@ def on_report(job: Job, report: MemberReport, now: float) -> bool:
     if report.finished and job.is_training:
         # Who has the last step's values has all blocks' values: nobody has anything left to push.
         withdraw_proposal(job.state)
-        job.state.set_generation(ended=True)
+        if not job.state.generation.ended:
+            end_early(job, report.step)
+        if job.is_training:
+            job.state.set_generation(ended=True)
     requests.note_stall(job, report)
     if report.left:
         lose(job, report.task, "it left")
@@ -92,7 +96,10 @@ def on_process_ended(job: Job, name: str, exit_code: int, last_line: str) -> Non
         on_failure(job, name, last_line or f"its process ended with code {exit_code}", exit_code == BAD_INPUT)
     elif missed and exit_code == 0 and task.role is Role.WORKER and not job.reports.of(name).finished:
         on_failure(
-            job, name, "its script ended before the job did; let its loop over the job's batches come to its end"
+            job,
+            name,
+            "its script ended before the job did; let its loop over the job's batches come to its end, or leave it by "
+            "break or job.end()",
         )
     else:
         lose(job, name, f"its process ended with {exit_code}")

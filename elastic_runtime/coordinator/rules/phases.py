@@ -108,6 +108,12 @@ def end_change(state: State, change: Change, substitutes: Mapping[str, str]) -> 
     _step(state, ChangeStep.NONE, committed=committed, moving=0, substitutes=substitutes)
 
 
+def withdraw_change(state: State, change: Change) -> None:
+    """A change that was agreed to will never come, as the job ends before its clock."""
+    changes = tuple(other for other in state.generation.changes if other.number != change.number)
+    _step(state, ChangeStep.NONE, changes=changes, moving=0)
+
+
 def drop_change(state: State) -> None:
     """The generation ends: nothing that was proposed or begun in it goes on."""
     if change_step(state) is not ChangeStep.NONE:

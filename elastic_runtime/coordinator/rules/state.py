@@ -122,6 +122,7 @@ class Generation:
         purpose: of the proposal, or of the change that is moving.
         minimum_bytes: what best-fit has to move in it.
         ended: a worker took the last step's values: every step is applied, and workers may go.
+        ends_at: how many steps these are, where a script has ended the job before its time.
         lost: servers that the plans still name, and whose blocks their other holders have.
     """
 
@@ -136,6 +137,7 @@ class Generation:
     minimum_bytes: int = 0
     committed: int = 0
     ended: bool = False
+    ends_at: int | None = None
     substitutes: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
 

@@ -37,6 +37,7 @@ def build_view(state: State, number: int) -> View:
         failure=course.failure,
         lost_servers=generation.lost,
         notice=course.notice,
+        ends_at=generation.ends_at,
     )
 
 
@@ -54,9 +55,9 @@ def status(job: Job, now: float) -> JobStatus:
         phase=course.phase,
         generation=job.state.generation.number,
         step=step,
-        total_steps=model.order.total_steps if model else 0,
+        total_steps=job.total_steps(),
         epoch=_samples(job, step) / model.training.samples if model else 0.0,
-        total_epochs=float(model.training.epochs) if model else 0.0,
+        total_epochs=float(model.order.epochs) if model else 0.0,
         durable_step=job.durable_step(),
         size=job.size(),
         target=course.target if course.phase is not Phase.SUSPENDED else Size(0, 0),

@@ -207,7 +207,7 @@ class World:
             return
         step = member.report.step
         plan = timeline.at(step)
-        if member.begun < step:
+        if member.begun < step or (view.ends_at is not None and step >= view.ends_at):
             self.begin(member, view, timeline)
             return
         pushed = self.pushed.setdefault((view.generation, step), set())
@@ -218,7 +218,7 @@ class World:
     def begin(self, member: Member, view: View, timeline: Timeline) -> None:
         step = member.report.step
         halts = timeline.halts_at()
-        if step >= TOTAL_STEPS:
+        if step >= (TOTAL_STEPS if view.ends_at is None else view.ends_at):
             member.report = replace(member.report, finished=True)
             member.over = True
         elif (halts is not None and step >= halts) or not timeline.at(step).slices_of(member.task):

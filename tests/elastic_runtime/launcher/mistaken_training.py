@@ -26,10 +26,9 @@ model = torch.nn.Linear(65 if mistake() == "other-model" else 64, 64)
 samples = torch.zeros(240, model.in_features)
 job = elastic.join(model, elastic.SGD(lr=0.1), samples, global_batch=24, epochs=100_000)
 for batch in job:
-    if not batch.warm_up:
-        time.sleep(0.05)  # leaves the machine to the others
-        if mistake() == "raise":
-            raise RuntimeError("this script has a mistake")
-        if mistake() == "grow":
-            model.bias = torch.nn.Parameter(torch.zeros(1))
+    time.sleep(0.05)  # leaves the machine to the others
+    if mistake() == "raise":
+        raise RuntimeError("this script has a mistake")
+    if mistake() == "grow":
+        model.bias = torch.nn.Parameter(torch.zeros(1))
     job.step(model(batch.data).square().mean())

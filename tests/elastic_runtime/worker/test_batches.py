@@ -84,9 +84,13 @@ def test_epochs_end_with_the_last_slice_of_the_last_step() -> None:
     assert ends == [False, False, True] * 2
     assert [batches.batch(step, 0, 2).epoch for step in range(6)] == [0, 0, 0, 1, 1, 1]
     assert not batches.batch(2, 0, 2, last=False).ends_epoch
-    warm_up = batches.batch(2, 0, 2, warm_up=True)
-    assert warm_up.warm_up
-    assert not warm_up.ends_epoch
+
+
+def test_the_last_step_of_a_job_ends_its_epoch() -> None:
+    order = SampleOrder(10, 4, seed=1, epochs=9, steps=5)
+    batches = Batches(as_samples(LABELS, None), order)
+    assert (order.total_steps, order.epochs) == (5, 2)
+    assert [batches.batch(step, 0, 2).ends_epoch for step in range(5)] == [False, False, True, False, True]
 
 
 def test_a_leased_range_has_the_samples_of_its_epochs_order() -> None:

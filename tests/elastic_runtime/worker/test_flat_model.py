@@ -71,7 +71,7 @@ def test_gradients_are_those_of_the_model_as_it_was_and_absent_ones_are_zero() -
     for index in _segments(layout):
         flat.gradients(index).fill_(99.0)
     _loss(plain).backward()
-    flat.begin_step()
+    flat.begin_backward()
     _loss(model).backward()
     flat.finish_backward()
     expected = {name: parameter.grad for name, parameter in plain.named_parameters()}
@@ -113,7 +113,7 @@ def test_a_step_taken_in_the_banks_is_the_optimizers() -> None:
         optimizer.zero_grad()
         _loss(plain).backward()
         optimizer.step()
-        flat.begin_step()
+        flat.begin_backward()
         _loss(model).backward()
         flat.finish_backward()
         for index in _segments(_layout(model)):
@@ -157,7 +157,7 @@ def test_a_model_on_an_accelerator_computes_with_copies() -> None:
         _loss(plain).backward()
         optimizer.step()
         told.clear()
-        flat.begin_step()
+        flat.begin_backward()
         _loss(model).backward()
         flat.finish_backward()
         assert sorted(told) == sorted((tensor.name, True) for tensor in layout.tensors(Kind.PARAMETER))
@@ -184,7 +184,7 @@ def test_every_tensor_is_reported_once_in_each_backward_pass() -> None:
     flat = FlatModel(model, layout, _memory, note)
     for _ in range(2):
         seen.clear()
-        flat.begin_step()
+        flat.begin_backward()
         _loss(model).backward()
         assert "unused" not in seen
         flat.finish_backward()
@@ -194,7 +194,7 @@ def test_every_tensor_is_reported_once_in_each_backward_pass() -> None:
 def test_a_sparse_gradient_is_stored_dense() -> None:
     model = nn.Embedding(5, 2, sparse=True)
     flat = FlatModel(model, _layout(model), _memory)
-    flat.begin_step()
+    flat.begin_backward()
     model(torch.tensor([1, 1, 4])).sum().backward()
     flat.finish_backward()
     assert flat.gradients(0).view(5, 2)[:, 0].tolist() == [0, 2, 0, 0, 1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import elastic_runtime as elastic
 from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch
 from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.worker.batches import Batch, Batches, as_samples
-from elastic_runtime.worker.job import Job, ModelGuard
+from elastic_runtime.worker.job import Job
 from elastic_runtime.worker.join import tell_of_the_end
 
 DATA = torch.ones(8, 2)
@@ -159,8 +161,14 @@ class _Recorded:
     def next_batch(self) -> Batch | None:
         return self._batches.pop(0) if self._batches else None
 
-    def step(self, batch: Batch, loss: torch.Tensor) -> None:
+    def step(self, batch: Batch, loss: torch.Tensor | None, value: float | None) -> None:
         self.calls.append(f"step {batch.step}")
+
+    def synchronize(self) -> None:
+        self.calls.append("synchronize")
+
+    def end(self) -> None:
+        self.calls.append("end")
 
     def fail(self, error: BaseException) -> None:
         self.calls.append(f"fail {error}")
@@ -169,15 +177,16 @@ class _Recorded:
         self.calls.append("close")
 
 
-def test_warm_up_batches_do_not_count_and_a_removed_worker_ends() -> None:
+def test_a_removed_worker_ends_with_what_it_has_computed() -> None:
     model = nn.Linear(2, 1)
     batches = Batches(as_samples(DATA, None), SampleOrder(8, 4, 0, 4))
-    mode = _Recorded([batches.batch(2, 0, 1, warm_up=True), batches.batch(2, 0, 2), batches.batch(2, 1, 2)])
+    mode = _Recorded([batches.batch(2, 0, 2), batches.batch(2, 1, 2)])
     clock = itertools.count(10.0, 2.0)
-    job = Job(mode, ModelGuard(model), batches.order, lambda: next(clock))
+    job = Job(mode, model, batches.order, lambda: next(clock))
     for batch in job:
+        assert not batch.warm_up
         job.step(model(batch.data).mean())
-    assert mode.calls == ["step 2", "step 2", "step 2", "close"]
+    assert mode.calls == ["step 2", "step 2", "close"]
     assert not job.finished
     progress = job.progress
     assert (progress.samples, progress.samples_per_second, progress.stall_seconds) == (4, 2.0, 1.5)
@@ -193,7 +202,7 @@ def test_a_script_that_raises_tells_its_mode_and_still_shows_its_error(monkeypat
     monkeypatch.setattr("atexit.register", at_exit.append)
     model = nn.Linear(2, 1)
     mode = _Recorded([])
-    job = Job(mode, ModelGuard(model), SampleOrder(8, 4, 0, 1))
+    job = Job(mode, model, SampleOrder(8, 4, 0, 1))
     tell_of_the_end(job)
     sys.excepthook(RuntimeError, RuntimeError("my mistake"), None)
     assert mode.calls == ["fail my mistake", "close"]
@@ -228,3 +237,142 @@ def test_every_public_name_can_be_had() -> None:
     assert all(getattr(elastic, name) is not None for name in elastic.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         elastic.nothing  # noqa: B018
+
+
+def _returns(job: elastic.Job, model: nn.Module) -> None:
+    for batch in job:
+        job.step(model(batch.data).mean())
+        return
+
+
+def _breaks_out_of_a_progress_bar(job: elastic.Job, model: nn.Module) -> None:
+    def shown(batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            assert batch.size == 4
+            yield batch
+
+    for _, batch in enumerate(shown(job)):
+        with torch.enable_grad():
+            job.step(model(batch.data).mean())
+            break
+
+
+@pytest.mark.parametrize("leave", [_returns, _breaks_out_of_a_progress_bar])
+def test_a_loop_that_is_left_ends_the_job(leave: Any) -> None:
+    model = nn.Linear(2, 1)
+    job = _joined(model)
+    leave(job, model)
+    assert job.finished
+    assert job.global_step == 1
+    with pytest.raises(BadInput, match="was left after step 0, which has ended the job"):
+        iter(job)
+
+
+def _raises(job: elastic.Job, model: nn.Module) -> None:
+    for batch in job:
+        job.step(model(batch.data).mean())
+        raise KeyError("a mistake")
+
+
+def _exits(job: elastic.Job, model: nn.Module) -> None:
+    for batch in job:
+        job.step(model(batch.data).mean())
+        sys.exit(0)
+
+
+def _has_a_progress_bar_that_raises(job: elastic.Job, model: nn.Module) -> None:
+    def shown(batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            yield batch
+            raise KeyError("a mistake")
+
+    for batch in shown(job):
+        job.step(model(batch.data).mean())
+
+
+@pytest.mark.parametrize("leave", [_raises, _exits, _has_a_progress_bar_that_raises])
+def test_an_exception_does_not_end_the_job(leave: Any) -> None:
+    model = nn.Linear(2, 1)
+    job = _joined(model)
+    with pytest.raises((KeyError, SystemExit)):
+        leave(job, model)
+    assert not job.finished
+    _step(job, model)
+    assert job.global_step == 2
+
+
+def test_the_first_batch_may_be_looked_at_before_the_loop() -> None:
+    model = nn.Linear(2, 1)
+    job = _joined(model)
+    job.step(model(next(iter(job)).data).mean())
+    for batch in job:
+        job.step(model(batch.data).mean())
+    assert job.global_step == job.total_steps == 4
+
+
+def test_so_many_steps_may_be_asked_for_in_place_of_epochs() -> None:
+    model = nn.Linear(2, 1)
+    assert _joined(model, epochs=None, steps=5).total_steps == 5
+    assert _joined(model, epochs=1, steps=5).total_steps == 2
+    with pytest.raises(BadInput, match="give epochs, or steps"):
+        _joined(model, epochs=None)
+    with pytest.raises(BadInput, match="steps is 0"):
+        _joined(model, steps=0)
+
+
+def test_gradients_that_are_cleared_do_not_count() -> None:
+    model, other = nn.Linear(2, 1), nn.Linear(2, 1)
+    other.load_state_dict(model.state_dict())
+    job, plain = _joined(model), _joined(other)
+    for batch in job:
+        model(batch.data).square().mean().backward()
+        model.zero_grad()
+        job.step(model(batch.data).mean())
+    for batch in plain:
+        plain.step(other(batch.data).mean())
+    assert torch.equal(model.weight, other.weight)
+
+
+def test_an_accumulated_gradient_that_is_not_finite_is_refused() -> None:
+    model = nn.Linear(2, 1)
+    job = _joined(model)
+    batch = next(job)
+    (model(batch.data).mean() * float("nan")).backward()
+    with pytest.raises(ElasticError, match="gradients of step 0 are not finite"):
+        job.step(model(batch.data).mean())
+
+
+def test_what_is_written_into_one_tensor_again_and_again_is_noticed_in_a_large_model() -> None:
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(40)), nn.Linear(2, 1))
+    job = _joined(model, epochs=40)
+
+    def train() -> None:
+        for batch in job:
+            job.step(model(batch.data).mean())
+            model[17].weight.data.mul_(1.01)
+
+    with pytest.raises(BadInput, match=r"parameter '17.weight' was written by the script"):
+        train()
+
+
+def test_nothing_that_a_module_does_by_itself_counts_as_written() -> None:
+    model = nn.Sequential(
+        nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.utils.parametrizations.weight_norm(nn.Linear(4, 1))
+    )
+    job = _joined(model, epochs=4)
+    for batch in job:
+        job.step(model(batch.data).mean())
+        copy.deepcopy(model).load_state_dict(model.state_dict())
+        model.eval()(DATA)
+        model.train()
+    assert job.finished
+
+
+def test_to_synchronize_is_for_after_a_step() -> None:
+    model = nn.Linear(2, 1)
+    job = _joined(model)
+    batch = next(job)
+    with pytest.raises(BadInput, match=r"job.synchronize before the job.step of step 0"):
+        job.synchronize()
+    job.step(model(batch.data).mean())
+    job.synchronize()

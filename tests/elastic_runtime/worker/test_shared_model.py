@@ -45,7 +45,7 @@ def test_gradients_of_two_slices_lie_apart(endpoint: Endpoint) -> None:
     shared = SharedModel(endpoint, layout, model)
     for bank, number in enumerate((3.0, 5.0)):
         shared.flat.use_gradients(bank)
-        shared.flat.begin_step()
+        shared.flat.begin_backward()
         model(torch.full((1, 2), number)).sum().backward()
         shared.flat.finish_backward()
     for bank, number in enumerate((3.0, 5.0)):

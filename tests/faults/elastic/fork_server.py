@@ -8,6 +8,7 @@ import ctypes
 import faulthandler
 import functools
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -120,6 +121,8 @@ def _run(order: dict[str, Any]) -> None:
 
 def main() -> dict[str, Any] | None:
     """Serve until standard input ends; in a child: what it is to run."""
+    for name in os.environ.pop("PRELOAD", "").split():
+        importlib.import_module(name)
     # A child that ends would look through all of torch for garbage: five times as much work as its training.
     gc.freeze()
     parent = os.getpid()

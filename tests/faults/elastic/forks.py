@@ -14,15 +14,19 @@ _START_SECONDS = 100.0
 
 
 class Forks:
-    """Starts processes and knows which have ended, and how."""
+    """Starts processes and knows which have ended, and how.
 
-    def __init__(self) -> None:
+    Args:
+        preload: modules that the processes need not import, with blanks between.
+    """
+
+    def __init__(self, preload: str = "") -> None:
         self._server = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "GRPC_ENABLE_FORK_SUPPORT": "0"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "GRPC_ENABLE_FORK_SUPPORT": "0", "PRELOAD": preload},
         )
         self._pending = b""
         self._codes: dict[int, int] = {}

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self, TypeVar
 
 from forks import Forks
@@ -38,6 +39,7 @@ class LaunchedJob:
         wired: a task between which and the coordinator there is a wire.
         apart: a server that is reached through a wire, as if it were on another machine.
         settings: of the coordinator, in place of `SETTINGS`.
+        script: what workers run.
     """
 
     def __init__(
@@ -47,12 +49,13 @@ class LaunchedJob:
         servers: int,
         workers: int,
         environment: Mapping[str, str],
-        held: Collection[str],
-        wired: str,
-        apart: str,
-        settings: Mapping[str, float],
+        held: Collection[str] = (),
+        wired: str = "",
+        apart: str = "",
+        settings: Mapping[str, float] = MappingProxyType({}),
+        script: Path = HERE / "train_tiny.py",
     ) -> None:
-        self.forks, self.folder = forks, folder
+        self.forks, self.folder, self._script = forks, folder, script
         self.checkpoints = folder / "checkpoints"
         self.environment = dict(environment)
         self.own_environment: dict[str, dict[str, str]] = {}
@@ -155,7 +158,7 @@ class LaunchedJob:
             **self.environment,
             **self.own_environment.get(task, {}),
         }
-        program = "server" if task.startswith("ps") else str(HERE / "train_tiny.py")
+        program = "server" if task.startswith("ps") else str(self._script)
         self.pids[task] = self.forks.start(program, [], environment, self.log(task))
         self._everybody.append(self.pids[task])
 

@@ -41,13 +41,13 @@ job = join(
     epochs=kind.epochs,
     seed=SEED,
     buffer_merge_steps=kind.buffer_merge_steps,
+    practice=model.loss,
 )
 with (FOLDER / f"steps-{TASK}").open("a", buffering=1) as notes:
     for batch in job:
-        while not batch.warm_up and held(batch.step):
+        while held(batch.step):
             time.sleep(0.005)
-        if not batch.warm_up:
-            if batch.step >= int(os.environ.get("FAULT_STEP", "0")):
-                misbehave()
-            notes.write(f"{batch.step} {','.join(map(str, batch.indices.tolist()))}\n")
+        if batch.step >= int(os.environ.get("FAULT_STEP", "0")):
+            misbehave()
+        notes.write(f"{batch.step} {','.join(map(str, batch.indices.tolist()))}\n")
         job.step(model.loss(batch.data))

@@ -181,7 +181,8 @@ def test_scripts_that_always_end_early_fail_the_job_with_one_line() -> None:
     world.take(world.machine.on_task_ended("worker-1", 0, "", world.now))
     assert world.views[-1].phase is Phase.FAILED
     assert world.views[-1].failure == (
-        "worker-1: its script ended before the job did; let its loop over the job's batches come to its end"
+        "worker-1: its script ended before the job did; let its loop over the job's batches come to its end, or leave "
+        "it by break or job.end()"
     )
 
 

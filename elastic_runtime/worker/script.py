@@ -1,0 +1,114 @@
+"""The script's own part in a step: gradients that it accumulates, and the way in which it leaves its loop."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+
+import torch
+from torch import nn
+
+from elastic_runtime.errors import BadInput, ElasticError
+
+_LEAVING = frozenset({"POP_TOP", "POP_ITER", "END_FOR"})
+"""What drops the iterator of a loop that `break` or `return` leaves, in CPython 3.11 to 3.14."""
+_SUSPENDED = frozenset({"YIELD_VALUE", "RESUME"})
+
+
+class ScriptGradients:
+    """Gradients that a script accumulates by `backward()` between a batch and its step.
+
+    They are gradients of this worker's slice only. What is done to them (clipping, scaling) would be done to the whole
+    step's where the script trains alone, and to a part of it elsewhere: so they are to be as `backward()` left them.
+
+    Args:
+        model: its trained parameters are looked at.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self._made: dict[torch.Tensor, tuple[torch.Tensor, int]] = {}
+        self._open = False
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]  # torch's
+            for _, parameter in self._named
+        ]
+
+    def check_none(self, step: int) -> None:
+        """Before the batch of a step is given out.
+
+        Raises:
+            BadInput: a gradient lies there, which would count in some modes.
+        """
+        for name, parameter in self._named:
+            if parameter.grad is not None:
+                raise BadInput(
+                    f"parameter {name!r} has a gradient before the batch of step {step}; call backward() between a "
+                    "batch and its job.step, and model.zero_grad() after one that is not to count"
+                )
+
+    def begin(self) -> None:
+        """A batch is given out: what `backward()` adds from now on counts."""
+        self._open = True
+
+    def end(self, step: int) -> bool:
+        """The batch's step has come; whether there are any gradients.
+
+        Raises:
+            BadInput: somebody else than `backward()` wrote them.
+            ElasticError: they are not finite.
+        """
+        self._open = False
+        made, self._made = self._made, {}
+        found = [(name, parameter, parameter.grad) for name, parameter in self._named if parameter.grad is not None]
+        for name, parameter, gradient in found:
+            before = made.get(parameter)
+            if before is None or before[0] is not gradient or before[1] != gradient._version:
+                raise BadInput(
+                    f"the gradient of parameter {name!r} was changed after backward() in step {step}; it is that of "
+                    "one worker's slice: scale the loss instead, and clip by the optimizer's clip_norm"
+                )
+        gradients = [gradient for _, _, gradient in found]
+        if not all(bool(gradient.isfinite().all()) for gradient in map(_values, gradients)):
+            raise ElasticError(
+                f"the gradients of step {step} are not finite; nothing was trained with them: lower the learning rate"
+            )
+        return bool(found)
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._open = False
+        self._made.clear()
+        for _, parameter in self._named:
+            parameter.grad = None
+
+    def close(self) -> None:
+        """Let the model's gradients be."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _note(self, parameter: torch.Tensor) -> None:
+        """Called by autograd for each tensor, once in a backward pass."""
+        if self._open and parameter.grad is not None:
+            self._made[parameter] = (parameter.grad, parameter.grad._version)
+
+
+def _values(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def is_left_on_purpose() -> bool:
+    """Whether the loop, whose iterator is being closed, was left by `break` or `return`, and not by an exception.
+
+    Call it from the iterator itself, a generator. An exception on its way cannot be seen there, but the instruction at
+    which the loop's frame stands: one that drops the iterator, or one that raised. Where this cannot be told, as with
+    an interpreter that has other instructions, the answer is no: the script's end is then taken for a failure.
+    """
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        if not (frame.f_code.co_flags & inspect.CO_GENERATOR and instruction in _SUSPENDED):
+            return instruction in _LEAVING
+        frame = frame.f_back  # a generator around the batches, such as a progress bar, that is being closed itself
+    return False
