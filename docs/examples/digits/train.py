@@ -63,6 +63,12 @@ def main() -> None:
     torch.manual_seed(options.seed)
     train_set, test_set = digits()
     model = network()
+
+    def loss(data: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """The mean over a batch."""
+        images, labels = data
+        return cross_entropy(model(images), labels)
+
     job = elastic.join(
         model,
         elastic.SGD(lr=0.05, momentum=0.9, weight_decay=5e-4),
@@ -70,15 +76,16 @@ def main() -> None:
         global_batch=options.global_batch,
         epochs=options.epochs,
         seed=options.seed,
+        practice=loss,
     )
     for batch in job:
-        images, labels = batch.data
-        job.step(cross_entropy(model(images), labels))  # the mean over the batch
+        job.step(loss(batch.data))
         if batch.ends_epoch and job.is_first:
+            job.synchronize()  # from here on the model has this step's values
             done = job.progress
             print(
                 f"epoch {batch.epoch + 1:2d}  step {batch.step + 1:4d}  loss {done.loss:.4f}  "
-                f"{done.samples_per_second:.0f} samples/s",
+                f"test accuracy {accuracy(model, *test_set):.4f}  {done.samples_per_second:.0f} samples/s",
                 flush=True,
             )
     if job.finished and job.is_first:
