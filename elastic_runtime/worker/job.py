@@ -237,6 +237,17 @@ class Job:
         self._gradients.close()
         self._mode.close()
 
+    def script_ended(self) -> None:
+        """The script is over; one that neither came to its loop's end nor left it has not finished its job."""
+        if not self._ended:
+            _log.warning(
+                "script-ended-before-its-job",
+                step=self.global_step,
+                total_steps=self.total_steps,
+                advice="let the loop come to its end, leave it by break, or call job.end()",
+            )
+            self.close()
+
     def _loop(self) -> Iterator[Batch]:
         while (batch := self._next_batch()) is not None:
             try:

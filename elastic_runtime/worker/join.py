@@ -114,7 +114,7 @@ def join(
         _join_once()
     mode = _mode(model, training, batches, os.environ if environment is None else environment, practice)
     job = Job(mode, model, batches.order)
-    if not isinstance(mode, AloneMode):
+    if environment is None or not isinstance(mode, AloneMode):
         tell_of_the_end(job)
     return job
 
@@ -179,4 +179,4 @@ def tell_of_the_end(job: Job) -> None:
             before(kind, error, trace)
 
     sys.excepthook = tell
-    atexit.register(job.close)
+    atexit.register(job.script_ended)

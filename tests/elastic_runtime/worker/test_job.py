@@ -207,7 +207,17 @@ def test_a_script_that_raises_tells_its_mode_and_still_shows_its_error(monkeypat
     sys.excepthook(RuntimeError, RuntimeError("my mistake"), None)
     assert mode.calls == ["fail my mistake", "close"]
     assert shown == ["my mistake"]
-    assert at_exit == [job.close]
+    assert at_exit == [job.script_ended]
+
+
+def test_a_script_that_ends_without_leaving_its_loop_is_told_so(capfd: pytest.CaptureFixture[str]) -> None:
+    model = nn.Linear(2, 1)
+    job = _joined(model)
+    _step(job, model)
+    job.script_ended()
+    job.script_ended()
+    assert capfd.readouterr().out.count("script-ended-before-its-job") == 1
+    assert not job.finished
 
 
 def test_a_script_of_a_job_that_is_used_wrongly_ends_with_2_and_any_other_as_python_has_it(
