@@ -119,7 +119,8 @@ def train(start: Weights, optimizer: OptimizerSettings, settings: ResidualSettin
             )  # fmt: skip
             judgement = ingest.judge(update, head)
             rate = optimizer.rate_at(head.step) * judgement.scale
-            head.apply(AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, update, Kind.STEP))
+            applied = AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, Kind.STEP)
+            head.apply(applied, judgement.applied_norm)
     return head.publishable.copy()
 
 

@@ -66,9 +66,15 @@ class IngestSettings(Section):
     max_gradient_norm: float = Field(1e3, gt=0.0)
     """Euclidean norm beyond which an update is *rejected*, not clipped. Sound gradients of this policy have a norm of
     0.01 to 10; what is a hundred times larger is a fault, and clipped it would still point the wrong way."""
+    clip_factor: float = Field(4.0, ge=0.0, le=1e6)
+    """A gradient is shortened to at most so many times the usual norm before it is applied: the median over clusters of
+    what nine of ten of a cluster's latest gradients do not exceed; 0: none is. Until three clusters have sent eight
+    gradients each, the limit is a norm of 10 or less. Honest gradients are hardly ever touched at 4, and one at the
+    limit shortens everybody's next steps by less than a hundredth."""
     max_staleness_steps: int = Field(64, ge=0)
     """Rejected beyond so many head steps above what the active clusters explain (see `staleness`): at 64 in a fleet of
-    three the step would be a twentieth, and the off-policy correction no longer holds."""
+    three the step would be a twentieth, and the off-policy correction no longer holds. Of one cluster's steps at most
+    eight count, however many it made."""
     active_window_updates: int = Field(256, ge=1, le=100_000)
     """A cluster is active if one of the last so many accepted updates is its own. Counted in updates, not seconds,
     since staleness is; must be above the number of clusters."""

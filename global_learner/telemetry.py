@@ -49,6 +49,11 @@ class Telemetry:
         self.rejections = Counter(
             "fedl2_learner_rejections_total", "Rejected updates, by reason.", ["reason"], registry=self.registry
         )
+        self.clipped = Counter(
+            "fedl2_learner_clipped_updates_total",
+            "Applied updates whose gradient was longer than is usual, and was shortened (ingest.clip_factor).",
+            registry=self.registry,
+        )
         self.call_seconds = Histogram(
             "fedl2_learner_call_seconds",
             "Calls, by method and status; a push's includes the wait for the disk.",

@@ -41,7 +41,8 @@ def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[f
                 raise RuntimeError(f"update {step + 1} is taken for a duplicate")
             judgement = ingest.judge(update, head)
             rate = sizes.learning_rate(Kind.STEP, head.step, judgement.scale, update.samples, head.ledger.usual_samples)
-            head.apply(AppliedUpdate(step + 1, rate, judgement.active_clusters, 0.0, update))
+            applied = AppliedUpdate(step + 1, rate, judgement.active_clusters, 0.0, judgement.update)
+            head.apply(applied, judgement.applied_norm)
             done += 1
         rates.append((done / (time.perf_counter() - began), done / (time.process_time() - cpu_began)))
     return statistics.median(wall for wall, _ in rates), statistics.median(cpu for _, cpu in rates)

@@ -116,7 +116,10 @@ def run_fleet(
                 continue
             kind = aggregator.kind_of_next(name)
             rate = sizes.learning_rate(kind, head.step, judgement.scale, update.samples, head.ledger.usual_samples)
-            head.apply(AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, update, kind))
+            head.apply(
+                AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, kind),
+                judgement.applied_norm,
+            )
         on_round(number)
     return RunResult(head.publishable.copy(), head.step, rejected)
 

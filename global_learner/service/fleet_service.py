@@ -202,6 +202,7 @@ def _log_update(update: GradientUpdate, answer: PushAnswer, seconds: float) -> N
         active_clusters=answer.active_clusters,
         learning_rate=answer.learning_rate,
         gradient_norm=round(answer.gradient_norm, 6),
+        clipped=answer.clipped or None,
         samples=update.samples,
         effective_samples=round(update.effective_samples, 1),
         milliseconds=round(seconds * 1000.0, 2),

@@ -78,8 +78,8 @@ class Head:
         """The head as it is now, shared with nothing that goes on."""
         return Snapshot(spec_digest, self.state.copy(), self.ledger.to_json(), counters, self.aggregator.kept())
 
-    def apply(self, applied: AppliedUpdate) -> None:
-        """Apply the next update; `applied.step` must be the next step."""
+    def apply(self, applied: AppliedUpdate, norm: float | None = None) -> None:
+        """Apply the next update; `applied.step` must be the next step, and `norm` its gradient's where it is known."""
         if applied.step != self.step + 1:
             raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
         if applied.kind is Kind.RESET:
@@ -90,7 +90,7 @@ class Head:
                 self._region.keep_in(self.state.weights)
             if self._average_decay and moved:
                 move_average(self.state, self._average_decay)
-        self.ledger.record(applied)
+        self.ledger.record(applied, norm)
 
     def _reset(self, applied: AppliedUpdate) -> None:
         """Go back to a version's head: weights, moments and their count, the average, what a strategy remembers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
+from global_learner.updates.norms import clipped, gradient_norm
 from global_learner.updates.step_size import excess_staleness, staleness_scale
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
@@ -21,12 +23,26 @@ _LARGEST_COUNT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """An update that may be applied: how late it is, and how far it may step."""
+    """An update that may be applied: how late it is, how far it may step, and what of it counts.
+
+    Attributes:
+        staleness: in head steps, each counted.
+        update: with the gradient that is to be applied and logged: its own, or one that was clipped.
+        gradient_norm: as the cluster sent it.
+        applied_norm: of the update's gradient; None where only the gradient can tell.
+    """
 
     staleness: int
     active_clusters: int
     scale: float
     gradient_norm: float
+    update: GradientUpdate
+    applied_norm: float | None
+
+    @property
+    def was_clipped(self) -> bool:
+        """Whether the gradient was longer than what is usual allows."""
+        return self.applied_norm is None
 
 
 class Ingest:
@@ -51,14 +67,21 @@ class Ingest:
         self._check_form(update, head.ledger, step)
         active = head.ledger.active_clusters_with(update.cluster)
         staleness = step - update.base_step
-        excess = excess_staleness(staleness, active)
+        fair = head.ledger.latest_steps.fair_staleness(update.base_step, step)
+        excess = excess_staleness(fair, active)
         if excess > self._settings.max_staleness_steps:
             raise UpdateRejected(
                 Rejection.TOO_STALE,
-                f"base step {update.base_step} is {staleness} steps behind the head, {excess} more than {active} "
+                f"base step {update.base_step} is {staleness} steps behind the head, {fair} of which count and are "
+                f"{excess} more than {active} "
                 f"active clusters explain (limit {self._settings.max_staleness_steps}); pull the head again",
             )
-        return Judgement(staleness, active, staleness_scale(staleness, active), self._norm(update))
+        norm = self._norm(update)
+        scale = staleness_scale(fair, active)
+        gradient = clipped(update.gradient, norm, head.ledger.norms.limit(self._settings.clip_factor))
+        if gradient is update.gradient:
+            return Judgement(staleness, active, scale, norm, update, norm)
+        return Judgement(staleness, active, scale, norm, dataclasses.replace(update, gradient=gradient), None)
 
     def _check_form(self, update: GradientUpdate, ledger: Ledger, step: int) -> None:
         sequences = ledger.sequences(update.cluster, update.incarnation)
@@ -97,11 +120,9 @@ class Ingest:
 
     def _norm(self, update: GradientUpdate) -> float:
         # One pass: a NaN or infinity anywhere makes the sum of squares not finite.
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares = float(np.dot(update.gradient, update.gradient))
-        if not math.isfinite(squares) and not np.isfinite(update.gradient).all():
+        norm = gradient_norm(update.gradient)
+        if not math.isfinite(norm) and not np.isfinite(update.gradient).all():
             raise UpdateRejected(Rejection.NOT_FINITE, "the gradient holds NaN or infinity")
-        norm = math.sqrt(squares)
         if norm > self._settings.max_gradient_norm:
             raise UpdateRejected(
                 Rejection.NORM_TOO_LARGE, f"gradient norm {norm:.3g} exceeds {self._settings.max_gradient_norm:g}"

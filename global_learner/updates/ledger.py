@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.updates.fair_staleness import LatestSteps
+from global_learner.updates.norms import UsualNorms, gradient_norm
 from global_learner.updates.step_size import usual_samples
 
 _SAMPLES_MEMORY = 8
 """Updates over which a cluster's mean of samples runs."""
+GRADIENTS = frozenset({Kind.STEP, Kind.ARRIVAL, Kind.CLOSING})
+"""Kinds of updates that are a cluster's gradient."""
 WINDOW = 1024
 """Sequences that may be in flight at once per cluster; an agent has one."""
 
@@ -96,6 +100,8 @@ class Ledger:
 
     def __init__(self, active_window_updates: int) -> None:
         self.clusters: dict[str, ClusterRecord] = {}
+        self.latest_steps = LatestSteps()
+        self.norms = UsualNorms()
         self.since_version = SinceVersion()
         self.reset_step = 0
         self.reset_version = 0
@@ -137,13 +143,20 @@ class Ledger:
             return AppliedSequences(incarnation)
         return record.sequences
 
-    def record(self, applied: AppliedUpdate) -> None:
-        """Note an update as applied, or a reset: what led to the head before it is no part of the next version."""
+    def record(self, applied: AppliedUpdate, norm: float | None = None) -> None:
+        """Note an update as applied, or a reset: what led to the head before it is no part of the next version.
+
+        Args:
+            norm: of its gradient, where somebody knows it already.
+        """
         update = applied.update
         if applied.kind is Kind.RESET:
             self.reset_step, self.reset_version = applied.step, update.sequence
             self.since_version = SinceVersion(parent=update.sequence)
             return
+        self.latest_steps.record(update.cluster, applied.step)
+        if applied.kind in GRADIENTS:
+            self.norms.record(update.cluster, gradient_norm(update.gradient) if norm is None else norm)
         sequences = self.sequences(update.cluster, update.incarnation)
         sequences.add(update.sequence)
         record = self.clusters.setdefault(update.cluster, ClusterRecord(sequences))
@@ -192,6 +205,8 @@ class Ledger:
             },
             "reset": [self.reset_step, self.reset_version],
             "recent": list(self._recent),
+            "latest_steps": self.latest_steps.to_json(),
+            "norms": self.norms.to_json(),
         }
 
     @classmethod
@@ -219,4 +234,6 @@ class Ledger:
         ledger.reset_step, ledger.reset_version = content.get("reset", (0, 0))
         for name, staleness in content["recent"]:
             ledger._remember(name, staleness)
+        ledger.latest_steps = LatestSteps(**content.get("latest_steps", {}))
+        ledger.norms = UsualNorms(content.get("norms"))
         return ledger

@@ -40,6 +40,7 @@ class PushAnswer:
         reason: a `Rejection`, or empty; `detail` is for people.
         head_step: on disk when this is read; `weights` are of this step, None unless asked for.
         learning_rate: what the update was applied with.
+        clipped: whether its gradient was applied shorter than it came.
     """
 
     outcome: Outcome
@@ -51,6 +52,7 @@ class PushAnswer:
     learning_rate: float = 0.0
     gradient_norm: float = 0.0
     active_clusters: int = 0
+    clipped: bool = False
 
 
 class Pushes(Generic[Status]):
@@ -125,11 +127,13 @@ class Pushes(Generic[Status]):
             ),
             active_clusters=judgement.active_clusters,
             unix_seconds=self._wall_clock(),
-            update=update,
+            update=judgement.update,
             kind=kind,
         )
         self._log.append(applied)
-        self._head.apply(applied)
+        self._head.apply(applied, judgement.applied_norm)
+        if judgement.was_clipped:
+            self._telemetry.clipped.inc()
         self._telemetry.apply_seconds.observe(time.perf_counter() - started)
         self._telemetry.staleness.observe(judgement.staleness)
         self._on_applied(self._head, applied.unix_seconds)
@@ -141,6 +145,7 @@ class Pushes(Generic[Status]):
             learning_rate=applied.learning_rate,
             gradient_norm=judgement.gradient_norm,
             active_clusters=judgement.active_clusters,
+            clipped=judgement.was_clipped,
         )
 
     def _weights(self, wanted: bool) -> bytes | None:

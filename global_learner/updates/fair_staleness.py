@@ -1,0 +1,57 @@
+"""Fair staleness: how far the head moved on since a gradient's base, without letting one cluster count for the fleet.
+
+Staleness is counted in steps of the head, and every applied update is one. A cluster that pushes in a closed loop would
+make everybody else's updates too stale, by steps that are none of the fleet's. So of each cluster at most
+`MOST_STEPS_A_CLUSTER` steps since the base count. Where nobody makes more steps than that while another one computes a
+gradient, this is the plain staleness, number for number.
+Deviation from Zhang et al. 2016 (see `step_size`): theirs counts every step alike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+MOST_STEPS_A_CLUSTER = 8
+"""An honest cluster may be eight times as fast as another one before it is held to be too fast; and with four active
+clusters, whatever one of them does, the others' steps stay above a third of their length."""
+
+
+class LatestSteps:
+    """The latest steps of every cluster; part of the ledger.
+
+    Args:
+        since: steps up to this one are not known, and count as if each were another cluster's; None before the first.
+        steps: what is known, in the order of the clusters' latest steps.
+    """
+
+    def __init__(self, since: int | None = None, steps: Mapping[str, Iterable[int]] | None = None) -> None:
+        self._since = since
+        # In this order a count stops at the first cluster that made none.
+        self._steps = {name: deque(of_one, maxlen=MOST_STEPS_A_CLUSTER) for name, of_one in (steps or {}).items()}
+
+    def record(self, cluster: str, step: int) -> None:
+        """Note a step that a cluster's update made; later than all before."""
+        of_one = self._steps.pop(cluster, None) or deque(maxlen=MOST_STEPS_A_CLUSTER)
+        of_one.append(step)
+        self._steps[cluster] = of_one
+        if self._since is None:
+            self._since = step - 1
+
+    def fair_staleness(self, base_step: int, head_step: int) -> int:
+        """Steps of the head since the base, at most so many of each cluster."""
+        plain = head_step - base_step
+        if plain <= MOST_STEPS_A_CLUSTER or self._since is None:
+            return plain
+        known = max(base_step, self._since)
+        fair = known - base_step
+        for of_one in reversed(self._steps.values()):
+            if of_one[-1] <= known:
+                break
+            fair += sum(step > known for step in of_one)
+        return min(plain, fair)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for a snapshot."""
+        return {"since": self._since, "steps": {name: list(of_one) for name, of_one in self._steps.items()}}
