@@ -71,6 +71,8 @@ class Refusal(StrEnum):
     """Its message never came whole: larger than anything that is taken, or the caller went away."""
     TOO_BUSY = "too-busy"
     """As many calls as are allowed are in progress."""
+    TOO_FAST = "too-fast"
+    """The cluster sends more updates than its decisions can make (`ingest.updates_per_second`); it may come again."""
     UNKNOWN_METHOD = "unknown-method"
     """It names no method of this learner."""
     WRONG_IDENTITY = "wrong-identity"
@@ -156,6 +158,10 @@ class MessageTooLarge(LearnerError):
 
 class TooBusy(LearnerError):
     """As many calls as are allowed are in progress."""
+
+
+class TooFast(LearnerError):
+    """A cluster sends more updates than its decisions can make; this one may be sent again later."""
 
 
 class UnknownIncarnation(LearnerError):

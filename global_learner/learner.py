@@ -30,6 +30,7 @@ from global_learner.telemetry import Telemetry
 from global_learner.updates.parts import Learned, Process, Stores
 from global_learner.updates.pushes import PushAnswer, Pushes
 from global_learner.updates.quarantine import Quarantine
+from global_learner.updates.rates import UpdateRates
 from global_learner.updates.rounds import Rounds
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.spec import Spec
@@ -76,7 +77,8 @@ class Learner(Generic[Status]):
         process = Process(telemetry, wall_clock, self.failed)
         end = LogEnd(opened.state.log, self.spec.digest, self.head.step)
         self.log = LogWriter(end, process.fail, on_flush=telemetry.on_flush)
-        learned = Learned(self.spec, self.head, self.fleet, self.quarantine)
+        rates = UpdateRates(settings.updates_per_second, settings.ingest.burst_updates, clock)
+        learned = Learned(self.spec, self.head, self.fleet, self.quarantine, rates)
         stores = Stores(opened.state, opened.registry, self.log)
         self.maintenance: Maintenance[Status] = Maintenance(settings, learned, stores, process, opened.beliefs.priors)
         self._pushes: Pushes[Status] = Pushes(
@@ -150,6 +152,7 @@ class Learner(Generic[Status]):
 
         Raises:
             DiskFull: it cannot be kept now.
+            TooFast: the cluster sends more than its decisions can make.
             LogBroken: it could not be kept; the learner ends.
         """
         await self.maintenance.room()

@@ -75,6 +75,12 @@ class IngestSettings(Section):
     """Rejected beyond so many head steps above what the active clusters explain (see `staleness`): at 64 in a fleet of
     three the step would be a twentieth, and the off-policy correction no longer holds. Of one cluster's steps at most
     eight count, however many it made."""
+    updates_per_second: float | None = Field(None, ge=0.0, le=1e6)
+    """Updates that one cluster may send in the long run; faster ones are refused as `too-fast` and come again. Agents
+    decide a minute apart: unless set it is 1, and 0, which is no limit, where only this machine can reach the learner,
+    as in simulations, whose clusters live faster."""
+    burst_updates: int = Field(512, ge=1, le=1_000_000)
+    """How many it may send at once after a while of silence: twice what an agent's queue holds after an outage."""
     active_window_updates: int = Field(256, ge=1, le=100_000)
     """A cluster is active if one of the last so many accepted updates is its own. Counted in updates, not seconds,
     since staleness is; must be above the number of clusters."""
@@ -223,6 +229,12 @@ class LearnerSettings(Section):
         if self.identity is None or self.identity.enroll_port is None:
             return None
         return f"{self.listen.rpartition(':')[0]}:{self.identity.enroll_port}"
+
+    @property
+    def updates_per_second(self) -> float:
+        """Updates that one cluster may send in the long run; 0 for no limit."""
+        chosen = self.ingest.updates_per_second
+        return (0.0 if is_loopback(self.listen) else 1.0) if chosen is None else chosen
 
     @property
     def authenticated(self) -> bool:

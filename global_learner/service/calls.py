@@ -29,6 +29,7 @@ from global_learner.errors import (
     Refusal,
     StateUnusable,
     TooBusy,
+    TooFast,
     Unknown,
     UnknownIncarnation,
 )
@@ -48,6 +49,7 @@ _STATUSES: dict[type[Exception], grpc.StatusCode] = {
     FleetFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     MessageTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
     TooBusy: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    TooFast: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unknown: grpc.StatusCode.NOT_FOUND,
     StateUnusable: grpc.StatusCode.DATA_LOSS,
     DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -66,6 +68,7 @@ _REASONS: dict[type[Exception], Refusal] = {
     FleetFull: Refusal.FLEET_FULL,
     MessageTooLarge: Refusal.TOO_LARGE,
     TooBusy: Refusal.TOO_BUSY,
+    TooFast: Refusal.TOO_FAST,
     Unknown: Refusal.NOT_FOUND,
     DiskFull: Refusal.DISK_FULL,
 }

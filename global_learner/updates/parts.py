@@ -14,17 +14,19 @@ from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.updates.head import Head
 from global_learner.updates.quarantine import Quarantine
+from global_learner.updates.rates import UpdateRates
 from policy_net.exchange.spec import Spec
 
 
 @dataclass(frozen=True, slots=True)
 class Learned(Generic[Status]):
-    """The head, of which spec it is, and the clusters that it is learned from and for."""
+    """The head, of which spec it is, the clusters that it is learned from and for, and what holds them back."""
 
     spec: Spec
     head: Head
     fleet: Fleet[Status]
     quarantine: Quarantine
+    rates: UpdateRates
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ class Pushes(Generic[Status]):
         self._log = log
         self._fleet = learned.fleet
         self._quarantine = learned.quarantine
+        self._rates = learned.rates
         self._telemetry = process.telemetry
         self._wall_clock = process.wall_clock
         self._on_applied = on_applied
@@ -84,7 +85,11 @@ class Pushes(Generic[Status]):
         self._step_size = StepSize(settings.optimizer, settings.aggregation)
 
     def take(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
-        """Judge an update and apply it, in one step; what the answer tells is not on disk yet."""
+        """Judge an update and apply it, in one step; what the answer tells is not on disk yet.
+
+        Raises:
+            TooFast: the cluster sends more than its decisions can make; nothing was looked at.
+        """
         try:
             entry = self._sender(update)
             if self._ingest.is_duplicate(update, self._head):
@@ -92,8 +97,10 @@ class Pushes(Generic[Status]):
                 answer = PushAnswer(Outcome.DUPLICATE, self._head.step, self._weights(want_weights))
             else:
                 self._quarantine.admit(update.cluster)
+                self._rates.admit(update.cluster)
                 answer = self._apply(update, want_weights)
                 self._quarantine.on_judged(update.cluster, None)
+                self._rates.on_applied(update.cluster)
         except UpdateRejected as rejected:
             self._on_rejected(update.cluster, rejected.reason)
             answer = PushAnswer(

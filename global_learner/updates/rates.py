@@ -1,0 +1,65 @@
+"""Rate of each cluster's updates: no faster for long than its decisions can produce them.
+
+A token bucket a cluster. An agent sends at most one update a decision, and decisions are a minute apart unless somebody
+sets them closer; after an outage it sends what its queue held, which the bucket's depth allows for. Who is faster is
+told when to come again and keeps its update: agents take that as a learner that is busy, wait, and offer it again.
+Only applied updates cost: those that are turned away are quarantine's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from global_learner.errors import TooFast
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    seconds: float
+
+
+class UpdateRates:
+    """The buckets of all clusters that sent something since the start.
+
+    Args:
+        per_second: updates that a cluster may send in the long run; 0: no limit.
+        burst: how many it may send at once after a while of silence.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._clock = clock
+        self._buckets: dict[str, _Bucket] = {}
+
+    def admit(self, cluster: str) -> None:
+        """See that a cluster may send an update now.
+
+        Raises:
+            TooFast: it may not, and when it may.
+        """
+        if self._per_second == 0.0:
+            return
+        bucket = self._filled(cluster)
+        if bucket.tokens < 1.0:
+            seconds = (1.0 - bucket.tokens) / self._per_second
+            raise TooFast(
+                f"cluster {cluster} sent more updates than its decisions can make: {self._burst:.0f} at once and "
+                f"{self._per_second:g} a second in the long run (ingest.updates_per_second); send this one again in "
+                f"{seconds:.1f} s"
+            )
+
+    def on_applied(self, cluster: str) -> None:
+        """Count an update that was applied."""
+        if self._per_second != 0.0:
+            self._filled(cluster).tokens -= 1.0
+
+    def _filled(self, cluster: str) -> _Bucket:
+        now = self._clock()
+        bucket = self._buckets.setdefault(cluster, _Bucket(self._burst, now))
+        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.seconds) * self._per_second)
+        bucket.seconds = now
+        return bucket
