@@ -164,6 +164,11 @@ class Telemetry:
         self.priors_clusters = Gauge(
             "fedl2_learner_priors_clusters_count", "Clusters behind the newest priors.", registry=self.registry
         )
+        self.priors_held_back = Gauge(
+            "fedl2_learner_priors_held_back_count",
+            "Job types of which the newest version follows reports only in part: too few tell of so large a move.",
+            registry=self.registry,
+        )
         self.priors_contradictions = Gauge(
             "fedl2_learner_priors_contradictions_count",
             "Job types that the newest priors withhold, and reports on a type that they leave out, as clusters "
@@ -205,8 +210,9 @@ class Telemetry:
         """Count one call."""
         self.call_seconds.labels(method, status).observe(seconds)
 
-    def on_priors(self, merged: FleetPriors) -> None:
-        """Show the size of new priors; called on the registry's thread."""
+    def on_priors(self, merged: FleetPriors, held_back: int) -> None:
+        """Show the size of new priors, and of how many types something was held back; on the registry's thread."""
+        self.priors_held_back.set(held_back)
         self.priors_statistics.set(len(merged.statistics))
         self.priors_observations.set(merged.observations)
         self.priors_clusters.set(merged.clusters)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,8 @@ _log = structlog.get_logger()
 
 _NAME = "beliefs.sqlite"
 _TypeKey = tuple[str, str]
+LONGEST_STANDING = 8
+"""Versions after which a cluster is as well known as any other."""
 
 
 class BeliefSettings(Section):
@@ -43,6 +45,9 @@ class BeliefSettings(Section):
     min_clusters: int = Field(1, ge=1, le=100_000)
     """A job type's speeds are passed on once so many clusters have told of it. 1: one cluster's experience helps the
     next. 2 or more where no cluster is to learn the name of a type that only one other runs."""
+    large_move_clusters: int = Field(2, ge=1, le=100_000)
+    """So many clusters must tell of a large move before versions make it: by more than a quarter against the version
+    before, or twofold against v1. 2: one reporter alone can neither rewrite nor wear down what the fleet believes."""
     max_types: int = Field(1024, ge=1, le=100_000)
     """Job types in the fleet's vocabulary; further ones are left out of reports, and the agent is told so."""
     max_types_per_cluster: int = Field(128, ge=1, le=100_000)
@@ -66,6 +71,14 @@ class TypeRow(Base):
     kind: Mapped[str] = mapped_column(String)
     proposed_by: Mapped[str] = mapped_column(String(63))
     unix_seconds: Mapped[float] = mapped_column(Float)
+
+
+class StandingRow(Base):
+    """In how many versions in a row a cluster's report had a part and contradicted nobody."""
+
+    __tablename__ = "standings"
+    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
+    versions: Mapped[int] = mapped_column(Integer)
 
 
 class ReportRow(Base):
@@ -167,6 +180,21 @@ class BeliefStore:
             # Afterwards: types are only ever added, so none is missing, whoever else reads and writes meanwhile.
             types = {row.position: row for row in session.scalars(select(TypeRow))}
             return {row.cluster: self._unpacked(row, types) for row in rows if counts(row.cluster, row.unix_seconds)}
+
+    def standings(self) -> dict[str, int]:
+        """In how many versions in a row each cluster had a part, up to `LONGEST_STANDING`."""
+        with Session(self._engine) as session:
+            return {row.cluster: row.versions for row in session.scalars(select(StandingRow))}
+
+    def note_version(self, sound: Collection[str], odd: Collection[str]) -> None:
+        """Note which clusters' reports went into a version, and whose contradicted the others'."""
+        with Session(self._engine) as session, session.begin():
+            for cluster in odd:
+                session.merge(StandingRow(cluster=cluster, versions=0))
+            for cluster in sound:
+                row = session.get(StandingRow, cluster)
+                versions = min(LONGEST_STANDING, 1 + (0 if row is None else row.versions))
+                session.merge(StandingRow(cluster=cluster, versions=versions))
 
     def vocabulary(self) -> list[tuple[str, JobKind]]:
         """The fleet's job types, in the order in which they were first reported."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
-from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore
+from global_learner.beliefs.belief_store import LONGEST_STANDING, BeliefSettings, BeliefStore
+from global_learner.beliefs.bounds import bounded
+from global_learner.registry.registry import Registry
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.spec import SetSpec, WeightSpec
-from policy_net.exchange.statistics import SpeedStatistic, statistics_digest
+from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic, statistics_digest
 from policy_net.throughput.fleet_priors import merge_fleet
 
 _log = structlog.get_logger()
+
+_NEWCOMER = 0.25
+"""What the report of a cluster that had a part in no version yet weighs beside those that had in many."""
 
 Excluded = Callable[[str, float], bool]
 """Whether a cluster's report, of these Unix seconds, does not count: quarantined, turned out."""
@@ -27,15 +32,18 @@ class VersionPriors:
     Attributes:
         clusters: how many told it; 0 for what stood in the first policy file.
         observations: intervals behind their reports.
+        held_back: types of which a report would have moved something further than one cluster may.
     """
 
     statistics: tuple[SpeedStatistic, ...]
     clusters: int = 0
     observations: int = 0
+    held_back: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         """For a version's card."""
-        return {
+        held = {"held_back": list(self.held_back)} if self.held_back else {}
+        return held | {
             "digest": statistics_digest(self.statistics),
             "statistics": len(self.statistics),
             "types": len({entry.job_type for entry in self.statistics}),
@@ -60,13 +68,13 @@ class PriorsSource:
         self,
         store: BeliefStore,
         settings: BeliefSettings,
-        first_priors: Callable[[], tuple[SpeedStatistic, ...]],
+        registry: Registry,
         telemetry: Telemetry,
     ) -> None:
-        """`first_priors` reads what stands in v1, for what the fleet does not know (yet); asked once."""
+        """`registry` has v1, for what the fleet does not know (yet), and the newest version."""
         self._store = store
         self._settings = settings
-        self._first_priors = first_priors
+        self._registry = registry
         self._base: tuple[SpeedStatistic, ...] | None = None
         self._telemetry = telemetry
         self._excluded: list[Excluded] = []
@@ -82,16 +90,52 @@ class PriorsSource:
             StateUnusable: what is on disk is not what was written.
         """
         if self._base is None:
-            self._base = self._first_priors()
+            self._base = self._registry.first_priors()
         if not self._settings.into_versions:
             return VersionPriors(self._base)
         reports = self._store.reports(lambda cluster, at: not any(excluded(cluster, at) for excluded in self._excluded))
-        merged = merge_fleet(reports, self._base, self._settings.min_clusters)
+        merged = merge_fleet(_weighted(reports, self._store.standings()), self._base, self._settings.min_clusters)
         if merged.withheld or merged.left_out:
             _log.warning(
                 "beliefs-contradicted",
                 types_withheld=list(merged.withheld),
                 left_out=[f"{cluster}: {job_type}" for cluster, job_type in merged.left_out],
             )
-        self._telemetry.on_priors(merged)
-        return VersionPriors(merged.statistics, merged.clusters, merged.observations)
+        odd = {cluster for cluster, _ in merged.left_out}
+        left_out = set(merged.left_out)
+        heard = {
+            cluster: [entry for entry in entries if (cluster, entry.job_type) not in left_out]
+            for cluster, entries in reports.items()
+        }
+        bounds = bounded(
+            merged.statistics, heard, self._registry.newest_priors(), self._base, self._settings.large_move_clusters
+        )
+        if bounds.held_back:
+            _log.warning(
+                "beliefs-held-back",
+                types=list(bounds.held_back),
+                meaning=f"a large move needs {self._settings.large_move_clusters} clusters that tell of it",
+            )
+        self._store.note_version(set(reports) - odd, odd)
+        self._telemetry.on_priors(merged, len(bounds.held_back))
+        return VersionPriors(bounds.statistics, merged.clusters, merged.observations, bounds.held_back)
+
+
+def _weighted(
+    reports: Mapping[str, Sequence[SpeedStatistic]], standings: Mapping[str, int]
+) -> dict[str, Sequence[SpeedStatistic]]:
+    """The reports, with fewer observations where a cluster is new among clusters that are known.
+
+    A newcomer counts for a quarter as much as one that had a part in many versions, and a little more with each. Where
+    all are equally known, nothing is changed.
+    """
+    longest = min(LONGEST_STANDING, max((standings.get(cluster, 0) for cluster in reports), default=0))
+    weights = {cluster: max(_NEWCOMER, (1 + standings.get(cluster, 0)) / (1 + longest)) for cluster in reports}
+    return {
+        cluster: entries if weights[cluster] >= 1.0 else [_counted(entry, weights[cluster]) for entry in entries]
+        for cluster, entries in reports.items()
+    }
+
+
+def _counted(entry: SpeedStatistic, weight: float) -> SpeedStatistic:
+    return replace(entry, count=max(1, round(weight * min(entry.count, CLUSTER_COUNT))))

@@ -1,4 +1,4 @@
-"""Difference of two versions: their cards, specs, weights, scores, and decisions at fixed states."""
+"""Difference of two versions: their cards, specs, weights, beliefs, scores, and decisions at fixed states."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from global_learner.policyctl.views import Facts, moment
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights, split_weights
+
+_MOVED = 0.01
+"""A believed speed that changes by less than a hundredth stays what it is."""
+_TYPES_SHOWN = 10
 
 _CARD = (
     "head_step",
@@ -48,6 +52,7 @@ def difference(
         "card": _changed({key: one[key] for key in _CARD}, {key: other[key] for key in _CARD}),
         "spec": _changed(json.loads(first.spec_json), json.loads(second.spec_json)),
         "weights": _weights(first_file, second_file),
+        "beliefs": belief_moves(first_file, second_file),
         "scores": _scores(first.card.score, second.card.score),
         "decisions": _decisions(first.card.score, second.card.score),
     }
@@ -79,6 +84,38 @@ def distances(one: Weights, other: Weights) -> dict[str, float | None]:
         "max": float(np.abs(step).max(initial=0.0)),
         "cosine": min(1.0, max(-1.0, float(before @ after) / norms)) if norms else None,
     }
+
+
+def belief_moves(one: PolicyFile | None, other: PolicyFile | None) -> Facts:
+    """How much believed speeds changed, by job type, those that moved furthest first.
+
+    `median_factor` and `largest_factor` are the later speed over the earlier one, over the splits that both have.
+    """
+    if one is None or other is None:
+        return {"reason": "a policy file is no longer kept"}
+    before, after = _log_speeds(one), _log_speeds(other)
+    types = []
+    for job_type in sorted({key[0] for key in (*before, *after)}):
+        gaps = np.array([after[key] - before[key] for key in before if key[0] == job_type and key in after])
+        furthest = float(gaps[np.abs(gaps).argmax()]) if len(gaps) else 0.0
+        facts = {
+            "job_type": job_type,
+            "splits": [sum(key[0] == job_type for key in side) for side in (before, after)],
+            "moved": int((np.abs(gaps) > _MOVED).sum()),
+            "median_factor": float(np.exp(np.median(gaps))) if len(gaps) else None,
+            "largest_factor": float(np.exp(furthest)) if len(gaps) else None,
+        }
+        if facts["moved"] or facts["splits"][0] != facts["splits"][1]:
+            types.append((-abs(furthest), facts))
+    return {
+        "splits": [len(before), len(after)],
+        "moved": sum(facts["moved"] for _, facts in types),
+        "types": [facts for _, facts in sorted(types, key=lambda entry: (entry[0], entry[1]["job_type"]))],
+    }
+
+
+def _log_speeds(policy: PolicyFile) -> dict[tuple[str, str, int, int], float]:
+    return {(e.job_type, e.kind.value, e.ps, e.workers): e.mean_log_speed for e in policy.priors}
 
 
 def _scores(one: fleet_pb2.ReplayScore, other: fleet_pb2.ReplayScore) -> Facts:
@@ -148,6 +185,7 @@ def diff_table(facts: Facts) -> Table:
         for name, layer in {"all weights": weights["all"], **weights["layers"]}.items():
             cosine = "–" if layer["cosine"] is None else f"{layer['cosine']:.6f}"
             table.add_row(name, "", f"L2 {layer['l2']:.4g}, max {layer['max']:.3g}, cosine {cosine}")
+    _add_beliefs(table, facts["beliefs"])
     if "reason" in scores:
         table.add_row("scores", "–", scores["reason"])
         return table
@@ -162,3 +200,23 @@ def diff_table(facts: Facts) -> Table:
         f"({decisions['share']:.0%})",
     )
     return table
+
+
+def _add_beliefs(table: Table, beliefs: Facts) -> None:
+    if "reason" in beliefs or not any(beliefs["splits"]):
+        return  # a file that is no longer kept is the weights' row already
+    one, other = beliefs["splits"]
+    table.add_row("beliefs of speeds", f"{one} splits", f"{other} splits, {beliefs['moved']} moved")
+    for entry in beliefs["types"][:_TYPES_SHOWN]:
+        before, after = entry["splits"]
+        if entry["median_factor"] is None:
+            words = "gone" if not after else "new" if not before else "of another kind"
+        else:
+            words = (
+                f"{entry['moved']} of {after} splits moved, median × {entry['median_factor']:.3g}, "
+                f"furthest × {entry['largest_factor']:.3g}"
+            )
+        table.add_row(f"speeds of {entry['job_type']}", f"{before} splits", words)
+    left = len(beliefs["types"]) - _TYPES_SHOWN
+    if left > 0:
+        table.add_row("", "", f"and of {left} more types; -o json has them all")

@@ -148,6 +148,18 @@ class Registry:
         _, data = self.policy_bytes(FIRST_VERSION)
         return parse_policy_file(data, f"v{FIRST_VERSION}").priors
 
+    def newest_priors(self) -> tuple[SpeedStatistic, ...]:
+        """What the newest version says of speeds; nothing in an empty registry.
+
+        Raises:
+            UnknownPolicyVersion, StateUnusable: as `policy_bytes`.
+        """
+        newest = self.newest()
+        if newest is None:
+            return ()
+        _, data = self.policy_bytes(newest.version)
+        return parse_policy_file(data, f"v{newest.version}").priors
+
     def policy_path(self, version: int) -> Path:
         """Where a version's policy file lies.
 

@@ -75,7 +75,7 @@ async def serve(settings: LearnerSettings) -> None:
         open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
         contextlib.closing(BeliefStore(state.path, settings.beliefs)) as store,
     ):
-        priors = PriorsSource(store, settings.beliefs, registry.registry.first_priors, telemetry)
+        priors = PriorsSource(store, settings.beliefs, registry.registry, telemetry)
         priors.exclude(identities.registrar.turned_out)
         beliefs = FleetBeliefs(store, priors, settings.beliefs, registry, telemetry, time.time)
         learner = _recovered_learner(settings, state, registry, initial, telemetry, beliefs)

@@ -57,7 +57,7 @@ def applied(step: int, **changes: Any) -> AppliedUpdate:
 
 def fleet_beliefs(config: LearnerSettings, thread: RegistryThread, telemetry: Telemetry) -> FleetBeliefs:
     store = BeliefStore(config.state_dir, config.beliefs)
-    priors = PriorsSource(store, config.beliefs, thread.registry.first_priors, telemetry)
+    priors = PriorsSource(store, config.beliefs, thread.registry, telemetry)
     return FleetBeliefs(store, priors, config.beliefs, thread, telemetry, time.time)
 
 

@@ -53,7 +53,7 @@ async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any],
         external = read_external_credentials(settings, time.time())
         identities = stack.enter_context(open_identities(settings, external, state.path, thread, telemetry, time.time))
         store = stack.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs)))
-        priors = PriorsSource(store, settings.beliefs, thread.registry.first_priors, telemetry)
+        priors = PriorsSource(store, settings.beliefs, thread.registry, telemetry)
         beliefs = FleetBeliefs(store, priors, settings.beliefs, thread, telemetry, time.time)
         learner = _recovered_learner(settings, state, thread, policy(), telemetry, beliefs)
         identities.registrar.enroll_port = 7072

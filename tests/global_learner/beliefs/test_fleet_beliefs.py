@@ -1,31 +1,23 @@
 """Beliefs over the wire, and into versions."""
 
 import math
-import time
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
+from belief_makers import World
 from learner_in_process import serving
-from learner_makers import SPEC, fleet_beliefs, settings
+from learner_makers import SPEC
 
 from global_learner.beliefs.priors import priors_for
-from global_learner.registry.registry import Registry
-from global_learner.registry.registry_thread import RegistryThread
-from global_learner.storage.state_dir import StateDir
-from global_learner.telemetry import Telemetry
 from global_learner.updates.ledger import SinceVersion
 from global_learner.updates.publication import Publication
 from policy_net.domain import JobKind
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
-from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.statistics import MOST_SHARED, SpeedStatistic, statistics_digest
 from policy_net.exchange.wire import statistics_of, type_messages
-from policy_net.set_policy.residual import initial_residual
 
-SET_SPEC = SetSpec()
 STATISTICS = (
     SpeedStatistic("vgg-16", JobKind.PS, 1, 1, 3.5, 4),
     SpeedStatistic("vgg-16", JobKind.PS, 2, 4, 4.5, 2),
@@ -125,27 +117,6 @@ def test_the_largest_report_of_an_agent_passes_the_learners_limits() -> None:
     request = share(statistics=many)
     assert len(request.SerializeToString()) < 2**18
     assert len(statistics_of(request.types)) == MOST_SHARED
-
-
-class World:
-    """Reports and a registry whose v1 is a `set` policy, without a learner around them."""
-
-    def __init__(self, folder: Path, v1_priors: tuple[SpeedStatistic, ...] = (), **beliefs) -> None:
-        self.config = settings(folder, beliefs=beliefs)
-        self.state = StateDir(self.config.state_dir)
-        self.registry = Registry(self.state.path)
-        self.weights = initial_residual(SET_SPEC, 0)
-        self.registry.publish(PolicyFile(SET_SPEC, self.weights, {}, v1_priors), 0, 0.0, {}, 0.0, assign_all=False)
-        self.telemetry = Telemetry()
-        self.beliefs = fleet_beliefs(self.config, RegistryThread(self.registry), self.telemetry)
-        self.store = self.beliefs._store
-
-    def publish(self, step: int) -> PolicyFile:
-        """The version that is due at a step, as it is read back."""
-        due = Publication(step, self.weights, SinceVersion(), time.time())
-        policy = due.policy_file(SET_SPEC, priors_for(SET_SPEC, self.beliefs.priors))
-        card = self.registry.publish(policy, step, 0.0, {}, 0.0, assign_all=True)
-        return parse_policy_file(self.registry.policy_bytes(card.version)[1], "version")
 
 
 def test_a_version_says_what_the_fleet_has_seen_and_from_how_much(tmp_path: Path) -> None:

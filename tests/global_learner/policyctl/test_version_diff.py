@@ -1,17 +1,22 @@
 """What `policyctl version diff` says."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import SPEC, policy
+from rich.console import Console
 
 from global_learner.policyctl.version_diff import diff_table, difference, distances
+from policy_net.domain import JobKind
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import PolicySpec, SetSpec
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.set_policy.residual import initial_residual
 
 OTHER_SPEC = PolicySpec(jobs_per_batch=2, type_columns=1, hidden=(2,))
 
@@ -45,6 +50,38 @@ def test_distances_are_of_each_layer_and_of_all_weights() -> None:
     assert first["l2"] == pytest.approx(5.0, rel=1e-6)
     assert all((layer["l2"], layer["max"]) == (0.0, 0.0) for layer in rest)
     assert set(found["layers"]) == {name for name, _ in SPEC.layout()}
+
+
+def rows(*entries: tuple[str, int, float]) -> tuple[SpeedStatistic, ...]:
+    return tuple(SpeedStatistic(name, JobKind.PS, 1, workers, speed, 4) for name, workers, speed in entries)
+
+
+def believing(*entries: tuple[str, int, float]) -> PolicyFile:
+    spec = SetSpec()
+    return PolicyFile(spec, initial_residual(spec, 0), {}, rows(*entries))
+
+
+def test_beliefs_say_by_type_what_moved_and_how_far_the_furthest_first() -> None:
+    one = believing(("a", 1, 1.0), ("a", 2, 2.0), ("b", 1, 1.0), ("still", 1, 3.0), ("gone", 1, 1.0))
+    other = believing(("a", 1, 1.0), ("a", 2, 2.5), ("b", 1, 0.0), ("still", 1, 3.001), ("new", 1, 1.0))
+    facts = difference(version(1), version(2), one, other)
+    beliefs = facts["beliefs"]
+    assert (beliefs["splits"], beliefs["moved"]) == ([5, 5], 2)
+    assert [(entry["job_type"], entry["splits"], entry["moved"]) for entry in beliefs["types"]] == [
+        ("b", [1, 1], 1),
+        ("a", [2, 2], 1),
+        ("gone", [1, 0], 0),
+        ("new", [0, 1], 0),
+    ]
+    b, a, *_ = beliefs["types"]
+    assert b["largest_factor"] == pytest.approx(math.exp(-1.0))
+    assert (a["median_factor"], a["largest_factor"]) == pytest.approx((math.exp(0.25), math.exp(0.5)))
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(diff_table(facts))
+    assert "1 of 2 splits moved, median × 1.28, furthest × 1.65" in shown.get()
+    assert json.loads(json.dumps(beliefs)) == beliefs
+    assert difference(version(1), version(2), one, None)["beliefs"] == {"reason": "a policy file is no longer kept"}
 
 
 @given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=20), st.floats(0.125, 8.0, width=32))

@@ -1,0 +1,174 @@
+"""What one reporter, two liars of five, and an honest fleet whose machines change can make of a fleet's beliefs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from belief_makers import World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from global_learner.beliefs.bounds import ALONE, ALONE_IN_ALL, FARTHEST, LARGEST_MOVE, bounded
+from policy_net.domain import JobKind
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.set_policy.policy import default_set_file
+
+SHIPPED = default_set_file().priors
+NOISE = 0.05
+
+
+def told(shift: float = 0.0, seed: int = 0, count: int = 16, rows: Sequence[SpeedStatistic] = SHIPPED):
+    """A report on the shipped types, so much faster, with a cluster's own noise."""
+    noise = np.random.default_rng(seed).normal(0.0, NOISE, len(rows))
+    return [
+        replace(entry, mean_log_speed=entry.mean_log_speed + shift + own, count=count)
+        for entry, own in zip(rows, noise.tolist(), strict=True)
+    ]
+
+
+class Fleet(World):
+    """Versions one after the other, of what the clusters say at the moment."""
+
+    def __init__(self, folder: Path, **beliefs) -> None:
+        super().__init__(folder, SHIPPED, **beliefs)
+        self.revision = 0
+        self.step = 0
+
+    def version(self, reports: Mapping[str, Sequence[SpeedStatistic]]) -> PolicyFile:
+        self.revision += 1
+        self.step += 100
+        for cluster, statistics in reports.items():
+            self.store.report(cluster, 1, self.revision, statistics, 1.0)
+        return self.publish(self.step)
+
+
+def moves(version: PolicyFile, since: Sequence[SpeedStatistic] = SHIPPED) -> np.ndarray:
+    speeds = {(e.job_type, e.ps, e.workers): e.mean_log_speed for e in since}
+    assert {(e.job_type, e.ps, e.workers) for e in version.priors} >= set(speeds), "what was known is gone"
+    return np.array(
+        [e.mean_log_speed - speeds[key] for e in version.priors if (key := (e.job_type, e.ps, e.workers)) in speeds]
+    )
+
+
+def test_one_report_moves_nothing_far(tmp_path: Path) -> None:
+    unbound = Fleet(tmp_path / "unbound", large_move_clusters=1)
+    assert (moves(unbound.version({"liar": told(10.0)})) > 1.0).all(), "the attack, where one cluster is enough"
+    fleet = Fleet(tmp_path / "fleet")
+    version = fleet.version({"liar": told(10.0)})
+    assert np.abs(moves(version)).max() <= ALONE + 1e-6
+    assert len(version.card["priors"]["held_back"]) == len({entry.job_type for entry in SHIPPED})
+
+
+def test_nor_does_one_cluster_wear_the_fleets_beliefs_down_version_by_version(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    for _ in range(8):
+        version = fleet.version({"liar": told(-10.0)})
+    assert np.abs(moves(version)).max() <= ALONE_IN_ALL + 1e-6
+
+
+@pytest.mark.parametrize("lie", [10.0, 2.0, 1.0, -1.0])
+def test_two_liars_of_five_move_next_to_nothing(tmp_path: Path, lie: float) -> None:
+    fleet = Fleet(tmp_path)
+    reports = {name: told(seed=number) for number, name in enumerate(("north", "south", "east"))}
+    reports |= {"liar": told(lie, 8), "other-liar": told(lie, 9)}
+    for _ in range(3):
+        version = fleet.version(reports)
+    assert np.abs(moves(version)).max() < 0.35
+    assert np.median(np.abs(moves(version))) < 0.1
+
+
+def test_a_fleet_whose_machines_all_become_three_times_as_fast_is_followed_at_once(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.version({name: told(seed=number) for number, name in enumerate(("north", "south"))})
+    version = fleet.version({name: told(math.log(3.0), seed=number) for number, name in enumerate(("north", "south"))})
+    assert np.median(moves(version)) == pytest.approx(math.log(3.0), abs=0.05)
+    assert "held_back" not in version.card["priors"]
+
+
+def test_an_honest_fleet_has_the_very_same_priors_as_without_bounds(tmp_path: Path, monkeypatch) -> None:
+    reports = {name: told(seed=number) for number, name in enumerate(("north", "south", "east"))}
+    held = Fleet(tmp_path / "held")
+    free = Fleet(tmp_path / "free", large_move_clusters=1)
+    for _ in range(3):
+        assert held.version(reports).to_bytes() == free.version(reports).to_bytes()
+
+
+def test_when_a_second_cluster_confirms_it_the_move_is_made(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    first = fleet.version({"north": told(1.5)})
+    assert np.median(moves(first)) == pytest.approx(ALONE, abs=0.01)
+    second = fleet.version({"north": told(1.5), "south": told(1.5, seed=1)})
+    assert np.median(moves(second)) == pytest.approx(1.5, abs=0.05)
+
+
+def test_when_the_reporters_are_turned_out_the_first_versions_priors_are_back_at_once(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    out: set[str] = set()
+    fleet.beliefs.priors.exclude(lambda cluster, at: cluster in out)
+    fleet.version({"north": told(1.5), "south": told(1.5, seed=1)})
+    out |= {"north", "south"}
+    assert np.abs(moves(fleet.version({}))).max() < 1e-5
+
+
+def test_one_cluster_cannot_change_a_types_kind(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    rows = [e for e in SHIPPED if e.job_type == "vgg-16"]
+    ring = [SpeedStatistic("vgg-16", JobKind.ALLREDUCE, 0, workers, 15.0, 16) for workers in (1, 2, 4)]
+    version = fleet.version({"liar": ring})
+    assert {e.kind for e in version.priors if e.job_type == "vgg-16"} == {rows[0].kind}
+
+
+def test_a_newcomer_counts_less_than_clusters_that_had_a_part_in_many_versions(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    honest = {name: told(seed=number) for number, name in enumerate(("north", "south"))}
+    for _ in range(8):
+        fleet.version(honest)
+    assert fleet.store.standings() == {"north": 8, "south": 8}
+    version = fleet.version(honest | {"new": told(0.2, seed=7)})
+    # By the mean of three that count alike it would be a third of 0.2.
+    assert np.mean(moves(version)) < 0.2 / 6
+    assert fleet.store.standings() == {"north": 8, "south": 8, "new": 1}
+
+
+def test_a_type_that_nobody_knew_is_believed_as_it_is_told(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    new = [SpeedStatistic("new", JobKind.PS, 1, workers, 4.0 + workers, 9) for workers in (1, 2)]
+    version = fleet.version({"north": new})
+    assert [e.mean_log_speed for e in version.priors if e.job_type == "new"] == [5.0, 6.0]
+
+
+rows_of_one = st.lists(
+    st.builds(
+        SpeedStatistic,
+        st.sampled_from(["vgg-16", "resnet-50"]),
+        st.just(JobKind.PS),
+        st.integers(1, 4),
+        st.integers(1, 4),
+        st.floats(-13.0, 20.0),
+        st.integers(1, 50),
+    ),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda entry: (entry.job_type, entry.ps, entry.workers),
+)
+KNOWN = [entry for entry in SHIPPED if entry.job_type in ("vgg-16", "resnet-50")]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from("abcd"), rows_of_one, min_size=1), rows_of_one)
+def test_whatever_is_reported_no_known_split_leaves_the_bounds(reports, merged) -> None:
+    known = {(e.job_type, e.ps, e.workers): e.mean_log_speed for e in KNOWN}
+    found = bounded(merged, reports, KNOWN, KNOWN, 2).statistics
+    for entry in found:
+        was = known.get((entry.job_type, entry.ps, entry.workers))
+        if was is None:
+            continue
+        move = abs(entry.mean_log_speed - was)
+        assert move <= min(LARGEST_MOVE, FARTHEST) + 1e-9
+        supporters = sum(any(e.job_type == entry.job_type for e in rows) for rows in reports.values())
+        if supporters < 2:
+            assert move <= ALONE + 1e-9
