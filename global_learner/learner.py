@@ -105,6 +105,7 @@ class Learner(Generic[Status]):
         """Take a last snapshot and end; no update may be offered any more."""
         if self.rounds is not None:
             await self.rounds.close()
+        self.quarantine.keep()
         if not self.failed.done():
             self.maintenance.snapshot(self.head)
         await self.maintenance.close()

@@ -99,10 +99,11 @@ class QuarantineSettings(Section):
     """When a cluster's updates are no longer looked at. Rejections alone cost it nothing but its own time."""
 
     rejections: int = Field(8, ge=1, le=10_000)
-    """So many faulty updates (not finite, too large, of another shape or spec, without samples, ahead of the head)
-    among the last `within_updates` put a cluster in quarantine; 8 are no accident any more."""
+    """So many faulty updates (not finite, too large, of another shape or spec, without samples, ahead of the head) put
+    a cluster in quarantine, less those that were forgiven; 8 are no accident any more."""
     within_updates: int = Field(20, ge=1, le=10_000)
-    """How many of a cluster's judged updates are remembered, accepted ones included; not below `rejections`."""
+    """So many accepted updates forgive one faulty one; not below `rejections`. `rejections` among the last so many
+    always suffice, and so does, in the long run, any constant share of more than one in so many and one."""
     seconds: float = Field(3600.0, ge=0.0, le=31_536_000.0)
     """How long it lasts; `policyctl cluster release` ends it earlier. 0: nobody is quarantined."""
 

@@ -94,11 +94,11 @@ def belief_moves(one: PolicyFile | None, other: PolicyFile | None) -> Facts:
     if one is None or other is None:
         return {"reason": "a policy file is no longer kept"}
     before, after = _log_speeds(one), _log_speeds(other)
-    types = []
+    types: list[tuple[float, Facts]] = []
     for job_type in sorted({key[0] for key in (*before, *after)}):
         gaps = np.array([after[key] - before[key] for key in before if key[0] == job_type and key in after])
         furthest = float(gaps[np.abs(gaps).argmax()]) if len(gaps) else 0.0
-        facts = {
+        facts: Facts = {
             "job_type": job_type,
             "splits": [sum(key[0] == job_type for key in side) for side in (before, after)],
             "moved": int((np.abs(gaps) > _MOVED).sum()),
