@@ -16,15 +16,24 @@ from global_learner.registry.registry import Registration
 
 Status = TypeVar("Status")
 
+_LIVE_SECONDS = 60.0
+"""Thirty heartbeats."""
+_TAKES_PART_SECONDS = 3600.0
+"""Three slots of DL2's: a cluster without jobs is waited for no longer than that."""
+
 
 @dataclass(slots=True)
 class ClusterEntry(Generic[Status]):
-    """One cluster. `heard_seconds` is on the fleet's clock; None if it was not heard since the start."""
+    """One cluster. Seconds are on the fleet's clock: when it was heard, and when an update of its was applied.
+
+    None if that has not happened since the start.
+    """
 
     cluster: str
     incarnation: int
     assigned_version: int
     heard_seconds: float | None = None
+    applied_seconds: float | None = None
     status: Status | None = None
     duplicates: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
@@ -37,9 +46,12 @@ class Fleet(Generic[Status]):
 
     def __init__(self, registrations: Iterable[Registration], counters: Mapping[str, Any], clock: Callable[[], float]):
         self._clock = clock
+        self._began_seconds = clock()
         self._entries: dict[str, ClusterEntry[Status]] = {}
         for registration in registrations:
             self.on_registered(registration, heard=False)
+            # Who took part before a restart is waited for as if it had just been heard.
+            self._entries[registration.cluster].applied_seconds = self._began_seconds
         for name, counted in counters.get("clusters", {}).items():
             if name in self._entries:
                 self._entries[name].duplicates = counted["duplicates"]
@@ -73,6 +85,21 @@ class Fleet(Generic[Status]):
             return None
         entry.heard_seconds = self._clock()
         return entry
+
+    def on_applied(self, entry: ClusterEntry[Status]) -> None:
+        """Note that an update of a cluster's was applied."""
+        entry.applied_seconds = self._clock()
+
+    def present(self) -> list[str]:
+        """The clusters that take part at present: heard within a minute, an update applied within an hour."""
+        heard_since, applied_since = self._clock() - _LIVE_SECONDS, self._clock() - _TAKES_PART_SECONDS
+        return [
+            name
+            for name, entry in self._entries.items()
+            if entry.applied_seconds is not None
+            and entry.applied_seconds >= applied_since
+            and (self._began_seconds if entry.heard_seconds is None else entry.heard_seconds) >= heard_since
+        ]
 
     def on_rejected(self, cluster: str, reason: Rejection) -> None:
         """Count a rejection; of an unregistered name nothing is kept."""

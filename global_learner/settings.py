@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.beliefs.belief_store import BeliefSettings
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadConfig
@@ -223,6 +223,15 @@ class LearnerSettings(Section):
     address may use."""
     identity: IdentitySettings | None = None
     """Certificates that the learner makes itself; `{}` takes the defaults."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _robust_off_loopback(cls, values: Any) -> Any:
+        """Where others can reach the learner and nobody chose an aggregation, none is to rule by being there."""
+        listen = values.get("listen") if isinstance(values, dict) else None
+        if not isinstance(listen, str) or is_loopback(listen) or "aggregation" in values:
+            return values
+        return {**values, "aggregation": {"mode": Mode.ROBUST.value}}
 
     @property
     def enroll_address(self) -> str | None:

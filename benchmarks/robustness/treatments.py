@@ -37,6 +37,7 @@ def treatments(learning: Learning, rounds: int) -> MappingProxyType[str, Treatme
                 },
                 optimizer(remembered, 0.0),
             ),
+            "robust": Treatment({"mode": "robust"}, optimizer(remembered)),
             "trimmed-mean": Treatment(
                 {**_COHORT, "strategy": "FedTrimmedAvg", "parameters": {"beta": 0.2}}, optimizer(cohort)
             ),

@@ -8,6 +8,7 @@ moves the weights is the aggregator's affair.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from global_learner.errors import StateUnusable
@@ -23,8 +24,12 @@ class Aggregator(Protocol):
         """Updates that were taken and have not moved the head yet."""
         ...
 
-    def kind_of_next(self, cluster: str) -> Kind:
-        """What the next update will do, if it is this cluster's.
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
+        """What the next update will do, if it is this cluster's; asked live only, and logged with the update.
+
+        Args:
+            cluster: whose update it would be.
+            present: the clusters that take part at present, where somebody knows.
 
         Raises:
             UpdateRejected: this aggregator takes no pushed updates.

@@ -1,13 +1,17 @@
-"""Mode `buffered`: the updates of several clusters wait for each other, and a Flower strategy makes one step of them.
+"""Modes `buffered` and `robust`: updates of several clusters wait for each other, and a Flower strategy makes one step.
 
 Every update is logged and acknowledged when it arrives, so nothing is asked of the agents that `async` does not ask; a
 replay of the log fills the cohort again. Which update closed a cohort stands in its record.
-Source: FedBuff (Nguyen et al. 2022) for the buffer. Deviation: one slot a cluster (see `cohort`), no clock.
+`robust` is the default where others can reach the learner. It weighs all clusters alike, since a mean that weighs by
+samples is whose who claims or pushes most; it takes all but `num_malicious_nodes` of a cohort of three and more; and it
+waits for nobody who is not there, so that a fleet of one learns as with `async`.
+Source: FedBuff (Nguyen et al. 2022) for the buffer; Blanchard et al. 2017 for Krum. Deviation: one slot a cluster (see
+`cohort`), no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -23,7 +27,7 @@ from global_learner.aggregation.flower import (
     strategy_arrays,
 )
 from global_learner.aggregation.optimizer import AdamConstants, apply_adam
-from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, ServerStep
+from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings, ServerStep
 from global_learner.aggregation.vote_memory import VoteMemory
 from global_learner.storage.snapshot import AdamState, Kept
 from global_learner.storage.update_records import AppliedUpdate, Kind
@@ -49,7 +53,9 @@ class BufferedAggregator:
         self.on_closed = on_closed
         self._settings = settings
         self._optimizer = optimizer
-        self._constants = AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon)
+        self._robust = settings.mode is Mode.ROBUST
+        # The votes have the memory that Adam's first moment would be.
+        self._constants = AdamConstants(0.0 if self._robust else optimizer.beta1, optimizer.beta2, optimizer.epsilon)
         self._spec = spec
         self._strategy: Any = self._new_strategy()
         chosen = settings.server_step
@@ -64,8 +70,10 @@ class BufferedAggregator:
         """Updates in the cohort."""
         return self._cohort.updates
 
-    def kind_of_next(self, cluster: str) -> Kind:
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
         """Whether it completes the cohort."""
+        if self._robust and present is not None and all(one == cluster or one in self._cohort for one in present):
+            return Kind.CLOSING
         clusters = len(self._cohort) + (cluster not in self._cohort)
         limit = self._settings.close_after_updates
         early = limit is not None and self.waiting + 1 >= limit and clusters >= self._settings.min_clusters
@@ -132,20 +140,28 @@ class BufferedAggregator:
     def _close(self, state: AdamState) -> bool:
         self._cohorts += 1
         # At rate 0 nothing may move; a strategy with momentum would.
-        moved = self._cohort.learning_rate > 0.0 and self._direction(state)
+        moved = self._learning_rate > 0.0 and self._direction(state)
         if not moved:
             state.pass_by()
         self.on_closed(len(self._cohort), moved)
         self._cohort.clear()
         return moved
 
+    @property
+    def _learning_rate(self) -> float:
+        return self._cohort.plain_learning_rate if self._robust else self._cohort.learning_rate
+
     def _adam_step(self, state: AdamState) -> bool:
         """The strategy aggregates gradients; our own Adam steps down the result."""
-        replies = [(gradient, slot.samples) for gradient, slot in self._votes()]
+        votes = self._votes()
+        replies = [(gradient, 1 if self._robust else slot.samples) for gradient, slot in votes]
+        if self._robust:
+            bad = self._strategy.num_malicious_nodes
+            self._strategy.num_nodes_to_select = len(votes) - bad if len(votes) > 2 * bad else len(votes)
         gradient = aggregate(self._strategy, self._cohorts, np.zeros_like(state.weights), replies, self._spec)
         if gradient is None:
             return False
-        apply_adam(state, gradient, self._cohort.learning_rate, self._constants)
+        apply_adam(state, gradient, self._learning_rate, self._constants)
         return True
 
     def _strategy_step(self, state: AdamState) -> bool:

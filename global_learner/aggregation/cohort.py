@@ -61,6 +61,11 @@ class Cohort:
         total = sum(slot.samples for slot in self._slots.values())
         return sum(slot.learning_rate * slot.samples for slot in self._slots.values()) / total if total else 0.0
 
+    @property
+    def plain_learning_rate(self) -> float:
+        """The parts' mean rate, all weighing alike."""
+        return sum(slot.learning_rate for slot in self._slots.values()) / len(self._slots) if self._slots else 0.0
+
     def add(self, applied: AppliedUpdate) -> None:
         """Give an update its slot, or merge it into its cluster's."""
         update = applied.update

@@ -8,10 +8,12 @@ reply that took part is logged by name, the last one with the weights that the r
 takes the weights as they stand there and asks no strategy; a round that a crash interrupts has left nothing, and is run
 anew.
 
-**buffered** has a memory, and a file of its own.
+**buffered** and **robust** have a memory, and a file of their own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from global_learner.aggregation.base import Aggregator, unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
@@ -56,9 +58,9 @@ class ImmediateAggregator(Memoryless):
     def __init__(self, constants: AdamConstants) -> None:
         self._constants = constants
 
-    def kind_of_next(self, cluster: str) -> Kind:
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
         """Always a step of its own."""
-        del cluster
+        del cluster, present
         return Kind.STEP
 
     def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
@@ -80,8 +82,9 @@ class RoundsAggregator(Memoryless):
         # Built and thrown away: a wrong name must stop the start, not the first round.
         build_strategy(settings.strategy, settings.parameters)
 
-    def kind_of_next(self, cluster: str) -> Kind:
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
         """Pushed updates have no place in a round."""
+        del present
         raise UpdateRejected(
             Rejection.ROUNDS_ONLY, f"this learner works in rounds and asks cluster {cluster} itself; poll it"
         )
@@ -103,7 +106,7 @@ def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings
     Raises:
         BadConfig: no such strategy or parameter.
     """
-    if settings.mode is Mode.BUFFERED:
+    if settings.mode in (Mode.BUFFERED, Mode.ROBUST):
         return BufferedAggregator(settings, optimizer, spec)
     if settings.mode is Mode.ROUNDS:
         return RoundsAggregator(settings)

@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from foundation.files import PARTIAL, write_whole
+from global_learner.aggregation.settings import Mode
 from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
@@ -88,6 +89,7 @@ async def serve(settings: LearnerSettings) -> None:
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, ending, live) as http_port:
             _warn_of_auto_assign(settings)
+            _tell_aggregation(settings)
             scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
             learner.maintenance.on_version = scorer.add
             learner.start()
@@ -114,6 +116,16 @@ def _warn_of_auto_assign(settings: LearnerSettings) -> None:
             meaning="every new version acts on every cluster at once, unjudged, unless policyctl assign holds it",
             advice="for simulations and demonstrations; elsewhere set publish.auto_assign to false",
         )
+
+
+def _tell_aggregation(settings: LearnerSettings) -> None:
+    chosen = settings.aggregation
+    facts = {"mode": chosen.mode.value} | ({} if chosen.mode is Mode.ASYNC else {"strategy": chosen.strategy})
+    if chosen.mode is Mode.ROBUST:
+        advice = "with one or two clusters nobody can be outvoted; set aggregation for another mode (docs/guide)"
+        _log.info("aggregation", **facts, listen=settings.listen, advice=advice)
+    else:
+        _log.info("aggregation", **facts)
 
 
 def _recovered_learner(

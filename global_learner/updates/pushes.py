@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic
 
+from global_learner.aggregation.settings import Mode
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.fleet import ClusterEntry, Status
 from global_learner.settings import LearnerSettings
@@ -82,6 +83,7 @@ class Pushes(Generic[Status]):
         self._on_applied = on_applied
         self._on_rejected = on_rejected
         self._ingest = Ingest(learned.spec, settings.ingest)
+        self._asks_who_is_present = settings.aggregation.mode is Mode.ROBUST
         self._step_size = StepSize(settings.optimizer, settings.aggregation)
 
     def take(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
@@ -101,6 +103,7 @@ class Pushes(Generic[Status]):
                 answer = self._apply(update, want_weights)
                 self._quarantine.on_judged(update.cluster, None)
                 self._rates.on_applied(update.cluster)
+                self._fleet.on_applied(entry)
         except UpdateRejected as rejected:
             self._on_rejected(update.cluster, rejected.reason)
             answer = PushAnswer(
@@ -126,7 +129,7 @@ class Pushes(Generic[Status]):
         started = time.perf_counter()
         step = self._head.step
         judgement = self._ingest.judge(update, self._head)
-        kind = self._head.aggregator.kind_of_next(update.cluster)
+        kind = self._head.aggregator.kind_of_next(update.cluster, self._present())
         applied = AppliedUpdate(
             step=step + 1,
             learning_rate=self._step_size.learning_rate(
@@ -154,6 +157,12 @@ class Pushes(Generic[Status]):
             active_clusters=judgement.active_clusters,
             clipped=judgement.was_clipped,
         )
+
+    def _present(self) -> list[str] | None:
+        """Whom a cohort waits for, where that counts; a cluster in quarantine is not waited for."""
+        if not self._asks_who_is_present:
+            return None
+        return [name for name in self._fleet.present() if not self._quarantine.remaining(name)]
 
     def _weights(self, wanted: bool) -> bytes | None:
         return self._head.weights_bytes() if wanted else None

@@ -41,6 +41,11 @@ class TestBufferedOtherSteps(AggregatorContract):
         return build(mode="buffered", server_step="strategy", buffer=7, close_after_updates=5, min_clusters=3)
 
 
+class TestRobust(AggregatorContract):
+    def make(self) -> Aggregator:
+        return build(mode="robust", buffer=4)
+
+
 class TestRounds(AggregatorContract):
     def make(self) -> Aggregator:
         return build(mode="rounds")
