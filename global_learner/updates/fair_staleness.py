@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import Any
 
 MOST_STEPS_A_CLUSTER = 8
@@ -45,12 +46,10 @@ class LatestSteps:
         if plain <= MOST_STEPS_A_CLUSTER or self._since is None:
             return plain
         known = max(base_step, self._since)
-        fair = known - base_step
-        for of_one in reversed(self._steps.values()):
-            if of_one[-1] <= known:
-                break
-            fair += sum(step > known for step in of_one)
-        return min(plain, fair)
+        moved = list(takewhile(lambda of_one: of_one[-1] > known, reversed(self._steps.values())))
+        if not any(len(of_one) == MOST_STEPS_A_CLUSTER and of_one[0] > known for of_one in moved):
+            return plain  # every step is known by itself
+        return known - base_step + sum(step > known for of_one in moved for step in of_one)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for a snapshot."""
