@@ -115,3 +115,17 @@ def test_whatever_arrives_in_whatever_order_the_newest_stands(tmp_path_factory, 
         cluster: (seen(10 * incarnation + revision),) for cluster, (incarnation, revision) in newest.items()
     }
     store.close()
+
+
+def test_a_store_of_an_older_learner_gets_what_it_lacks_and_keeps_what_it_has(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.report("north", 1, 1, [seen(3)], 10.0)
+    store.close()
+    with sqlite3.connect(tmp_path / "beliefs.sqlite") as file:
+        file.execute("DROP TABLE standings")
+    again = opened(tmp_path)
+    assert again.reports(EVERYBODY) == {"north": (seen(3),)}
+    assert again.standings() == {}
+    again.note_version({"north"}, set())
+    again.note_version({"north"}, {"south"})
+    assert again.standings() == {"north": 2, "south": 0}

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from learner_makers import applied
 
 from global_learner.updates.ledger import WINDOW, AppliedSequences, Ledger
+from global_learner.updates.norms import FIRST_LIMIT
 
 
 @given(st.lists(st.integers(1, 3 * WINDOW) | st.just(2**53), max_size=80))
@@ -69,3 +70,17 @@ def test_a_ledger_survives_a_snapshot(history: list[tuple[str, int]]) -> None:
     for seen in (ledger, back):
         seen.record(applied(len(history) + 1, cluster="c"))
     assert back.to_json() == ledger.to_json()
+
+
+def test_a_snapshot_of_an_older_learner_is_read_and_what_it_lacks_is_learned_anew() -> None:
+    ledger = Ledger(8)
+    for number in range(1, 5):
+        ledger.record(applied(number))
+    old = ledger.to_json()
+    del old["norms"], old["latest_steps"]
+    again = Ledger.from_json(old, 8)
+    assert again.accepted == 4
+    assert again.norms.limit(4.0) == FIRST_LIMIT
+    again.record(applied(5))
+    assert again.latest_steps.fair_staleness(0, 5) == 5
+    assert list(again.norms.to_json()) == ["north"]
