@@ -70,7 +70,13 @@ class Refusal(StrEnum):
     NOT_RECEIVED = "not-received"
     """Its message never came whole: larger than anything that is taken, or the caller went away."""
     TOO_BUSY = "too-busy"
-    """As many calls as are allowed are in progress."""
+    """As many calls as there is room for are in progress, of all callers, and none ended in time."""
+    SHARE_TAKEN = "share-taken"
+    """As many calls of this caller as are its share are in progress and wait already; others are served."""
+    TOO_OFTEN = "too-often"
+    """The caller asked this more often than its rate allows (`calls`)."""
+    NOT_SENT = "not-sent"
+    """It was answered, and the caller did not read the answer in time."""
     TOO_FAST = "too-fast"
     """The cluster sends more updates than its decisions can make (`ingest.updates_per_second`); it may come again."""
     UNKNOWN_METHOD = "unknown-method"
@@ -157,7 +163,15 @@ class MessageTooLarge(LearnerError):
 
 
 class TooBusy(LearnerError):
-    """As many calls as are allowed are in progress."""
+    """As many calls as there is room for are in progress; a call may be made again later."""
+
+
+class ShareTaken(TooBusy):
+    """One caller has as many calls in progress and waiting as are its share."""
+
+
+class TooOften(TooBusy):
+    """One caller asked something more often than its rate allows."""
 
 
 class TooFast(LearnerError):

@@ -65,6 +65,14 @@ class Presented:
     ends_unix_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call: a certificate's name and what it is good for, or a connection where there are none."""
+
+    name: str
+    role: Role
+
+
 class Identity:
     """Tells callers apart.
 
@@ -87,6 +95,22 @@ class Identity:
         self._certificates = certificates
         self._issuing = issuing
         self._clock = clock
+
+    def caller(self, context: AuthContext, peer: str) -> Caller:
+        """Who calls, before anything of the request is known; without certificates the connection.
+
+        Raises:
+            IdentityRefused: its certificate counts no longer.
+        """
+        if not self._authenticated:
+            return Caller(peer, Role.CLUSTER)
+        names = self._names(context, None)
+        name = names[0] if names else "without a name"
+        if not self._issuing:
+            return Caller(name, Role.ADMIN if self._admin_names.intersection(names) else Role.CLUSTER)
+        presented = _presented(context)
+        known = self._certificates.known.get(presented.fingerprint) if self._certificates and presented else None
+        return Caller(name, known.role if known is not None else Role.CLUSTER)
 
     def cluster(self, claimed: str, context: AuthContext) -> str:
         """The calling cluster.

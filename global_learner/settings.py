@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.beliefs.belief_store import BeliefSettings
+from global_learner.call_settings import CallSettings
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadConfig
 from global_learner.registry.policy_store import Retention
@@ -89,7 +90,8 @@ class IngestSettings(Section):
     max_message_bytes: int | None = Field(None, ge=4096)
     """Largest request in bytes; unless set, a gradient of the served policy and 1 MiB."""
     max_concurrent_requests: int = Field(256, ge=1, le=10_000)
-    """Requests in progress, beyond which callers are told to come again; bounds memory to as many gradients."""
+    """Updates and heads in progress, of all clusters, beyond which calls wait for their turn and are then told to come
+    again; bounds memory to as many gradients. One cluster has at most `calls.per_cluster` of them."""
     max_connections: int = Field(2048, ge=1, le=100_000)
     """Open connections, beyond which new ones are closed at once: a flood of them must not take the files that the log
     needs. An agent has one; twice `max_clusters`, for those that a dead agent left behind."""
@@ -212,6 +214,7 @@ class LearnerSettings(Section):
     optimizer: OptimizerSettings = OptimizerSettings()
     aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
+    calls: CallSettings = CallSettings()
     quarantine: QuarantineSettings = QuarantineSettings()
     beliefs: BeliefSettings = BeliefSettings()
     publish: PublishSettings = PublishSettings()

@@ -195,6 +195,23 @@ class Telemetry:
             ["method", "reason"],
             registry=self.registry,
         )
+        self.queue_seconds = Histogram(
+            "fedl2_learner_queue_seconds",
+            "Calls that had to wait for a seat, by lane (operators, updates, heartbeats, registry, polls); those that "
+            "waited in vain included.",
+            ["lane"],
+            buckets=_CALL_SECONDS,
+            registry=self.registry,
+        )
+        self.seated = Gauge(
+            "fedl2_learner_lane_calls_count", "Calls in progress, by lane.", ["lane"], registry=self.registry
+        )
+        self.queued = Gauge(
+            "fedl2_learner_lane_waiting_calls_count",
+            "Calls that wait for a seat, by lane.",
+            ["lane"],
+            registry=self.registry,
+        )
         self.http_refusals = Counter(
             "fedl2_learner_http_refusals_total",
             "Requests to the HTTP port that got no page, by reason.",
@@ -253,7 +270,7 @@ class RefusalLog:
             peer: as gRPC names it; connections from one host are one caller.
             text: what the caller was told, or more.
         """
-        line = self._windows.on_refusal((_host(peer), reason))
+        line = self._windows.on_refusal((host_of(peer), reason))
         if line is None:
             return
         key, _ = line
@@ -266,7 +283,7 @@ class RefusalLog:
             _log.warning("calls-refused", peer=key[0], reason=key[1].value, calls=calls, seconds=round(seconds, 1))
 
 
-def _host(peer: str) -> str:
+def host_of(peer: str) -> str:
     """`ipv4:10.0.0.7:51234` without its port."""
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
 

@@ -1,14 +1,18 @@
-"""Admission of calls: before its method, each is looked at for whether it can be read, is small, and finds room.
+"""Admission of calls: before its method, each is looked at for who makes it, whether it finds room and can be read.
 
-gRPC itself refuses, without a word to us, what is larger than the largest message, what is compressed (a bomb would be
-unpacked in full before anybody could measure it), and calls beyond its own limit. The interceptor's limits lie within
-gRPC's, so that nearly everything is refused here: with a line that says what to do, and counted. What never arrives
-whole is counted when its call ends, and its call is ended after a while.
+The caller is known from its connection, before anything of its message is: a call first gets a seat of its caller's
+share, and only then is its message taken from the connection. The seat is given back when the answer has been sent. So
+a caller that sends slowly, or reads nothing, keeps its own share busy, nobody else's, and not for ever.
+
+gRPC itself refuses, without a word to us, what is larger than the largest message, and what is compressed (a bomb would
+be unpacked in full before anybody could measure it). Everything else is refused here: with a line that says what to do,
+and counted. What never arrives whole, or is never read, is counted when its call ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,16 +20,24 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal, TooBusy
+from global_learner.call_settings import CallSettings
+from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal
+from global_learner.identity import Caller
 from global_learner.service.calls import Context, refuse
+from global_learner.service.fair_queue import FairQueue, Seat
+from global_learner.service.lanes import Lanes
 from global_learner.telemetry import Telemetry
 
 IDENTITY_ONLY = 1
 """gRPC's set of compressions with none but "no compression" in it."""
-HARD_LIMIT_FACTOR = 2
-"""gRPC's own limit of calls in progress, in the interceptor's."""
+STREAMS = 64
+"""Calls of one connection that gRPC lets come at a time; further ones wait at the caller's."""
 UNKNOWN = "unknown"
 """The method of a call that names none of ours; its own words would be anybody's."""
+_LIFE_SIGN_SHARE = 3
+"""A silent connection is asked for a sign of life once a while, and has a third of that while to give one."""
+_MOST_OPEN = 256
+"""Calls of one caller that may be open, with those whose refusal it does not read; twice what an operator may queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +46,18 @@ class Limits:
 
     Attributes:
         message_bytes: largest request.
-        large_methods: their requests may be that large; all others at most `envelope_bytes`.
-        calls: in progress.
         connections: open, those that do not say anything included.
+        patience: how long a call may take to find a seat, to arrive and to be read.
+        large_methods: their requests may be that large; all others at most `envelope_bytes`.
         handshake_seconds: after which a connection that has not become one is closed.
-        arrival_seconds: after which a call whose message has not come is ended; it would take up room for ever.
     """
 
     message_bytes: int
-    calls: int
     connections: int
+    patience: CallSettings = field(default_factory=CallSettings)
     large_methods: frozenset[str] = field(default_factory=frozenset)
     envelope_bytes: int = 1 << 20
     handshake_seconds: float = 20.0
-    arrival_seconds: float = 60.0
 
     def of(self, method: str) -> int:
         """Largest request of a method, in bytes."""
@@ -55,32 +65,34 @@ class Limits:
 
 
 def _options(limits: Limits) -> list[tuple[str, int]]:
-    """gRPC's own limits, a last resort beyond the interceptor's."""
+    """What gRPC itself sees to."""
+    alive_ms = round(1000 * limits.patience.keepalive_seconds)
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
         ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.max_concurrent_streams", STREAMS),
+        # It counts calls that ended and are not yet cleared away, and cuts off those of callers that keep to the limit.
+        ("grpc.http.overload_protection", 0),
         ("grpc.server_handshake_timeout_ms", round(1000 * limits.handshake_seconds)),
+        ("grpc.keepalive_time_ms", alive_ms),
+        ("grpc.keepalive_timeout_ms", alive_ms // _LIFE_SIGN_SHARE),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
         # Two learners on one port would share the fleet's calls between them; the second must fail instead.
         ("grpc.so_reuseport", 0),
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """Stands in a request's place."""
-
-    error: LearnerError
-
-
 class AdmissionInterceptor(grpc.aio.ServerInterceptor):
     """Looks at every call of one server."""
 
-    def __init__(self, limits: Limits, telemetry: Telemetry) -> None:
-        self._limits = limits
-        self._telemetry = telemetry
-        self._open = 0
+    def __init__(self, limits: Limits, lanes: Lanes, telemetry: Telemetry) -> None:
+        self.limits = limits
+        self.lanes = lanes
+        self.telemetry = telemetry
+        self.open_calls: Counter[str] = Counter()
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -88,65 +100,106 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
         """gRPC's hook: the method's handler, behind the checks."""
         handler = await continuation(details)
         if handler is None:
-            self._telemetry.on_refusal(UNKNOWN, Refusal.UNKNOWN_METHOD)
+            self.telemetry.on_refusal(UNKNOWN, Refusal.UNKNOWN_METHOD)
             return None
-        method = details.method.rpartition("/")[2]
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101  (gRPC runs each call in one)
-        arrival = _Arrival(asyncio.get_running_loop().call_later(self._limits.arrival_seconds, task.cancel))
-        self._open += 1
-        task.add_done_callback(lambda _: self._ended(method, arrival))
-        crowded = self._open > self._limits.calls
-        return grpc.unary_unary_rpc_method_handler(
-            self._behind(method, handler.unary_unary),
-            lambda data: self._read(method, data, handler.request_deserializer, arrival, crowded),
-            handler.response_serializer,
-        )
+        call = _Call(self, details.method.rpartition("/")[2], handler)
+        # As if it were a stream of messages, of which one is taken: a handler of a single message is only called when
+        # that is in memory, whoever sent it.
+        return grpc.stream_unary_rpc_method_handler(call.run, None, call.serialized)
 
-    def _ended(self, method: str, arrival: _Arrival) -> None:
-        self._open -= 1
-        arrival.patience.cancel()
-        if not arrival.whole:
-            self._telemetry.on_refusal(method, Refusal.NOT_RECEIVED)
 
-    def _read(
-        self, method: str, data: bytes, parse: Callable[[bytes], object], arrival: _Arrival, crowded: bool
-    ) -> object:
-        arrival.whole = True
-        arrival.patience.cancel()
-        if crowded:
-            return _Refused(TooBusy(f"{self._limits.calls} calls are in progress; come again in a moment"))
-        largest = self._limits.of(method)
-        if len(data) > largest:
-            return _Refused(MessageTooLarge(f"{method}: a message of {len(data)} bytes; at most {largest} are taken"))
+class _Call:
+    """One call, from its first byte until its answer has been sent."""
+
+    def __init__(self, desk: AdmissionInterceptor, method: str, handler: grpc.RpcMethodHandler[Any, Any]) -> None:
+        self._desk = desk
+        self._method = method
+        self._handler = handler
+        self._caller: Caller | None = None
+        self._queue: FairQueue | None = None
+        self._seat: Seat | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._late: Refusal | None = None
+
+    async def run(self, _messages: object, context: Context) -> object:
+        """Find a seat, take the message, and let the method answer."""
+        self._task = asyncio.current_task()
+        assert self._task is not None  # noqa: S101  (gRPC runs each call in one)
+        self._task.add_done_callback(self._ended)
         try:
-            return parse(data)
-        except DecodeError:
-            return _Refused(BadRequest(f"{method}: the message cannot be read; it must be fleet.proto's, whole"))
+            await self._be_seated(context)
+            request = self._parsed(await self._message(context))
+        except LearnerError as error:
+            await refuse(self._desk.telemetry, context, self._method, error)
+        return await self._handler.unary_unary(request, context)  # type: ignore[misc]  # its method is one of ours
 
-    def _behind(
-        self, method: str, behaviour: Callable[[Any, Context], Awaitable[object]]
-    ) -> Callable[[Any, Context], Awaitable[object]]:
-        async def call(request: object, context: Context) -> object:
-            if isinstance(request, _Refused):
-                await refuse(self._telemetry, context, method, request.error)
-            return await behaviour(request, context)
+    def serialized(self, reply: object) -> bytes:
+        """The answer's bytes; from now on the caller has to read."""
+        data: bytes = self._handler.response_serializer(reply)  # type: ignore[misc]  # its method is one of ours
+        if self._queue is not None and self._seat is not None:
+            self._queue.hold(self._seat, len(data))
+        self._end_in(self._desk.limits.patience.send_seconds, Refusal.NOT_SENT)
+        return data
 
-        return call
+    async def _be_seated(self, context: Context) -> None:
+        desk = self._desk
+        caller = desk.lanes.caller(context.auth_context(), context.peer())
+        if desk.open_calls[caller.name] >= _MOST_OPEN:
+            desk.telemetry.on_refusal(self._method, Refusal.SHARE_TAKEN)
+            raise asyncio.CancelledError  # without a word: it does not read them
+        desk.open_calls[caller.name] += 1
+        self._caller = caller
+        lane = desk.lanes.lane(caller, self._method)
+        self._queue = desk.lanes.queues[lane]
+        self._seat = self._queue.ask(caller.name)
+        if not self._seat.taken.done():
+            with desk.telemetry.queue_seconds.labels(lane).time():
+                await asyncio.wait((self._seat.taken,), timeout=desk.limits.patience.wait_seconds)
+            if not self._seat.taken.done():
+                raise desk.lanes.on_full(lane, caller)
+
+    async def _message(self, context: Context) -> bytes:
+        self._end_in(self._desk.limits.patience.arrival_seconds, Refusal.NOT_RECEIVED)
+        data = await context.read()
+        if self._timer is not None:
+            self._timer.cancel()
+        if data is grpc.aio.EOF:
+            self._late = Refusal.NOT_RECEIVED
+            raise asyncio.CancelledError
+        return bytes(data)
+
+    def _parsed(self, data: bytes) -> object:
+        largest = self._desk.limits.of(self._method)
+        if len(data) > largest:
+            raise MessageTooLarge(f"{self._method}: a message of {len(data)} bytes; at most {largest} are taken")
+        try:
+            return self._handler.request_deserializer(data)  # type: ignore[misc]  # its method is one of ours
+        except DecodeError as error:
+            raise BadRequest(f"{self._method}: the message cannot be read; it must be fleet.proto's, whole") from error
+
+    def _end_in(self, seconds: float, reason: Refusal) -> None:
+        def end() -> None:
+            self._late = reason
+            assert self._task is not None  # noqa: S101  (it runs)
+            self._task.cancel()
+
+        self._timer = asyncio.get_running_loop().call_later(seconds, end)
+
+    def _ended(self, _task: object) -> None:
+        desk = self._desk
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._late is not None:
+            desk.telemetry.on_refusal(self._method, self._late)
+        if self._queue is not None and self._seat is not None:
+            self._queue.give_back(self._seat)
+        if self._caller is not None:
+            desk.open_calls[self._caller.name] -= 1
+            if not desk.open_calls[self._caller.name]:
+                del desk.open_calls[self._caller.name]
 
 
-@dataclass(slots=True)
-class _Arrival:
-    """Whether a call's message has come whole; `patience` ends the call unless it does."""
-
-    patience: asyncio.TimerHandle
-    whole: bool = False
-
-
-def bounded_server(limits: Limits, telemetry: Telemetry) -> grpc.aio.Server:
+def bounded_server(limits: Limits, lanes: Lanes, telemetry: Telemetry) -> grpc.aio.Server:
     """A server behind the interceptor; services and ports are still to be added."""
-    return grpc.aio.server(
-        interceptors=[AdmissionInterceptor(limits, telemetry)],
-        options=_options(limits),
-        maximum_concurrent_rpcs=HARD_LIMIT_FACTOR * limits.calls,
-    )
+    return grpc.aio.server(interceptors=[AdmissionInterceptor(limits, lanes, telemetry)], options=_options(limits))

@@ -6,6 +6,7 @@ log's. Whatever is refused is counted by a reason of a fixed set.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,9 +28,11 @@ from global_learner.errors import (
     NoAuthority,
     NoRounds,
     Refusal,
+    ShareTaken,
     StateUnusable,
     TooBusy,
     TooFast,
+    TooOften,
     Unknown,
     UnknownIncarnation,
 )
@@ -67,6 +70,8 @@ _REASONS: dict[type[Exception], Refusal] = {
     SpecMismatch: Refusal.WRONG_SPEC,
     FleetFull: Refusal.FLEET_FULL,
     MessageTooLarge: Refusal.TOO_LARGE,
+    ShareTaken: Refusal.SHARE_TAKEN,
+    TooOften: Refusal.TOO_OFTEN,
     TooBusy: Refusal.TOO_BUSY,
     TooFast: Refusal.TOO_FAST,
     Unknown: Refusal.NOT_FOUND,
@@ -81,6 +86,8 @@ _FAILURES: dict[type[Exception], str] = {
 }
 
 _LONGEST_LOGGED = 2000
+_REFUSAL_SECONDS = 10.0
+"""How long a caller may take to read a refusal, which is one line."""
 
 Context = Any
 """`grpc.aio.ServicerContext`, whose type parameters would differ per call."""
@@ -137,8 +144,17 @@ async def refuse(
         telemetry.enrollments.labels(error.reason).inc()
     telemetry.on_refusal(method, reason)
     telemetry.on_call(method, status.name.lower(), seconds)
+    _end_after(_REFUSAL_SECONDS)
     await context.abort(status, message)
     raise AssertionError("abort raises") from error
+
+
+def _end_after(seconds: float) -> None:
+    """End the running call if it has not ended by itself by then: its caller does not read."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101  (gRPC runs each call in one)
+    timer = asyncio.get_running_loop().call_later(seconds, task.cancel)
+    task.add_done_callback(lambda _: timer.cancel())
 
 
 def _of(table: Mapping[type[Exception], Found], error: Exception, otherwise: Found) -> Found:

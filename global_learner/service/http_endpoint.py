@@ -40,7 +40,7 @@ class HttpEndpoint:
         self,
         address: str,
         registry: CollectorRegistry,
-        ready: Callable[[], bool],
+        not_ready: Callable[[], str],
         live: LiveReport | None = None,
         refused: Callable[[HttpRefusal], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
@@ -48,6 +48,7 @@ class HttpEndpoint:
         """Listen.
 
         Args:
+            not_ready: why updates are not taken; empty while they are.
             live: the page at `/`; None if nothing about the fleet is shown here.
             refused: is told of everything that gets no page.
 
@@ -56,7 +57,7 @@ class HttpEndpoint:
         """
         pages: dict[str, Callable[[], HttpAnswer]] = {
             "/healthz": lambda: HttpAnswer(200, b"ok\n"),
-            "/readyz": lambda: HttpAnswer(200, b"ready\n") if ready() else HttpAnswer(503, b"not ready\n"),
+            "/readyz": lambda: _readiness(not_ready()),
             "/metrics": lambda: HttpAnswer(200, generate_latest(registry), CONTENT_TYPE_LATEST),
         }
         if live is not None:
@@ -93,6 +94,10 @@ class HttpEndpoint:
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()
+
+
+def _readiness(not_ready: str) -> HttpAnswer:
+    return HttpAnswer(503, f"not ready: {not_ready}\n".encode()) if not_ready else HttpAnswer(200, b"ready\n")
 
 
 def _page(live: LiveReport) -> HttpAnswer:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import grpc
 
+from global_learner.call_settings import CallSettings
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import (
     ADMINISTRATOR,
@@ -31,6 +32,8 @@ from global_learner.identity import Identity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.calls import Context, answered
+from global_learner.service.fair_queue import Share
+from global_learner.service.lanes import Hosts, one_lane
 from global_learner.service.listener import bind, read_credentials
 from global_learner.settings import LearnerSettings, split_address
 from global_learner.storage.state_dir import IDENTITY_FOLDER
@@ -38,7 +41,10 @@ from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import make_private_folder
 
-_ENROLL_LIMITS = Limits(message_bytes=32 * 1024, calls=16, connections=64, handshake_seconds=10.0)
+_ENROLL_LIMITS = Limits(
+    message_bytes=32 * 1024, connections=64, patience=CallSettings(arrival_seconds=10.0), handshake_seconds=10.0
+)
+_ENROLL_SHARE = Share(seats=16, seats_per_caller=4, waiting_per_caller=64, bytes_per_caller=1 << 20)
 """Anybody may call: little memory, and never enough work to keep the learner from its updates."""
 
 
@@ -140,7 +146,7 @@ async def start_enrollment(settings: LearnerSettings, identities: Identities, te
     Raises:
         BadConfig: the address cannot be listened on.
     """
-    server = bounded_server(_ENROLL_LIMITS, telemetry)
+    server = bounded_server(_ENROLL_LIMITS, one_lane(Hosts(), _ENROLL_SHARE), telemetry)
     address = settings.enroll_address
     if address is not None:
         service = EnrollmentService(identities.registrar, telemetry)

@@ -32,6 +32,7 @@ from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.fleet_service import FleetLearner, FleetService
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import open_identities, read_external_credentials, start_enrollment
+from global_learner.service.lanes import Lanes, lanes_of
 from global_learner.service.listener import bind, check_free, room_for_connections
 from global_learner.settings import LearnerSettings
 from global_learner.storage.state_dir import StateDir
@@ -80,14 +81,16 @@ async def serve(settings: LearnerSettings) -> None:
         priors.exclude(identities.registrar.turned_out)
         beliefs = FleetBeliefs(store, priors, settings.beliefs, registry, telemetry, time.time)
         learner = _recovered_learner(settings, state, registry, initial, telemetry, beliefs)
-        server = bounded_server(limits, telemetry)
+        lanes = lanes_of(identities.identity, settings, limits.message_bytes)
+        lanes.report_to(telemetry)
+        server = bounded_server(limits, lanes, telemetry)
         fleet = FleetService(learner, identities.identity, identities.registrar, telemetry, time.perf_counter)
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
         port = bind(server, settings.listen, identities.credentials)
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
-        with _http(settings, telemetry, learner, ending, live) as http_port:
+        with _http(settings, telemetry, learner, lanes, ending, live) as http_port:
             _warn_of_auto_assign(settings)
             _tell_aggregation(settings)
             scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
@@ -161,8 +164,8 @@ def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
         )
     return Limits(
         largest,
-        ingest.max_concurrent_requests,
         room_for_connections(ingest.max_connections),
+        settings.calls,
         large_methods=frozenset({"Push", "Reply", "ShareBeliefs"}),
         envelope_bytes=_ENVELOPE_BYTES,
     )
@@ -180,6 +183,7 @@ def _http(
     settings: LearnerSettings,
     telemetry: Telemetry,
     learner: FleetLearner,
+    lanes: Lanes,
     ending: asyncio.Event,
     live: LiveReport | None,
 ) -> Iterator[int | None]:
@@ -188,10 +192,16 @@ def _http(
     if address is None:
         yield None
         return
+
+    def not_ready() -> str:
+        if ending.is_set() or learner.failed.done():
+            return "the learner ends"
+        return lanes.starved()
+
     endpoint = HttpEndpoint(
         address,
         telemetry.registry,
-        lambda: not ending.is_set() and not learner.failed.done(),
+        not_ready,
         live,
         lambda reason: telemetry.http_refusals.labels(reason).inc(),
     )

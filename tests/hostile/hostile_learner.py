@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from learner_makers import update
+from learner_makers import SPEC, update
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 from processes import wait_until
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,10 +20,17 @@ from rpc_table import GOOD_CLUSTER, ROWS, Caller, methods
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.identity_file import IdentityFile, new_key, parse_identity, read_identity, signing_request
+from policy_net.exchange.spec import PolicySpec
 from policy_net.exchange.wire import push_request
 
 CALL_SECONDS = 60.0
 IDENTITY = {"names": ["127.0.0.1"], "enroll_port": 0}
+
+
+UNHURRIED = {
+    f"{calls}_per_minute": 60_000 for calls in ("registrations", "reports", "fetches", "renewals", "enrollments")
+}
+"""Rates that no test of something else comes near."""
 
 
 class Answer(NamedTuple):
@@ -41,8 +48,8 @@ class Answer(NamedTuple):
 class HostileLearner:
     """A learner with certificates, one sound cluster, and the platform's owner."""
 
-    def __init__(self, folder: Path, **sections: Any) -> None:
-        self.process = LearnerProcess(folder, identity=IDENTITY, **sections)
+    def __init__(self, folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> None:
+        self.process = LearnerProcess(folder, spec, identity=IDENTITY, **{"calls": UNHURRIED, **sections})
         self._channels: dict[Any, grpc.Channel] = {}
         self._sequence = 0
         self.incarnation = 0

@@ -52,7 +52,7 @@ class Port:
         self.endpoint = HttpEndpoint(
             "127.0.0.1:0",
             self.telemetry.registry,
-            lambda: True,
+            lambda: "",
             refused=lambda reason: self.telemetry.http_refusals.labels(reason).inc(),
             clock=self.clock,
         )

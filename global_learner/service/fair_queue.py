@@ -1,0 +1,136 @@
+"""Fair queue of calls: a bounded number of seats, and a bounded queue for each caller, served in turn.
+
+Source: Kubernetes API priority and fairness (seats, a queue a flow, a limit for each queue).
+Deviation: a caller has a queue of its own instead of a hand of shared ones, since callers are known by name and few;
+and it never has more than its share of the seats, even where others are free, since a seat is held until the answer
+has been read, and who reads nothing would hold them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from global_learner.errors import ShareTaken
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of a queue there is, and how much of it one caller may have.
+
+    Attributes:
+        seats: calls in progress, of all callers.
+        seats_per_caller: of one caller.
+        waiting_per_caller: calls of one caller that wait for a seat.
+        bytes_per_caller: no further call of a caller is begun while answers of so many bytes wait for it to read.
+    """
+
+    seats: int
+    seats_per_caller: int
+    waiting_per_caller: int
+    bytes_per_caller: int
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """One call's place, from when it is asked for until it is given back; `taken` is done once the call may begin."""
+
+    caller: str
+    taken: asyncio.Future[None]
+    unread_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Caller:
+    seated: int = 0
+    unread_bytes: int = 0
+    waiting: deque[Seat] = field(default_factory=deque)
+
+
+class FairQueue:
+    """Seats for calls of one kind, on one event loop; a free seat goes to the caller whose turn is longest ago."""
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._callers: dict[str, _Caller] = {}
+        self._turns: dict[str, None] = {}
+        """Callers with a call that waits and could begin, in the order of their turns."""
+        self.seated = 0
+        self.waiting = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no seat is free."""
+        return self.seated >= self._share.seats
+
+    def ask(self, caller: str) -> Seat:
+        """A place in the queue; to be given back in any case.
+
+        Raises:
+            ShareTaken: the caller has as many calls waiting as it may.
+        """
+        own = self._callers.setdefault(caller, _Caller())
+        if len(own.waiting) >= self._share.waiting_per_caller and not self._may_begin(own):
+            raise ShareTaken(
+                f"{own.seated} calls of this caller are in progress and {len(own.waiting)} wait; come again in a moment"
+            )
+        seat = Seat(caller, asyncio.get_running_loop().create_future())
+        own.waiting.append(seat)
+        self.waiting += 1
+        self._line_up(caller, own)
+        self._seat_next()
+        return seat
+
+    def hold(self, seat: Seat, unread_bytes: int) -> None:
+        """Note how much a call's answer holds until it is read."""
+        own = self._callers[seat.caller]
+        own.unread_bytes += unread_bytes - seat.unread_bytes
+        seat.unread_bytes = unread_bytes
+        if not self._has_room(own):
+            self._turns.pop(seat.caller, None)
+
+    def give_back(self, seat: Seat) -> None:
+        """End a call's place, whether it had begun or not."""
+        own = self._callers[seat.caller]
+        if seat.taken.done():
+            own.seated -= 1
+            self.seated -= 1
+            own.unread_bytes -= seat.unread_bytes
+        else:
+            own.waiting.remove(seat)
+            self.waiting -= 1
+            seat.taken.cancel()
+        if not own.waiting:
+            self._turns.pop(seat.caller, None)
+            if not own.seated:
+                del self._callers[seat.caller]
+        self._line_up(seat.caller, own)
+        self._seat_next()
+
+    def within_share(self, caller: str) -> bool:
+        """Whether a caller's calls wait for others' seats, and not for its own."""
+        own = self._callers.get(caller)
+        return own is None or self._has_room(own)
+
+    def _has_room(self, own: _Caller) -> bool:
+        return own.seated < self._share.seats_per_caller and own.unread_bytes < self._share.bytes_per_caller
+
+    def _may_begin(self, own: _Caller) -> bool:
+        return not self.is_full and self._has_room(own)
+
+    def _line_up(self, caller: str, own: _Caller) -> None:
+        if own.waiting and self._has_room(own):
+            self._turns.setdefault(caller)
+
+    def _seat_next(self) -> None:
+        while self._turns and not self.is_full:
+            caller = next(iter(self._turns))
+            del self._turns[caller]
+            own = self._callers[caller]
+            seat = own.waiting.popleft()
+            self.waiting -= 1
+            own.seated += 1
+            self.seated += 1
+            seat.taken.set_result(None)
+            self._line_up(caller, own)

@@ -1,0 +1,158 @@
+"""Lanes of calls: kinds that do not take each other's room, and the caller behind each call.
+
+Operators have a lane that no cluster can enter. Heartbeats have one, so that a cluster that waits with an update is not
+taken for dead; what the registry's one thread does has one, of which a cluster gets little, since that thread serves
+who comes first; polls wait long and hold nobody up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from types import MappingProxyType
+from typing import Protocol
+
+from global_learner.errors import TooBusy
+from global_learner.identity import AuthContext, Caller, Role
+from global_learner.service.fair_queue import FairQueue, Share
+from global_learner.service.rate_limits import RateLimits
+from global_learner.settings import LearnerSettings
+from global_learner.telemetry import Telemetry, host_of
+
+_BYTES_IN_MESSAGES = 4
+"""Answers that one caller may leave unread before its next call waits, in the largest message."""
+_STARVED_SECONDS = 30.0
+"""How long after a caller was refused for want of room the learner says that it is not ready."""
+
+
+class Lane(StrEnum):
+    """Kind of a call."""
+
+    OPERATORS = "operators"
+    UPDATES = "updates"
+    HEARTBEATS = "heartbeats"
+    REGISTRY = "registry"
+    POLLS = "polls"
+
+
+_LANES: Mapping[str, Lane] = MappingProxyType(
+    {
+        "Push": Lane.UPDATES,
+        "PullHead": Lane.UPDATES,
+        "Reply": Lane.UPDATES,
+        "Heartbeat": Lane.HEARTBEATS,
+        "Poll": Lane.POLLS,
+    }
+)
+"""All other methods are the registry's."""
+_MOST_OF_REGISTRY = 2
+"""Calls of one cluster in the registry's lane: whoever has more of them waiting there makes all others wait too."""
+_REGISTRY_SEATS = 64
+OPERATOR_SHARE = Share(seats=32, seats_per_caller=16, waiting_per_caller=64, bytes_per_caller=256 << 20)
+
+
+class Callers(Protocol):
+    """What tells callers apart, before anything of their messages is known."""
+
+    def caller(self, context: AuthContext, peer: str) -> Caller:
+        """Who calls; IdentityRefused for nobody whose calls count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Callers without certificates, told apart by the hosts that they call from."""
+
+    def caller(self, context: AuthContext, peer: str) -> Caller:
+        """The calling host."""
+        del context
+        return Caller(host_of(peer), Role.CLUSTER)
+
+
+class Lanes:
+    """The lanes of one server.
+
+    Args:
+        callers: tells callers apart.
+        shares: of the lanes that there are; what belongs into another one goes into the registry's.
+        rates: of clusters; operators have none.
+    """
+
+    def __init__(
+        self,
+        callers: Callers,
+        shares: Mapping[Lane, Share],
+        rates: RateLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.queues = {lane: FairQueue(share) for lane, share in shares.items()}
+        self._callers = callers
+        self._rates = rates
+        self._clock = clock
+        self._starved_at: dict[Lane, float] = {}
+
+    def report_to(self, telemetry: Telemetry) -> None:
+        """Let the metrics say how full the lanes are whenever they are asked."""
+        for lane, queue in self.queues.items():
+            telemetry.seated.labels(lane).set_function(partial(getattr, queue, "seated"))
+            telemetry.queued.labels(lane).set_function(partial(getattr, queue, "waiting"))
+
+    def caller(self, context: AuthContext, peer: str) -> Caller:
+        """Who calls, before anything of the message is read.
+
+        Raises:
+            IdentityRefused: nobody whose calls count.
+        """
+        return self._callers.caller(context, peer)
+
+    def lane(self, caller: Caller, method: str) -> Lane:
+        """The lane of a call.
+
+        Raises:
+            TooOften: the caller asks this too often.
+        """
+        if caller.role is Role.ADMIN:
+            return Lane.OPERATORS
+        self._rates.take(caller.name, method)
+        return _LANES.get(method, Lane.REGISTRY)
+
+    def on_full(self, lane: Lane, caller: Caller) -> TooBusy:
+        """A call has waited for too long; how to refuse it."""
+        if self.queues[lane].within_share(caller.name):
+            self._starved_at[lane] = self._clock()
+        return TooBusy(f"all room for {lane} is taken by calls in progress; come again in a moment")
+
+    def starved(self) -> str:
+        """Which callers were refused lately for want of room, though they had not had their share; empty for none."""
+        since = self._clock() - _STARVED_SECONDS
+        lanes = sorted(lane for lane, moment in list(self._starved_at.items()) if moment >= since)
+        return f"callers are refused for want of room: {', '.join(lanes)}" if lanes else ""
+
+
+def lanes_of(
+    callers: Callers, settings: LearnerSettings, message_bytes: int, clock: Callable[[], float] = time.monotonic
+) -> Lanes:
+    """The lanes of the service that agents and operators call; `message_bytes` is the largest message's."""
+    calls, requests = settings.calls, settings.ingest.max_concurrent_requests
+    own, wait, unread = calls.per_cluster, calls.waiting_per_cluster, _BYTES_IN_MESSAGES * message_bytes
+    shares = {
+        Lane.OPERATORS: OPERATOR_SHARE,
+        Lane.UPDATES: Share(requests, own, wait, unread),
+        Lane.HEARTBEATS: Share(requests, own, wait, unread),
+        Lane.REGISTRY: Share(_REGISTRY_SEATS, min(own, _MOST_OF_REGISTRY), wait, unread),
+        Lane.POLLS: Share(max(requests, own * settings.ingest.max_clusters), own, wait, unread),
+    }
+    rates = {
+        "Register": calls.registrations_per_minute,
+        "ShareBeliefs": calls.reports_per_minute,
+        "FetchPolicy": calls.fetches_per_minute,
+        "RenewCertificate": calls.renewals_per_minute,
+    }
+    return Lanes(callers, shares, RateLimits(rates, calls.burst, clock), clock)
+
+
+def one_lane(callers: Callers, share: Share) -> Lanes:
+    """A single lane for all calls of a server that has one purpose, without rates."""
+    return Lanes(callers, dict.fromkeys(Lane, share), RateLimits({}, 1, time.monotonic))
