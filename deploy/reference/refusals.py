@@ -21,11 +21,12 @@ learner's log. A good caller beside a bad one notices nothing.
 - **Before a method is reached** a call must be readable, within its method's size (a gradient and 1 MiB for `Push`,
   `Reply` and `ShareBeliefs`, 1 MiB for all others, 32 KiB to enroll), and uncompressed. Connections beyond
   `ingest.max_connections` are closed at once, those that do not become calls after 20 s.
-- **No caller takes another's room.** Calls have lanes: updates and heads, heartbeats, the registry's, polls, and one for
-  operators that no cluster can enter. In each a cluster has `calls.per_cluster` calls in progress and a queue of its own
-  behind them; free seats go round. A call keeps its seat until its answer has been read, or `calls.send_seconds` are
-  over, and its message is not even taken from the connection before it has one. `Register`, `ShareBeliefs`,
-  `FetchPolicy` and `RenewCertificate` have a rate for each cluster. Without certificates a caller is a connection.
+- **No caller takes another's room.** Calls have lanes: updates and heads, heartbeats, the registry's, polls, and one
+  for operators that no cluster can enter. In each a cluster has `calls.per_cluster` calls in progress and a queue of
+  its own behind them; free seats go round. A call keeps its seat until its answer has been read, or
+  `calls.send_seconds` are over, and its message is not even taken from the connection before it has one. `Register`,
+  `ShareBeliefs`, `FetchPolicy` and `RenewCertificate` have a rate for each cluster. Without certificates a caller is a
+  connection.
 - **`/readyz`** says 503 and why while callers were refused in the last half minute though they had not had their share:
   then there is too little room for all of them. That one caller asks too much leaves it at 200.
 - **In the log** the first of one caller's refused calls for a reason stands in full, those that follow within ten

@@ -1,0 +1,1 @@
+"""What honest clusters and the operator lose while somebody attacks the learner."""

@@ -1,0 +1,236 @@
+"""Attackers, a process each: they begin, say so in one line, and go on until they are killed.
+
+Each has what an attacker can have: a reachable port, and for those that name a cluster the certificate of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from benchmarks.push.policies import policy
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.identity_file import read_identity, signing_request
+from policy_net.exchange.spec import Weights
+from policy_net.exchange.wire import GradientUpdate, push_request
+
+READY = "attacking"
+CALL_SECONDS = 30.0
+CALLS = 600
+CONNECTIONS = 4
+SOCKETS = 2300
+AT_ONCE = 8
+LARGEST_NORM = 990.0
+BIG_EVERY_SECONDS = 1.0
+TYPES, SPLITS = 60, 12
+RSA_BITS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The learner, and the attacker's identity file and name; ports of this machine."""
+
+    port: int
+    enroll_port: int
+    name: str
+    identity: str
+    authority: str
+    seed: int
+
+
+class Member:
+    """An attacker that is a cluster of the fleet."""
+
+    def __init__(self, target: Target, connections: int = 1) -> None:
+        own = read_identity(Path(target.identity))
+        credentials = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+        self._target = target
+        self._channels = [
+            grpc.aio.secure_channel(f"127.0.0.1:{target.port}", credentials, options) for _ in range(connections)
+        ]
+        self.fleets = [fleet_pb2_grpc.FleetStub(channel) for channel in self._channels]
+        self.incarnation = 0
+        self._sequence = 0
+        self._base_step = 0
+        self._spec = policy().spec
+
+    async def begin(self) -> None:
+        """Register, and open all connections."""
+        for channel in self._channels:
+            await channel.channel_ready()
+        reply = await self.fleets[0].Register(fleet_pb2.RegisterRequest(), timeout=CALL_SECONDS)
+        self.incarnation, self._base_step = reply.incarnation, reply.head_step
+
+    async def push(self, gradient: Weights) -> None:
+        """The next update."""
+        self._sequence += 1
+        update = GradientUpdate(
+            self._target.name,
+            self.incarnation,
+            self._sequence,
+            self._base_step,
+            self._spec.digest,
+            gradient,
+            256,
+            200.0,
+        )
+        reply = await self.fleets[0].Push(push_request(update, want_weights=False), timeout=CALL_SECONDS)
+        self._base_step = reply.head_step
+
+
+async def slow_readers(target: Target) -> None:
+    """Ask for the head many times, and stop before the answers are read."""
+    member = Member(target, CONNECTIONS)
+    await member.begin()
+    request = fleet_pb2.PullHeadRequest(incarnation=member.incarnation)
+    asked = [member.fleets[number % CONNECTIONS].PullHead(request) for number in range(CALLS)]
+    codes = [asyncio.ensure_future(call.code()) for call in asked]
+    await asyncio.wait(codes, return_when=asyncio.FIRST_COMPLETED)
+    print(READY, flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+async def reopened_sockets(target: Target) -> None:
+    """Hold connections that say nothing, and open each again as soon as it is closed."""
+    loop = asyncio.get_running_loop()
+    opened = asyncio.Semaphore(0)
+
+    async def hold() -> None:
+        first = True
+        while True:
+            connection = socket.socket()
+            connection.setblocking(False)
+            try:
+                await loop.sock_connect(connection, ("127.0.0.1", target.port))
+                if first:
+                    opened.release()
+                    first = False
+                await loop.sock_recv(connection, 1)
+            except OSError:
+                await asyncio.sleep(0.01)
+            finally:
+                connection.close()
+
+    holders = [asyncio.ensure_future(hold()) for _ in range(SOCKETS)]
+    for _ in holders:
+        await opened.acquire()
+    print(READY, flush=True)
+    await asyncio.gather(*holders)
+
+
+async def push_flood(target: Target) -> None:
+    """Push tiny gradients without a pause."""
+    member = Member(target)
+    await member.begin()
+    tiny = np.full(policy().spec.parameter_count, 1e-9, np.float32)
+    await _endlessly(AT_ONCE, lambda: member.push(tiny))
+
+
+async def big_norm(target: Target) -> None:
+    """Push a gradient just below the largest norm, now and then."""
+    member = Member(target)
+    await member.begin()
+    gradient = np.random.default_rng(target.seed).standard_normal(policy().spec.parameter_count).astype(np.float32)
+    gradient *= LARGEST_NORM / np.linalg.norm(gradient)
+
+    async def now_and_then() -> None:
+        await member.push(gradient)
+        await asyncio.sleep(BIG_EVERY_SECONDS)
+
+    await _endlessly(1, now_and_then)
+
+
+async def beliefs(target: Target) -> None:
+    """Tell speeds that are off by e^10, again and again."""
+    member = Member(target)
+    await member.begin()
+    revision = 0
+
+    async def tell() -> None:
+        nonlocal revision
+        revision += 1
+        types = [
+            fleet_pb2.TypeStatistics(
+                job_type=f"type-{kind}",
+                kind="ps",
+                ps=[1 + split for split in range(SPLITS)],
+                workers=[1 + split for split in range(SPLITS)],
+                mean_log_speed=[15.0] * SPLITS,
+                count=[10**6] * SPLITS,
+            )
+            for kind in range(TYPES)
+        ]
+        request = fleet_pb2.ShareBeliefsRequest(incarnation=member.incarnation, revision=revision, types=types)
+        await member.fleets[0].ShareBeliefs(request, timeout=CALL_SECONDS)
+
+    await _endlessly(AT_ONCE, tell)
+
+
+async def csr_flood(target: Target) -> None:
+    """Ask for certificates with tokens that are none, and signatures that take long to check."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    request = fleet_pb2.EnrollRequest(
+        cluster=target.name, token="x" * 43, signing_request=signing_request(pem, target.name)
+    )
+    credentials = grpc.ssl_channel_credentials(Path(target.authority).read_bytes())
+    channel = grpc.aio.secure_channel(f"127.0.0.1:{target.enroll_port}", credentials)
+    enrollment = fleet_pb2_grpc.EnrollmentStub(channel)
+    await _endlessly(2 * AT_ONCE, lambda: enrollment.Enroll(request, timeout=CALL_SECONDS))
+
+
+async def _endlessly(at_once: int, attack: Callable[[], Awaitable[object]]) -> None:
+    """Do it again and again, whatever comes of it; says that it has begun after the first answer."""
+    begun = asyncio.Event()
+
+    async def again() -> None:
+        while True:
+            try:
+                await attack()
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(0)
+            begun.set()
+
+    tasks = [asyncio.ensure_future(again()) for _ in range(at_once)]
+    await begun.wait()
+    print(READY, flush=True)
+    await asyncio.gather(*tasks)
+
+
+ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
+    "slow-readers": slow_readers,
+    "reopened-sockets": reopened_sockets,
+    "push-flood": push_flood,
+    "big-norm": big_norm,
+    "csr-flood": csr_flood,
+    "beliefs": beliefs,
+}
+
+
+async def _attack(name: str, target: Target) -> None:
+    await ATTACKS[name](target)
+
+
+def _end_with_parent() -> None:
+    """End when whoever started this has gone: its end of stdin closes with it."""
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    asyncio.run(_attack(sys.argv[1], Target(**json.loads(sys.argv[2]))))

@@ -1,0 +1,214 @@
+"""Measurement of an attack: an undisturbed phase and an attacked one, of the same clusters at the same learner."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.hostile.attackers import READY, Target
+from benchmarks.hostile.honest import Phase
+from benchmarks.push.policies import policy
+from benchmarks.push.servers import Server, start_learner
+from deploy.local.processes import Processes
+from global_learner.errors import LearnerError
+from global_learner.policyctl.client import AdminClient, TlsFiles
+
+HONEST = ("north", "south", "east")
+ATTACKER = "mallory"
+OPERATOR_PATIENCE_SECONDS = 30.0
+OPERATOR_PACE_SECONDS = 0.2
+WARM_SECONDS = 1.0
+GRACE_SECONDS = 30.0
+
+OnStep = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One phase, and what the operator and the system saw of the learner meanwhile."""
+
+    phase: Phase
+    operator_max_seconds: float
+    memory_bytes: int
+
+    @property
+    def p99_ms(self) -> float:
+        """Of the answers' latencies."""
+        ordered = sorted(self.phase.latencies_ms)
+        return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+
+    @property
+    def applied_share(self) -> float:
+        """Of the updates that were sent."""
+        return self.phase.applied / max(1, self.phase.sent)
+
+
+class _Honest:
+    """The honest clusters' process."""
+
+    def __init__(self, server: Server, seed: int) -> None:
+        identities = json.dumps({name: server.identities[name] for name in HONEST})
+        command = [sys.executable, "-m", "benchmarks.hostile.honest", server.address, identities, str(seed)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, seconds: float) -> Phase:
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("a process was started without the pipes that were asked for")
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the honest clusters' process failed; what went wrong stands on stderr")
+        return Phase(**json.loads(line))
+
+    def close(self) -> None:
+        _end(self._process)
+
+
+class _Operator:
+    """Asks for the fleet, invites and revokes, each over a connection of its own, as `policyctl` does."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._files = TlsFiles(certificate=server.state_dir / "identity" / "admin.pem")
+        self._over = threading.Event()
+        self._memory = 0
+        self._slowest = 0.0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Operator:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def seen(self, phase: Phase) -> Watched:
+        """The phase that was watched."""
+        return Watched(phase, self._slowest, self._memory)
+
+    def _watch(self) -> None:
+        asks: tuple[Callable[[AdminClient], object], ...] = (
+            lambda admin: admin.fleet(),
+            lambda admin: admin.enroll_cluster("guest"),
+            lambda admin: admin.revoke_cluster("guest"),
+        )
+        number = 0
+        while not self._over.wait(OPERATOR_PACE_SECONDS):
+            started = time.perf_counter()
+            try:
+                admin = AdminClient(self._server.address, self._files, OPERATOR_PATIENCE_SECONDS)
+                asks[number % len(asks)](admin)
+                admin.close()
+                number += 1
+                self._slowest = max(self._slowest, time.perf_counter() - started)
+            except LearnerError:
+                self._slowest = max(self._slowest, OPERATOR_PATIENCE_SECONDS)
+            self._memory = max(self._memory, _memory_bytes(self._server.pid))
+
+
+def measure(
+    folder: Path, attacks: Sequence[str], rounds: int, seconds: float, seed: int, on_step: OnStep
+) -> dict[str, Any]:
+    """All figures, as the command prints them."""
+    results = []
+    for attack in attacks:
+        pairs = []
+        for number in range(rounds):
+            on_step(f"{attack}: round {number + 1} of {rounds}")
+            pairs.append(_round(folder / f"{attack}-{number}", attack, seconds, seed + number))
+        results.append(_result(attack, pairs))
+    return {"attacks": results, "honest_clusters": len(HONEST), "rounds": rounds, "seconds": seconds, "seed": seed}
+
+
+def _round(folder: Path, attack: str, seconds: float, seed: int) -> tuple[Watched, Watched]:
+    folder.mkdir()
+    with Processes(folder) as processes:
+        server = start_learner(processes, folder, "learner", policy(), (*HONEST, ATTACKER))
+        honest = _Honest(server, seed)
+        try:
+            honest.run(WARM_SECONDS)
+            calm = _watched(server, honest, seconds)
+            attacker = _start(attack, server, seed)
+            try:
+                return calm, _watched(server, honest, seconds)
+            finally:
+                attacker.kill()
+                attacker.wait()
+        finally:
+            honest.close()
+
+
+def _watched(server: Server, honest: _Honest, seconds: float) -> Watched:
+    with _Operator(server) as operator:
+        phase = honest.run(seconds)
+    return operator.seen(phase)
+
+
+def _start(attack: str, server: Server, seed: int) -> subprocess.Popen[str]:
+    ports = json.loads((server.state_dir.parent / "ports.json").read_text())
+    authority = server.state_dir / "identity" / "ca.pem"
+    target = Target(ports["port"], ports["enroll_port"], ATTACKER, server.identities[ATTACKER], str(authority), seed)
+    command = [sys.executable, "-m", "benchmarks.hostile.attackers", attack, json.dumps(asdict(target))]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    said = process.stdout.readline() if process.stdout is not None else ""
+    if said.strip() != READY:
+        process.kill()
+        process.wait()
+        raise RuntimeError(f"the attacker {attack} failed; what went wrong stands on stderr")
+    return process
+
+
+def _result(attack: str, pairs: Sequence[tuple[Watched, Watched]]) -> dict[str, Any]:
+    def median(figure: Callable[[Watched, Watched], float]) -> float:
+        return round(statistics.median(figure(calm, attacked) for calm, attacked in pairs), 3)
+
+    outcomes: dict[str, int] = {}
+    for _, attacked in pairs:
+        for outcome, count in attacked.phase.outcomes.items():
+            outcomes[outcome] = outcomes.get(outcome, 0) + count
+    return {
+        "name": attack,
+        "applied_share": median(lambda calm, attacked: attacked.applied_share / calm.applied_share),
+        "p99_ratio": median(lambda calm, attacked: attacked.p99_ms / calm.p99_ms),
+        "operator_max_seconds": round(max(attacked.operator_max_seconds for _, attacked in pairs), 3),
+        "memory_ratio": median(lambda calm, attacked: attacked.memory_bytes / calm.memory_bytes),
+        "updates_ratio": median(lambda calm, attacked: _rate(attacked) / _rate(calm)),
+        "learned_ratio": median(lambda calm, attacked: _learned(attacked) / _learned(calm)),
+        "calm_p99_ms": median(lambda calm, _: calm.p99_ms),
+        "calm_updates_per_second": median(lambda calm, _: _rate(calm)),
+        "calm_operator_max_seconds": round(max(calm.operator_max_seconds for calm, _ in pairs), 3),
+        "outcomes": outcomes,
+    }
+
+
+def _rate(watched: Watched) -> float:
+    return watched.phase.applied / watched.phase.seconds
+
+
+def _learned(watched: Watched) -> float:
+    return watched.phase.learned / watched.phase.seconds
+
+
+def _memory_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
