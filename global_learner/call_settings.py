@@ -39,5 +39,3 @@ class CallSettings(Section):
     """`FetchPolicy` of one cluster. An agent fetches a version once."""
     renewals_per_minute: float = Field(6.0, gt=0.0, le=60_000.0)
     """`RenewCertificate` of one cluster. An agent renews once in weeks; each costs a signature."""
-    enrollments_per_minute: float = Field(60.0, gt=0.0, le=60_000.0)
-    """`Enroll` of one host without a good token. Good tokens have no rate, so a fleet may be enrolled at once."""

@@ -18,12 +18,10 @@ from pathlib import Path
 
 import grpc
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from benchmarks.push.policies import policy
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.identity_file import read_identity, signing_request
+from policy_net.exchange.identity_file import read_identity
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate, push_request
 
@@ -36,7 +34,9 @@ AT_ONCE = 8
 LARGEST_NORM = 990.0
 BIG_EVERY_SECONDS = 1.0
 TYPES, SPLITS = 60, 12
-RSA_BITS = 4096
+RSA_BYTES = 384
+_RSA = bytes.fromhex("300d06092a864886f70d0101010500")
+_RSA_SHA256 = bytes.fromhex("300d06092a864886f70d01010b0500")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +180,28 @@ async def beliefs(target: Target) -> None:
     await _endlessly(AT_ONCE, tell)
 
 
+def slow_signing_request(seed: int) -> bytes:
+    """A request (PKCS #10, DER) of 1.5 kB whose signature takes milliseconds to be found wrong: its RSA key's public
+    exponent, mostly 17 bits long, is as long as its modulus."""
+    random = np.random.default_rng(seed)
+
+    def tagged(tag: int, *parts: bytes) -> bytes:
+        body = b"".join(parts)
+        length = bytes([len(body)]) if len(body) < 128 else b"\x82" + len(body).to_bytes(2, "big")
+        return bytes([tag]) + length + body
+
+    def odd(first: bytes) -> bytes:
+        return tagged(2, first + random.bytes(RSA_BYTES - 2) + b"\x01")
+
+    key = tagged(3, b"\x00", tagged(0x30, odd(b"\x00\xc0"), odd(b"\x40")))
+    asked = tagged(0x30, tagged(2, b"\x00"), tagged(0x30), tagged(0x30, _RSA, key), tagged(0xA0))
+    return tagged(0x30, asked, _RSA_SHA256, tagged(3, b"\x00\x01", random.bytes(RSA_BYTES - 1)))
+
+
 async def csr_flood(target: Target) -> None:
     """Ask for certificates with tokens that are none, and signatures that take long to check."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    request = fleet_pb2.EnrollRequest(
-        cluster=target.name, token="x" * 43, signing_request=signing_request(pem, target.name)
-    )
+    slow = slow_signing_request(target.seed)
+    request = fleet_pb2.EnrollRequest(cluster=target.name, token="x" * 43, signing_request=slow)
     credentials = grpc.ssl_channel_credentials(Path(target.authority).read_bytes())
     channel = grpc.aio.secure_channel(f"127.0.0.1:{target.enroll_port}", credentials)
     enrollment = fleet_pb2_grpc.EnrollmentStub(channel)

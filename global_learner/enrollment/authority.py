@@ -28,7 +28,8 @@ SERVER_BACKDATE_SECONDS = DAY_SECONDS
 """Agents check the learner's certificate by their own clocks, which may be hours behind."""
 
 _MAX_REQUEST_BYTES = 8192
-_LEAST_RSA_BITS = 2048
+_LEAST_RSA_BITS, _MOST_RSA_BITS = 2048, 4096
+_RSA_EXPONENTS = (3, 65537)
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
@@ -145,13 +146,22 @@ def requested_key(request: bytes) -> PublicKey:
     try:
         parsed = x509.load_der_x509_csr(request)
         key = parsed.public_key()
-        genuine = parsed.is_signature_valid
+        sound = _is_sound(key)
+        # Last, and never of an odd key: a signature by a large one with a large exponent takes ten milliseconds.
+        genuine = sound and parsed.is_signature_valid
     except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion) as error:
         raise BadRequest("the signing request cannot be read; it must be PKCS #10 in DER") from error
+    if not sound:
+        sizes = f"{_LEAST_RSA_BITS} to {_MOST_RSA_BITS} bits"
+        raise BadRequest(f"the signing request's key is taken on P-256 or P-384, or RSA of {sizes}")
     if not genuine:
         raise BadRequest("the signing request is not signed with its own key")
-    if isinstance(key, rsa.RSAPublicKey) and key.key_size >= _LEAST_RSA_BITS:
-        return key
-    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, (ec.SECP256R1, ec.SECP384R1)):
-        return key
-    raise BadRequest(f"the signing request's key is taken on P-256 or P-384, or RSA of {_LEAST_RSA_BITS} bits or more")
+    assert isinstance(key, PublicKey)  # noqa: S101  (a sound one is)
+    return key
+
+
+def _is_sound(key: object) -> bool:
+    """Whether a key is strong enough, and no stranger than those that programs make."""
+    if isinstance(key, rsa.RSAPublicKey):
+        return _LEAST_RSA_BITS <= key.key_size <= _MOST_RSA_BITS and key.public_numbers().e in _RSA_EXPONENTS
+    return isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, (ec.SECP256R1, ec.SECP384R1))

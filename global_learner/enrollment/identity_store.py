@@ -3,8 +3,8 @@
 One SQLite file, durable before anything is told.
 
 Tokens are kept as hashes. Every change and its line in the audit log are one transaction. Methods that change something
-block; the learner calls them on the registry's thread. `known` and `revocations` are replaced whole after a commit, so
-that every call that comes in later is judged by it, on whatever connection.
+block; the learner calls them on the registry's thread. `known`, `revocations` and the tokens are replaced whole after a
+commit, so that every call that comes in later is judged by it, on whatever connection.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class IdentityStore:
         self._engine = durable_engine(path)
         self.known: Mapping[str, KnownCertificate] = {}
         self.revocations: Mapping[str, float] = {}
+        self._tokens: frozenset[str] = frozenset()
         try:
             path.touch(0o600)
             with usable(path, "book of identities"):
@@ -74,7 +75,12 @@ class IdentityStore:
                 )
             )
             _AUDIT.record(session, now, actor, "invited", cluster, f"token good for {lifetime_seconds:g} s")
+        self._reread()
         return Invitation(token, now + lifetime_seconds)
+
+    def invited(self, token: str) -> bool:
+        """Whether a token is one that was made here, whatever became of it; callable from any thread, and cheap."""
+        return token_digest(token) in self._tokens
 
     def redeem(self, cluster: str, token: str, key_digest: str, now: float, sign: Sign) -> Grant:
         """Trade a token for a certificate, which takes the place of all that the cluster had.
@@ -235,4 +241,5 @@ class IdentityStore:
                 )
                 for row in session.scalars(select(CertificateRow))
             }
+            self._tokens = frozenset(session.scalars(select(InvitationRow.token_digest)))
             self.revocations = {row.name: row.unix_seconds for row in session.scalars(select(RevocationRow))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey, requested_key
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.settings import IdentitySettings
-from global_learner.enrollment.types import ClusterIdentity, Grant, Invitation
-from global_learner.errors import BadRequest, NoAuthority
+from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation
+from global_learner.errors import BadRequest, EnrollmentRefused, NoAuthority
 from global_learner.identity import checked_name
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.audit import AuditEntry
@@ -104,7 +105,10 @@ class Registrar:
         if not 0 < len(token) <= _MAX_TOKEN_CHARACTERS:
             raise BadRequest(f"a token of {len(token)} characters; it is none of ours")
         checked_name(cluster)
-        key = requested_key(request)
+        # Before anything that costs something: whoever has no token of ours gets no further.
+        if not self._store.invited(token):
+            raise EnrollmentRefused(EnrollmentRefusal.UNKNOWN_TOKEN)
+        key = await asyncio.to_thread(requested_key, request)
         grant = await self._thread.call(
             self._store.redeem, cluster, token, _digest(key), self._clock(), lambda: self._issue(key, cluster)
         )
@@ -120,7 +124,7 @@ class Registrar:
             NoAuthority: this learner signs none.
         """
         self._signer()
-        key = requested_key(request)
+        key = await asyncio.to_thread(requested_key, request)
         grant = await self._thread.call(
             self._store.renew, cluster, presented, self._clock(), lambda: self._issue(key, cluster)
         )

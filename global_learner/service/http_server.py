@@ -1,7 +1,8 @@
 """HTTP server under the learner's pages: a bounded number of connections, each short-lived, and plain refusals.
 
-Anybody who reaches the port may ask, so few connections are open at a time: who sends nothing, or a byte now and then,
-keeps a thread for seconds and no longer.
+Anybody who reaches the port may ask: who sends nothing, or a byte now and then, keeps a thread for seconds and no
+longer. Where all are taken, a newcomer takes the place of the oldest connection of the address that has most of them,
+unless that is its own: one address cannot keep others out.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,8 +21,8 @@ from typing import Any
 TEXT = "text/plain; charset=utf-8"
 CONNECTION_SECONDS = 10.0
 """Longest life of a connection; a scrape takes milliseconds."""
-MOST_CONNECTIONS = 32
-"""Open at once, each with a thread; a Prometheus and a few people looking on need a handful."""
+MOST_CONNECTIONS = 256
+"""Open at once, each with a thread that waits; a Prometheus and a few people looking on need a handful."""
 
 
 class HttpRefusal(StrEnum):
@@ -51,6 +53,14 @@ class HttpAnswer:
     refusal: HttpRefusal | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Began:
+    """When a connection was opened, and from where."""
+
+    seconds: float
+    address: str
+
+
 class BoundedHttpServer(ThreadingHTTPServer):
     """Bounds how many connections there are, and how long each lives.
 
@@ -61,7 +71,7 @@ class BoundedHttpServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 2 * MOST_CONNECTIONS
+    request_queue_size = MOST_CONNECTIONS
 
     def __init__(
         self,
@@ -73,16 +83,22 @@ class BoundedHttpServer(ThreadingHTTPServer):
         self.answer = answer
         self.refused = refused
         self._clock = clock
-        self._began: dict[socket.socket, float] = {}
+        self._began: dict[socket.socket, _Began] = {}
         self._lock = threading.Lock()
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """A new connection: a thread for it, if there is room."""
+        address = client_address[0]
         with self._lock:
+            evicted = self._evicted(address) if len(self._began) >= MOST_CONNECTIONS else None
+            if evicted is not None:
+                del self._began[evicted]
             room = len(self._began) < MOST_CONNECTIONS
             if room:
-                self._began[request] = self._clock()
+                self._began[request] = _Began(self._clock(), address)
+        if evicted is not None:
+            self._end(evicted, HttpRefusal.TOO_BUSY)
         if room:
             super().process_request(request, client_address)
         else:
@@ -99,13 +115,24 @@ class BoundedHttpServer(ThreadingHTTPServer):
         """Now and then: end what is open for too long."""
         limit = self._clock() - CONNECTION_SECONDS
         with self._lock:
-            overdue = [connection for connection, began in self._began.items() if began < limit]
+            overdue = [connection for connection, began in self._began.items() if began.seconds < limit]
             for connection in overdue:
                 del self._began[connection]
         for connection in overdue:
-            self.refused(HttpRefusal.TOO_SLOW)
-            with contextlib.suppress(OSError):  # it may just have gone by itself
-                connection.shutdown(socket.SHUT_RDWR)
+            self._end(connection, HttpRefusal.TOO_SLOW)
+
+    def _evicted(self, newcomer: str) -> socket.socket | None:
+        """Whose place a newcomer takes; None if its own address has as many as any."""
+        held = Counter(began.address for began in self._began.values())
+        most, count = held.most_common(1)[0]
+        if count <= held[newcomer] + 1:
+            return None
+        return next(connection for connection, began in self._began.items() if began.address == most)
+
+    def _end(self, connection: socket.socket, reason: HttpRefusal) -> None:
+        self.refused(reason)
+        with contextlib.suppress(OSError):  # it may just have gone by itself
+            connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A caller that went away is no news."""

@@ -15,7 +15,7 @@ from global_learner.settings import TlsSettings, split_address
 
 _log = structlog.get_logger()
 
-_OWN_FILES = 256
+_OWN_FILES = 512
 """Files and sockets that the learner needs beside its callers' connections: log, snapshots, registry, HTTP."""
 
 

@@ -27,9 +27,7 @@ CALL_SECONDS = 60.0
 IDENTITY = {"names": ["127.0.0.1"], "enroll_port": 0}
 
 
-UNHURRIED = {
-    f"{calls}_per_minute": 60_000 for calls in ("registrations", "reports", "fetches", "renewals", "enrollments")
-}
+UNHURRIED = {f"{calls}_per_minute": 60_000 for calls in ("registrations", "reports", "fetches", "renewals")}
 """Rates that no test of something else comes near."""
 
 

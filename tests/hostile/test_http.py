@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 from collections.abc import Iterator
 
 import pytest
 from processes import wait_until
 
 from global_learner.service.http_endpoint import HttpEndpoint
-from global_learner.service.http_server import HttpRefusal
+from global_learner.service.http_server import MOST_CONNECTIONS, HttpRefusal
 from global_learner.telemetry import Telemetry
 
 SECONDS = 60.0
@@ -58,13 +59,13 @@ class Port:
         )
         self.endpoint.start()
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.endpoint.port), SECONDS)
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.endpoint.port), SECONDS, (source, 0))
 
-    def ask(self, request: bytes) -> bytes:
+    def ask(self, request: bytes, source: str = "127.0.0.1") -> bytes:
         """The whole answer; empty if the connection was closed without one."""
         answer = b""
-        with self.connect() as connection, contextlib.suppress(ConnectionError):
+        with self.connect(source) as connection, contextlib.suppress(ConnectionError):
             connection.sendall(request)
             while part := connection.recv(65536):
                 answer += part
@@ -110,12 +111,14 @@ def test_good_requests_are_answered(port: Port) -> None:
 def test_silent_callers_take_only_so_many_places_and_only_for_a_while(port: Port) -> None:
     wait_until(lambda: port.ask(b"GET /healthz HTTP/1.0\r\n\r\n") != b"", "earlier callers are gone")
     with contextlib.ExitStack() as open_connections:
-        silent = [open_connections.enter_context(port.connect()) for _ in range(40)]
+        silent = [open_connections.enter_context(port.connect()) for _ in range(60)]
+        assert port.ask(b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
+        silent += [open_connections.enter_context(port.connect()) for _ in range(MOST_CONNECTIONS + 8 - 60)]
         silent[0].sendall(b"GET /met")
         wait_until(lambda: port.refused(HttpRefusal.TOO_BUSY) == 8, "eight find no room")
         assert port.ask(b"GET /healthz HTTP/1.0\r\n\r\n") == b""
         port.clock.now = 10.5
-        wait_until(lambda: port.refused(HttpRefusal.TOO_SLOW) == 32, "the others are ended")
+        wait_until(lambda: port.refused(HttpRefusal.TOO_SLOW) == MOST_CONNECTIONS, "the others are ended")
         assert port.ask(b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
 
 
@@ -125,3 +128,14 @@ def test_a_caller_that_leaves_at_once_leaves_no_trace(port: Port, capfd: pytest.
     # Until those are seen to have left there may be no room for one more.
     wait_until(lambda: port.ask(b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n"), "an answer")
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere loopback has one address")
+def test_one_address_cannot_keep_others_out(port: Port) -> None:
+    port.clock.now = 0.0
+    wait_until(lambda: port.ask(b"GET /healthz HTTP/1.0\r\n\r\n") != b"", "earlier callers are gone")
+    with contextlib.ExitStack() as open_connections:
+        for _ in range(MOST_CONNECTIONS + 8):
+            open_connections.enter_context(port.connect("127.0.0.2"))
+        for _ in range(20):
+            assert port.ask(b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")

@@ -329,3 +329,35 @@ def test_a_book_that_is_none_stops_the_start(tmp_path: Path) -> None:
         pass
     with pytest.raises(sqlite3.DatabaseError):
         sqlite3.connect(here.folder / "identities.sqlite").execute("select * from audit")
+
+
+def odd_request() -> bytes:
+    """A request for an RSA key of a size that is taken, with an exponent as long as its modulus."""
+
+    def tagged(tag: int, *parts: bytes) -> bytes:
+        body = b"".join(parts)
+        return bytes([tag]) + (bytes([len(body)]) if len(body) < 128 else b"\x82" + len(body).to_bytes(2, "big")) + body
+
+    name, digest = bytes.fromhex("300d06092a864886f70d0101010500"), bytes.fromhex("300d06092a864886f70d01010b0500")
+    modulus, exponent = (tagged(2, first + b"\x55" * 382 + b"\x01") for first in (b"\x00\xc0", b"\x40"))
+    key = tagged(3, b"\x00", tagged(0x30, modulus, exponent))
+    asked = tagged(0x30, tagged(2, b"\x00"), tagged(0x30), tagged(0x30, name, key), tagged(0xA0))
+    return tagged(0x30, asked, digest, tagged(3, b"\x00", b"\x55" * 384))
+
+
+async def test_the_token_is_looked_at_before_anything_that_takes_long(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        invitation = await here.identities.registrar.invite("north", "policyctl")
+        for request in (odd_request(), b"no request at all"):
+            with pytest.raises(EnrollmentRefused, match="unknown-token"):
+                await here.identities.registrar.enroll("north", "x" * 43, request)
+        with pytest.raises(BadRequest, match="RSA of 2048 to 4096 bits"):
+            await here.identities.registrar.enroll("north", invitation.token, odd_request())
+        assert (await here.enroll("north", invitation.token)).name == "north"
+
+
+async def test_a_token_from_before_a_restart_is_still_known(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        invitation = await here.identities.registrar.invite("north", "policyctl")
+    with enrolling(tmp_path) as here:
+        assert (await here.enroll("north", invitation.token)).name == "north"
