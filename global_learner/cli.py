@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,7 @@ def serve_command(
     del debug  # The error boundary looks for the flag itself.
     settings = read_settings(config)
     set_up_logging(settings.telemetry.log_level)
+    os.umask(0o077)  # whatever it writes is its own user's
     asyncio.run(serve(settings))
 
 

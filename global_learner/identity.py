@@ -3,7 +3,8 @@
 Three ways. With the learner's own authority a certificate counts if it is one that was issued and not revoked since,
 looked up at every call: a revocation holds on open connections too. With certificates made elsewhere the common name
 (or a DNS name among the alternative names) is the cluster. Without certificates the settings allow loopback addresses
-only, and there a bare name is believed. A name in the request must be the certificate's, or empty.
+only, and there a cluster's bare name is believed, but nobody is an administrator: these come by a socket of their own,
+which only the learner's user can open. A name in the request must be the certificate's, or empty.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from global_learner.errors import BadRequest, IdentityRefusal, IdentityRefused
 from policy_net.exchange.identity_file import fingerprint
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+OPERATOR = "operator"
+"""Who acts at the operators' socket, in the audit log."""
 
 AuthContext = Mapping[str, Iterable[bytes]]
 """What gRPC knows about the peer: property name to values."""
@@ -135,13 +139,17 @@ class Identity:
         return checked_name(claimed)
 
     def administrator(self, context: AuthContext) -> str:
-        """The calling administrator's name; on loopback without certificates, "loopback".
+        """The calling administrator's name.
 
         Raises:
             IdentityRefused: its certificate is not an administrator's, or counts no longer.
         """
         if not self._authenticated:
-            return "loopback"
+            raise IdentityRefused(
+                "without certificates only the learner's own user may ask this, at the socket in its state directory: "
+                "policyctl --learner unix:STATE_DIR/operator.sock",
+                IdentityRefusal.WRONG_ROLE,
+            )
         names = self._names(context, Role.ADMIN)
         allowed = names if self._issuing else [name for name in names if name in self._admin_names]
         if not allowed:
@@ -209,6 +217,35 @@ class Identity:
                     f"certificates of {name} that were made before it was revoked are refused; use a newer one",
                     IdentityRefusal.REVOKED,
                 )
+
+
+class OperatorIdentity(Identity):
+    """The caller at the operators' socket: the learner's own user, an administrator and never a cluster."""
+
+    def __init__(self) -> None:
+        super().__init__(authenticated=False)
+
+    def caller(self, context: AuthContext, peer: str) -> Caller:
+        """See `Identity.caller`."""
+        del context, peer
+        return Caller(OPERATOR, Role.ADMIN)
+
+    def administrator(self, context: AuthContext) -> str:
+        """See `Identity.administrator`."""
+        del context
+        return OPERATOR
+
+    def cluster(self, claimed: str, context: AuthContext) -> str:
+        """Nobody here is a cluster.
+
+        Raises:
+            IdentityRefused: always.
+        """
+        del context
+        raise IdentityRefused(
+            f"{claimed[:63]!r} calls at the operators' socket; agents use the learner's address",
+            IdentityRefusal.WRONG_ROLE,
+        )
 
 
 def checked_name(name: str) -> str:

@@ -19,6 +19,7 @@ from global_learner.errors import (
     Unknown,
     Unreachable,
 )
+from global_learner.operator_socket import SCHEME, SocketAddress
 from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
@@ -26,6 +27,7 @@ from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_
 
 _LARGEST_REPLY_BYTES = 256 * 1024 * 1024
 """A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
+_SOCKET = re.compile(r"unix:[^\0]{1,4000}")
 _ADDRESS = re.compile(r"[A-Za-z0-9._-]{1,253}:\d{1,5}|\[[0-9A-Fa-f:.]{2,45}\]:\d{1,5}")
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 _REFUSALS: dict[grpc.StatusCode, type[LearnerError]] = {
@@ -56,8 +58,12 @@ class AdminClient:
         Raises:
             BadConfig, IdentityFileError: a file cannot be read or used.
         """
-        if not _ADDRESS.fullmatch(address):
-            raise BadConfig(f"--learner {address[:80]!r}: must be HOST:PORT, such as 127.0.0.1:7070")
+        local = _SOCKET.fullmatch(address) is not None
+        if not local and not _ADDRESS.fullmatch(address):
+            raise BadConfig(
+                f"--learner {address[:80]!r}: must be HOST:PORT, such as 127.0.0.1:7070, or a learner's socket, "
+                "unix:STATE_DIR/operator.sock"
+            )
         self._address = address
         self._timeout_seconds = timeout_seconds
         options = [
@@ -65,18 +71,23 @@ class AdminClient:
             ("grpc.enable_retries", 0),
             ("grpc.compression_enabled_algorithms_bitset", 1),  # what is measured is then what is unpacked
         ]
-        credentials = _credentials(tls)
-        self._advice = "" if credentials else "; if it wants a certificate, name yours with --cert"
+        # At its socket the learner knows its owner by the file's mode; a certificate in the environment is for others.
+        credentials = None if local else _credentials(tls)
+        self._advice = "" if credentials or local else "; if it wants a certificate, name yours with --cert"
+        self._socket = SocketAddress(Path(address.removeprefix(SCHEME))) if local else None
+        target = address if self._socket is None else self._socket.target
         if credentials is None:
-            self._channel = grpc.insecure_channel(address, options)
+            self._channel = grpc.insecure_channel(target, options)
         else:
-            self._channel = grpc.secure_channel(address, credentials, options)
+            self._channel = grpc.secure_channel(target, credentials, options)
         self._admin = fleet_pb2_grpc.AdminStub(self._channel)
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
 
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()
+        if self._socket is not None:
+            self._socket.close()
 
     def versions(self) -> list[fleet_pb2.VersionCard]:
         """All cards, oldest first."""
@@ -170,7 +181,7 @@ class AdminClient:
             if code in _UNREACHABLE:
                 raise Unreachable(
                     f"no learner answers at {self._address} within {self._timeout_seconds:g} s ({details}); "
-                    f"start it, or name another one with --learner HOST:PORT{self._advice}"
+                    f"start it, or name another one with --learner{self._advice}"
                 ) from error
             raise _REFUSALS.get(code, LearnerError)(f"{details}") from error
 

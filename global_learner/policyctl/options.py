@@ -41,7 +41,13 @@ class CallOptions:
     """What every command of policyctl can be told; taken whole, under `with_option_groups`."""
 
     learner: Annotated[
-        str, typer.Option("--learner", envvar="FEDL2_LEARNER", help="The learner's HOST:PORT.", show_default=True)
+        str,
+        typer.Option(
+            "--learner",
+            envvar="FEDL2_LEARNER",
+            help="The learner's HOST:PORT, or its socket, unix:STATE_DIR/operator.sock.",
+            show_default=True,
+        ),
     ] = "127.0.0.1:7070"
     output: Annotated[Output, typer.Option("-o", "--output", help="A table for people, JSON for programs.")] = (
         Output.TABLE

@@ -11,6 +11,7 @@ import grpc
 import structlog
 
 from global_learner.errors import BadConfig
+from global_learner.operator_socket import SocketAddress
 from global_learner.settings import TlsSettings, split_address
 
 _log = structlog.get_logger()
@@ -66,6 +67,20 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise BadConfig(f"listen {address}: cannot be listened on; name another port") from error
+
+
+def bind_socket(server: grpc.aio.Server, address: SocketAddress, path: Path) -> None:
+    """Add the operators' socket to a server that has not started; only its own user may open it.
+
+    Raises:
+        BadConfig: it cannot be made.
+    """
+    try:
+        path.unlink(missing_ok=True)  # a killed learner's; whoever has the state directory's lock is the only one now
+        server.add_insecure_port(address.target)
+        path.chmod(0o600)
+    except (OSError, RuntimeError) as error:
+        raise BadConfig(f"{path}: no socket can be made there; use a state_dir on another file system") from error
 
 
 def read_credentials(tls: TlsSettings) -> grpc.ServerCredentials:

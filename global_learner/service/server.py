@@ -9,9 +9,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import grpc
 import structlog
 
 from foundation.files import PARTIAL, write_whole
@@ -20,8 +21,10 @@ from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.errors import BadConfig
+from global_learner.identity import OperatorIdentity
 from global_learner.learner import Learner, Opened
 from global_learner.maintenance import max_log_bytes
+from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
@@ -31,9 +34,14 @@ from global_learner.service.admin_service import AdminService
 from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.fleet_service import FleetLearner, FleetService
 from global_learner.service.http_endpoint import HttpEndpoint
-from global_learner.service.identity_setup import open_identities, read_external_credentials, start_enrollment
-from global_learner.service.lanes import Lanes, lanes_of
-from global_learner.service.listener import bind, check_free, room_for_connections
+from global_learner.service.identity_setup import (
+    Identities,
+    open_identities,
+    read_external_credentials,
+    start_enrollment,
+)
+from global_learner.service.lanes import OPERATOR_SHARE, Lanes, lanes_of, one_lane
+from global_learner.service.listener import bind, bind_socket, check_free, room_for_connections
 from global_learner.settings import LearnerSettings
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
@@ -72,6 +80,7 @@ async def serve(settings: LearnerSettings) -> None:
     external = read_external_credentials(settings, time.time())
     telemetry = Telemetry()
     with (
+        contextlib.ExitStack() as stack,
         StateDir(settings.state_dir) as state,
         contextlib.closing(RegistryThread(Registry(state.path))) as registry,
         open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
@@ -89,6 +98,9 @@ async def serve(settings: LearnerSettings) -> None:
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
         port = bind(server, settings.listen, identities.credentials)
+        operators = _operators(limits, learner, identities, telemetry, settings.scores.enabled)
+        socket = stack.enter_context(contextlib.closing(SocketAddress(state.path / OPERATOR_SOCKET)))
+        bind_socket(operators, socket, state.path / OPERATOR_SOCKET)
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, lanes, ending, live) as http_port:
             _warn_of_auto_assign(settings)
@@ -98,13 +110,24 @@ async def serve(settings: LearnerSettings) -> None:
             learner.start()
             scorer.start()
             await server.start()
+            await operators.start()
             enrollment = await start_enrollment(settings, identities, telemetry)
-            _write_ports(settings.port_file, port, http_port, identities.registrar.enroll_port or None)
+            _write_ports(
+                settings.port_file,
+                {
+                    "port": port,
+                    "http_port": http_port,
+                    "enroll_port": identities.registrar.enroll_port or None,
+                    "operator_socket": str(state.path / OPERATOR_SOCKET),
+                },
+            )
             _log.info(
                 "learner-started", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step
             )
             await _until_ending(ending, learner)
-            await asyncio.gather(*(end.stop(settings.shutdown_grace_seconds) for end in (server, enrollment)))
+            await asyncio.gather(
+                *(end.stop(settings.shutdown_grace_seconds) for end in (server, operators, enrollment))
+            )
             await scorer.close()
             await learner.close()
         _log.info("learner-ended", head_step=learner.head.step)
@@ -150,6 +173,19 @@ def _recovered_learner(
         seconds=round(time.perf_counter() - started, 3),
     )
     return Learner(settings, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
+
+
+def _operators(
+    limits: Limits, learner: FleetLearner, identities: Identities, telemetry: Telemetry, scoring: bool
+) -> grpc.aio.Server:
+    """The server behind the operators' socket: the same services, for the learner's own user."""
+    who = OperatorIdentity()
+    server = bounded_server(limits, one_lane(who, OPERATOR_SHARE), telemetry)
+    admin = AdminService(learner, who, identities.registrar, telemetry, scoring)
+    fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
+    fleet = FleetService(learner, who, identities.registrar, telemetry, time.perf_counter)
+    fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
+    return server
 
 
 def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
@@ -232,9 +268,7 @@ def _check_port_file(path: Path | None) -> None:
         ) from error
 
 
-def _write_ports(path: Path | None, port: int, http_port: int | None, enroll_port: int | None) -> None:
-    """Write where the learner listens, whole or not at all."""
-    if path is None:
-        return
-    ports = {"port": port, "http_port": http_port, "enroll_port": enroll_port}
-    write_whole(path, json.dumps(ports) + "\n", durable=False)
+def _write_ports(path: Path | None, ports: Mapping[str, object]) -> None:
+    """Write where the learner listens, whole or not at all; it is no secret."""
+    if path is not None:
+        write_whole(path, json.dumps(ports) + "\n", durable=False)

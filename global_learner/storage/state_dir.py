@@ -5,11 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from types import TracebackType
 
+import structlog
+
 from foundation.locks import FileLock, LockHeld
 from global_learner.errors import StateUnusable
 
+_log = structlog.get_logger()
+
 IDENTITY_FOLDER = "identity"
 """Of the authority's files, the administrator's, and the identities that were given out."""
+
+
+def _keep_private(path: Path) -> None:
+    """Take from others what they may do in a folder: it holds the fleet's state, and a socket that obeys who opens it.
+
+    Raises:
+        OSError: it is this user's, and the system refuses.
+    """
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        try:
+            path.chmod(mode & 0o700)
+        except PermissionError:
+            advice = "it is another user's: let its owner take all rights from others, chmod 700"
+            _log.warning("state-dir-exposed", folder=str(path), mode=oct(mode), advice=advice)
 
 
 class StateDir:
@@ -26,8 +45,10 @@ class StateDir:
         self.snapshots = path / "snapshots"
         self.receipts = path / "receipts"
         try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _keep_private(path)
             for folder in (self.log, self.snapshots, self.receipts):
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, exist_ok=True)
             self._lock = FileLock(path / "lock", mode=0o666)
         except OSError as error:
             raise StateUnusable(

@@ -51,7 +51,7 @@ class ResetPusher(Pusher):
 
 def asked(learner: LearnerProcess, results: list, name: str, request) -> None:
     """Ask once; what was told, or None if nothing was."""
-    with learner.channel() as channel:
+    with learner.operators() as channel:
         try:
             results.append(getattr(rpc.AdminStub(channel), name)(request, timeout=DEADLINE_SECONDS))
         except grpc.RpcError as error:
@@ -82,7 +82,7 @@ def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: 
             pusher.thread.join(DEADLINE_SECONDS)
             assert pusher.error is None, pusher.error
         head = head_weights(learner)
-        with learner.channel() as channel:
+        with learner.operators() as channel:
             log = rpc.AdminStub(channel).ListAudit(pb.ListAuditRequest(), timeout=60).entries
         assert learner.end() == 0
     finally:

@@ -179,7 +179,7 @@ def head_weights(learner: LearnerProcess) -> Weights:
 
 
 def published_weights(learner: LearnerProcess, newest: int) -> dict[int, Weights]:
-    with learner.channel() as channel:
+    with learner.operators() as channel:
         fleet, admin = rpc.FleetStub(channel), rpc.AdminStub(channel)
         cards = admin.ListVersions(pb.ListVersionsRequest(), timeout=60).versions
         assert [card.version for card in cards] == list(range(1, newest + 1))

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from learner_makers import SPEC, fleet_beliefs, policy, settings, update
 
+from global_learner.identity import OperatorIdentity
 from global_learner.learner import Learner, Opened
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -68,7 +69,7 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
         with open_identities(config, ExternalCredentials(), state.path, registry, telemetry, time.time) as who:
             fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter)
             rpc.add_FleetServicer_to_server(fleet, server)
-            admin = AdminService(learner, who.identity, who.registrar, telemetry, config.scores.enabled)
+            admin = AdminService(learner, OperatorIdentity(), who.registrar, telemetry, config.scores.enabled)
             rpc.add_AdminServicer_to_server(admin, server)
             port = server.add_insecure_port("127.0.0.1:0")
             learner.start()

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import yaml
 from learner_makers import SPEC, policy
 from reserved_port import ReservedPort
 
+from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.exchange.spec import PolicySpec
@@ -104,8 +107,20 @@ class LearnerProcess:
             ],
         )
 
+    @property
+    def operator_address(self) -> str:
+        return f"unix:{self.state_dir / OPERATOR_SOCKET}"
+
+    @contextmanager
+    def operators(self) -> Iterator[grpc.Channel]:
+        """A channel to the operators' socket."""
+        with closing(SocketAddress(self.state_dir / OPERATOR_SOCKET)) as address:
+            options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+            with grpc.insecure_channel(address.target, options) as channel:
+                yield channel
+
     def fleet(self) -> fleet_pb2.GetFleetReply:
-        with self.channel() as channel:
+        with self.operators() as channel:
             return fleet_pb2_grpc.AdminStub(channel).GetFleet(
                 fleet_pb2.GetFleetRequest(), timeout=DEADLINE_SECONDS, wait_for_ready=True
             )

@@ -137,7 +137,7 @@ def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, m
 
             for n in (1, 2):
                 fleet.Push(push_request(update(n), want_weights=False), timeout=60)
-        monkeypatch.setenv("FEDL2_LEARNER", learner.address)
+        monkeypatch.setenv("FEDL2_LEARNER", learner.operator_address)
 
         def asked(*arguments: str):
             assert run(policyctl.app, "policyctl", [*arguments, "-o", "json"]) == 0

@@ -1,7 +1,7 @@
 import pytest
 
 from global_learner.errors import BadRequest, IdentityRefused
-from global_learner.identity import Identity
+from global_learner.identity import Identity, OperatorIdentity
 
 NORTH = {"x509_common_name": [b"north"], "x509_subject_alternative_name": [b"north", b"agent.north.example"]}
 
@@ -22,9 +22,18 @@ def test_a_certificate_without_a_name_is_nobody() -> None:
         Identity(authenticated=True).cluster("", {})
 
 
-def test_without_certificates_a_name_is_believed() -> None:
+def test_without_certificates_a_clusters_name_is_believed_and_nobody_is_an_administrator() -> None:
     assert Identity(authenticated=False).cluster("north", {}) == "north"
-    Identity(authenticated=False).administrator({})
+    with pytest.raises(IdentityRefused, match=r"operator\.sock"):
+        Identity(authenticated=False).administrator({})
+
+
+def test_at_the_operators_socket_everybody_is_an_administrator_and_nobody_a_cluster() -> None:
+    identity = OperatorIdentity()
+    assert identity.administrator({}) == "operator"
+    identity.anybody({})
+    with pytest.raises(IdentityRefused, match="operators' socket"):
+        identity.cluster("north", {})
 
 
 def test_a_clusters_certificate_does_not_show_the_whole_fleet() -> None:

@@ -51,10 +51,10 @@ async def test_a_cluster_acts_on_what_it_was_assigned_from_its_next_heartbeat_on
             for line in (await again.call("ListAudit", pb.ListAuditRequest())).entries
         ]
         assert lines == [
-            ("loopback", "assigned", "north", "v1 to v2"),
-            ("loopback", "assigned", "north", "v2 to v3"),
-            ("loopback", "assigned", "south", "v1 to v3"),
-            ("loopback", "unassigned", "north", "v3 to v1"),
+            ("operator", "assigned", "north", "v1 to v2"),
+            ("operator", "assigned", "north", "v2 to v3"),
+            ("operator", "assigned", "south", "v1 to v3"),
+            ("operator", "unassigned", "north", "v3 to v1"),
         ]
         last = (await again.call("ListAudit", pb.ListAuditRequest())).entries[-1].unix_seconds
         late = await again.call("ListAudit", pb.ListAuditRequest(since_unix_seconds=last))

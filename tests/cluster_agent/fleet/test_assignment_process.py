@@ -24,7 +24,15 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 def test_a_running_agent_takes_the_assigned_version_and_learns_on_after_a_reset(fleet: Fleet, capsys) -> None:
     def asked(*words: str) -> Any:
         capsys.readouterr()
-        line = [*words, "--learner", f"127.0.0.1:{fleet.port}", "--timeout", str(PATIENCE_SECONDS), "-o", "json"]
+        line = [
+            *words,
+            "--learner",
+            f"unix:{fleet.folder}/learner/operator.sock",
+            "--timeout",
+            str(PATIENCE_SECONDS),
+            "-o",
+            "json",
+        ]
         assert run(policyctl.app, "policyctl", line) == 0
         return json.loads(capsys.readouterr().out)
 

@@ -43,7 +43,7 @@ def test_the_report_holds_the_jobs_that_clusters_tell_and_later_what_is_in_files
         open_ = {**quiet, "learner": {**quiet["learner"], "job_timelines": 4}}  # type: ignore[dict-item]
         agents = [fleet.start_agent("open", **open_), fleet.start_agent("quiet", **quiet)]
         assert [agent.ended() for agent in agents] == [0, 0]
-        done = write(fleet, "--learner", f"127.0.0.1:{fleet.port}", "-o", "json")
+        done = write(fleet, "--learner", f"unix:{fleet.folder}/learner/operator.sock", "-o", "json")
         assert done.returncode == 0, done.stderr
         page = tmp_path / "out/index.html"
         content = content_of(page)
@@ -94,7 +94,7 @@ def test_a_report_that_cannot_be_had_or_written_is_one_line(tmp_path: Path) -> N
         assert not (tmp_path / "out").exists()
         fleet.start_learner()
         (tmp_path / "out").write_text("a file")
-        full = write(fleet, "--learner", f"127.0.0.1:{fleet.port}")
+        full = write(fleet, "--learner", f"unix:{fleet.folder}/learner/operator.sock")
         assert (full.returncode, len(full.stderr.splitlines())) == (2, 1)
         assert "name another folder with --out" in full.stderr
     finally:

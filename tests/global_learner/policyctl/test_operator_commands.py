@@ -21,7 +21,7 @@ from policy_net.exchange.wire import push_request
 def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Path, capsys, monkeypatch) -> None:
     learner = LearnerProcess(tmp_path, publish={"every_steps": 1})
     learner.start()
-    monkeypatch.setenv("FEDL2_LEARNER", learner.address)
+    monkeypatch.setenv("FEDL2_LEARNER", learner.operator_address)
 
     def typed(*words: str) -> tuple[int, str, str]:
         code = run(policyctl.app, "policyctl", list(words))

@@ -158,8 +158,8 @@ def test_a_real_learner_scores_what_it_publishes_in_a_process_of_its_own(tmp_pat
     write_policy_file(tmp_path / "v1.safetensors", PolicyFile(spec, weights * np.float32(0.02)))
     learner.start()
     try:
-        with learner.channel() as channel:
-            fleet, admin = rpc.FleetStub(channel), rpc.AdminStub(channel)
+        with learner.channel() as channel, learner.operators() as own:
+            fleet, admin = rpc.FleetStub(channel), rpc.AdminStub(own)
             fleet.Register(pb.RegisterRequest(cluster="north"), timeout=60)
             gradient = np.ones(spec.parameter_count, np.float32)
             request = push_request(update(1, spec_digest=spec.digest, gradient=gradient), want_weights=False)

@@ -103,10 +103,10 @@ def test_the_running_learner_tells_jobs_in_its_report_alone(tmp_path: Path) -> N
     learner = LearnerProcess(tmp_path)
     learner.start()
     try:
-        with learner.channel() as channel:
+        with learner.channel() as channel, learner.operators() as own:
             unknown = b"\xfa\x07\x05extra"  # field 127, of a newer agent or of a hostile one
             beat(channel, status().SerializeToString() + unknown)
-            report = rpc.AdminStub(channel).GetReport(pb.GetReportRequest(), timeout=DEADLINE_SECONDS)
+            report = rpc.AdminStub(own).GetReport(pb.GetReportRequest(), timeout=DEADLINE_SECONDS)
         assert report.fleet.clusters[0].status.job_timelines[0].number == 7
         assert b"extra" not in report.SerializeToString()
         assert not learner.fleet().clusters[0].status.job_timelines

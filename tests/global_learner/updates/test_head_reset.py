@@ -129,7 +129,7 @@ async def test_the_head_goes_back_and_steps_only_grow(tmp_path: Path) -> None:
         ]
         assert cards[-1].details.notes == "after the head was reset to v2"
         (line,) = (await caller.call("ListAudit", pb.ListAuditRequest())).entries
-        assert (line.actor, line.action, line.subject) == ("loopback", "head-reset", "v2")
+        assert (line.actor, line.action, line.subject) == ("operator", "head-reset", "v2")
         assert line.detail == "from step 5 to v2, now step 6"
     receipts = list(read_receipts(tmp_path / "state", SPEC.digest))
     assert [(receipt.kind, receipt.step) for receipt in receipts if receipt.kind == "reset"] == [("reset", 6)]

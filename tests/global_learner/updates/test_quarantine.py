@@ -214,12 +214,12 @@ def test_a_faulty_cluster_is_shut_out_across_kill_9_until_policyctl_lets_it_in(t
             fleet = rpc.FleetStub(channel)
             assert fleet.Push(push_request(update(4), False), timeout=60).reason == "quarantined"
             assert learner.fleet().clusters[0].quarantined_until_unix_seconds > 0
-            shown = run(app, ["fleet", "--learner", learner.address], env={"COLUMNS": "300"})
+            shown = run(app, ["fleet", "--learner", learner.operator_address], env={"COLUMNS": "300"})
             assert "quarantined until" in shown.output
-            released = run(app, ["cluster", "release", "north", "--learner", learner.address, "-o", "json"])
+            released = run(app, ["cluster", "release", "north", "--learner", learner.operator_address, "-o", "json"])
             assert '"released": true' in released.output
             assert fleet.Push(push_request(update(5), False), timeout=60).outcome == pb.PushReply.APPLIED
-        unknown = run(app, ["cluster", "release", "nobody", "--learner", learner.address])
+        unknown = run(app, ["cluster", "release", "nobody", "--learner", learner.operator_address])
         assert "no cluster 'nobody'" in str(unknown.exception)
         assert learner.end() == 0
     finally:

@@ -134,7 +134,7 @@ def test_a_reset_of_the_head_gives_up_the_round_under_way_and_begins_anew_from_t
         hand.evaluate()
         hand.head(3)
         stale = hand.task("north", RoundKind.TRAIN)  # of the round that goes on from step 3
-        with learner.channel() as channel:
+        with learner.operators() as channel:
             admin = rpc.AdminStub(channel)
             done = admin.ResetHead(pb.ResetHeadRequest(version=1), timeout=60)
         assert (done.from_step, done.head_step, done.changed) == (3, 4, True)

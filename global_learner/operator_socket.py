@@ -1,0 +1,45 @@
+"""Unix socket of operators: a way to the learner that only its own user has, and that no cluster can fill.
+
+It lies in the state directory, which is its owner's alone; there is nothing to show, to guess or to be overheard.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from global_learner.errors import BadConfig
+
+OPERATOR_SOCKET = "operator.sock"
+SCHEME = "unix:"
+_LONGEST_PATH = 100
+"""Bytes of a socket's path that every system takes; Linux takes 107."""
+
+
+class SocketAddress:
+    """A socket's address for gRPC; a path that is too long for a socket is reached by its folder's open descriptor."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the folder if need be; to be closed when the socket is no longer used.
+
+        Raises:
+            BadConfig: the path is too long for this system, or its folder cannot be opened.
+        """
+        self._folder: int | None = None
+        whole = path.absolute()
+        if len(os.fsencode(whole)) > _LONGEST_PATH:
+            if sys.platform != "linux":
+                raise BadConfig(f"{whole}: too long for a socket; use a state_dir with a shorter path")
+            try:
+                self._folder = os.open(whole.parent, os.O_PATH | os.O_DIRECTORY)
+            except OSError as error:
+                raise BadConfig(f"{whole}: no learner's socket ({error.strerror}); name its state_dir's") from error
+            whole = Path(f"/proc/self/fd/{self._folder}") / path.name
+        self.target = f"{SCHEME}{whole}"
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
