@@ -1,7 +1,7 @@
 """Files of the authority and of its administrator.
 
 The authority is made once under the state directory, or brought along by the platform's owner. The owner's identity
-file is made at the first start, renewed at later ones, and made anew if it is gone.
+file is made at the first start, looked at again at later ones and every hour between, and renewed in time.
 """
 
 from __future__ import annotations
@@ -83,21 +83,21 @@ def read_authority(certificate_file: Path, key_file: Path, now: float) -> Author
 
 
 def ensure_administrator(path: Path, authority: Authority, store: IdentityStore, now: float) -> None:
-    """See that the file is there and good for a while; a new one takes the place of all earlier ones.
+    """See that the file is there and good for a while.
+
+    One that is renewed stays good until it expires, since its owner has copies of it elsewhere; one in the place of a
+    file that is gone or damaged makes all earlier ones void.
 
     Raises:
         OSError: the disk refuses.
     """
+    sound = False
     try:
         present = read_identity(path)
         known = store.known.get(present.fingerprint)
-        if (
-            known is not None
-            and known.role is Role.ADMIN
-            and not known.revoked
-            and present.authority == authority.pem
-            and now < present.renewal_unix_seconds()
-        ):
+        ours = known is not None and known.role is Role.ADMIN and not known.revoked
+        sound = ours and present.authority == authority.pem
+        if sound and now < present.renewal_unix_seconds():
             return
     except IdentityFileError as error:
         if path.exists():
@@ -106,7 +106,10 @@ def ensure_administrator(path: Path, authority: Authority, store: IdentityStore,
     public_key = serialization.load_pem_private_key(key_pem, None).public_key()
     assert isinstance(public_key, ec.EllipticCurvePublicKey)  # noqa: S101  (new_key makes no other)
     grant = store.add_administrator(
-        ADMINISTRATOR, now, lambda: authority.for_client(public_key, ADMINISTRATOR, now, ADMINISTRATOR_SECONDS)
+        ADMINISTRATOR,
+        now,
+        lambda: authority.for_client(public_key, ADMINISTRATOR, now, ADMINISTRATOR_SECONDS),
+        keep_earlier=sound,
     )
     parse_identity(key_pem + grant.pem + authority.pem).write(path)
     _log.info("administrator-written", file=str(path), expires_unix_seconds=round(grant.expires_unix_seconds))

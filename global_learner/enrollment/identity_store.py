@@ -146,10 +146,11 @@ class IdentityStore:
         self._reread()
         return grant
 
-    def add_administrator(self, name: str, now: float, sign: Sign) -> Grant:
-        """A certificate for the platform's owner, in place of any earlier one."""
+    def add_administrator(self, name: str, now: float, sign: Sign, keep_earlier: bool = False) -> Grant:
+        """A certificate for the platform's owner, in place of any earlier one, or beside those until they expire."""
         with Session(self._engine) as session, session.begin():
-            self._revoke(session, name, now, Role.ADMIN)
+            if not keep_earlier:
+                self._revoke(session, name, now, Role.ADMIN)
             grant = self._enter(session, name, Role.ADMIN, now, sign())
             detail = f"certificate {grant.fingerprint[:16]}"
             _AUDIT.record(session, now, "global-learner", "administrator", name, detail)

@@ -8,12 +8,14 @@ certificate.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import structlog
 
 from global_learner.call_settings import CallSettings
 from global_learner.enrollment.authority import Authority
@@ -27,7 +29,7 @@ from global_learner.enrollment.authority_files import (
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.registrar import EnrollmentRules, Registrar
 from global_learner.enrollment.settings import IdentitySettings
-from global_learner.errors import StateUnusable
+from global_learner.errors import LearnerError, StateUnusable
 from global_learner.identity import Identity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.service.admission import Limits, bounded_server
@@ -41,6 +43,10 @@ from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import make_private_folder
 
+_log = structlog.get_logger()
+
+ADMINISTRATOR_CHECK_SECONDS = 3600.0
+"""An identity file is good for a year and due for renewal after two thirds; an hour is early enough."""
 _ENROLL_LIMITS = Limits(
     message_bytes=32 * 1024, connections=64, patience=CallSettings(arrival_seconds=10.0), handshake_seconds=10.0
 )
@@ -56,6 +62,8 @@ class Identities:
     registrar: Registrar
     credentials: grpc.ServerCredentials | None
     enroll_credentials: grpc.ServerCredentials | None
+    check_administrator: Callable[[], None] = lambda: None
+    """Renews the owner's identity file if it is time; blocks, on the registry's thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,24 @@ def open_identities(
             reserved=frozenset((ADMINISTRATOR, "global-learner", *_names(settings))),
         )
         registrar = Registrar(store, thread, authority, rules, telemetry, clock)
-        yield Identities(identity, registrar, credentials, enroll_credentials)
+
+        def check_administrator() -> None:
+            if settings.identity is not None and authority is not None:
+                ensure_administrator(folder / ADMINISTRATOR_FILE, authority, store, clock())
+
+        yield Identities(identity, registrar, credentials, enroll_credentials, check_administrator)
+
+
+async def keep_administrator(
+    identities: Identities, thread: RegistryThread, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> None:
+    """See to the owner's identity file for as long as the learner runs; what fails is tried again."""
+    while True:
+        await sleep(ADMINISTRATOR_CHECK_SECONDS)
+        try:
+            await thread.call(identities.check_administrator)
+        except LearnerError as error:
+            _log.warning("administrator-not-renewed", reason=str(error))
 
 
 class EnrollmentService(fleet_pb2_grpc.EnrollmentServicer):

@@ -36,6 +36,7 @@ from global_learner.service.fleet_service import FleetLearner, FleetService
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
     Identities,
+    keep_administrator,
     open_identities,
     read_external_credentials,
     start_enrollment,
@@ -98,9 +99,7 @@ async def serve(settings: LearnerSettings) -> None:
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
         port = bind(server, settings.listen, identities.credentials)
-        operators = _operators(limits, learner, identities, telemetry, settings.scores.enabled)
-        socket = stack.enter_context(contextlib.closing(SocketAddress(state.path / OPERATOR_SOCKET)))
-        bind_socket(operators, socket, state.path / OPERATOR_SOCKET)
+        operators = stack.enter_context(_operators(settings, limits, learner, identities, telemetry))
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, lanes, ending, live) as http_port:
             _warn_of_auto_assign(settings)
@@ -124,7 +123,9 @@ async def serve(settings: LearnerSettings) -> None:
             _log.info(
                 "learner-started", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step
             )
+            keeping = asyncio.create_task(keep_administrator(identities, registry))
             await _until_ending(ending, learner)
+            keeping.cancel()
             await asyncio.gather(
                 *(end.stop(settings.shutdown_grace_seconds) for end in (server, operators, enrollment))
             )
@@ -175,17 +176,21 @@ def _recovered_learner(
     return Learner(settings, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
 
 
+@contextlib.contextmanager
 def _operators(
-    limits: Limits, learner: FleetLearner, identities: Identities, telemetry: Telemetry, scoring: bool
-) -> grpc.aio.Server:
-    """The server behind the operators' socket: the same services, for the learner's own user."""
+    settings: LearnerSettings, limits: Limits, learner: FleetLearner, identities: Identities, telemetry: Telemetry
+) -> Iterator[grpc.aio.Server]:
+    """The server behind the operators' socket, not yet started: the same services, for the learner's own user."""
     who = OperatorIdentity()
     server = bounded_server(limits, one_lane(who, OPERATOR_SHARE), telemetry)
-    admin = AdminService(learner, who, identities.registrar, telemetry, scoring)
+    admin = AdminService(learner, who, identities.registrar, telemetry, settings.scores.enabled)
     fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
     fleet = FleetService(learner, who, identities.registrar, telemetry, time.perf_counter)
     fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
-    return server
+    path = settings.state_dir / OPERATOR_SOCKET
+    with contextlib.closing(SocketAddress(path)) as address:
+        bind_socket(server, address, path)
+        yield server
 
 
 def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:

@@ -35,6 +35,7 @@ class Enrolling:
     telemetry: Telemetry
     clock: Clock
     folder: Path
+    thread: RegistryThread
 
     def context(self, identity: IdentityFile) -> dict[str, list[bytes]]:
         """What gRPC would say of a caller that shows this identity."""
@@ -63,4 +64,4 @@ def enrolling(folder: Path, clock: Clock | None = None, **identity: object) -> I
         external = read_external_credentials(config, clock())
         with open_identities(config, external, config.state_dir, thread, telemetry, clock) as identities:
             identities.registrar.enroll_port = ENROLL_PORT
-            yield Enrolling(identities, telemetry, clock, config.state_dir / "identity")
+            yield Enrolling(identities, telemetry, clock, config.state_dir / "identity", thread)

@@ -1,5 +1,6 @@
 """Enrolling, renewing and turning out: what is given, what is refused, what is remembered."""
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from identity_makers import NOON, Clock, enrolling
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.types import State
 from global_learner.errors import BadConfig, BadRequest, EnrollmentRefused, IdentityRefused, NoAuthority, UnknownCluster
+from global_learner.service.identity_setup import keep_administrator
 from policy_net.errors import SecretExposed
 from policy_net.exchange.identity_file import new_key, read_identity, signing_request
 
@@ -361,3 +363,30 @@ async def test_a_token_from_before_a_restart_is_still_known(tmp_path: Path) -> N
         invitation = await here.identities.registrar.invite("north", "policyctl")
     with enrolling(tmp_path) as here:
         assert (await here.enroll("north", invitation.token)).name == "north"
+
+
+async def test_an_administrators_file_is_renewed_while_the_learner_runs_and_copies_of_it_stay_good(
+    tmp_path: Path,
+) -> None:
+    with enrolling(tmp_path) as here:
+        passed = []
+
+        async def sleep(seconds: float) -> None:
+            passed.append(seconds)
+            here.clock.now += 30 * DAY
+            if len(passed) == 10:
+                raise asyncio.CancelledError
+
+        copy = read_identity(here.folder / "admin.pem")
+        with pytest.raises(asyncio.CancelledError):
+            await keep_administrator(here.identities, here.thread, sleep)
+        renewed = read_identity(here.folder / "admin.pem")
+        assert renewed.fingerprint != copy.fingerprint
+        assert set(passed) == {3600.0}
+        here.clock.now = NOON + 300 * DAY
+        for identity in (copy, renewed):
+            assert here.identities.identity.administrator(here.context(identity)) == "policyctl"
+        here.clock.now = NOON + 400 * DAY
+        assert here.identities.identity.administrator(here.context(renewed)) == "policyctl"
+        with pytest.raises(IdentityRefused, match="expired"):
+            here.identities.identity.administrator(here.context(copy))
