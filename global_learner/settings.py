@@ -92,9 +92,10 @@ class IngestSettings(Section):
     max_concurrent_requests: int = Field(256, ge=1, le=10_000)
     """Updates and heads in progress, of all clusters, beyond which calls wait for their turn and are then told to come
     again; bounds memory to as many gradients. One cluster has at most `calls.per_cluster` of them."""
-    max_connections: int = Field(2048, ge=1, le=100_000)
+    max_connections: int = Field(4096, ge=1, le=100_000)
     """Open connections, beyond which new ones are closed at once: a flood of them must not take the files that the log
-    needs. An agent has one; twice `max_clusters`, for those that a dead agent left behind."""
+    needs. An agent has one; four times `max_clusters`. From three quarters on, those that never made a call are closed,
+    of the address that has most of them."""
 
 
 class QuarantineSettings(Section):

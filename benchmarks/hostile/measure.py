@@ -19,6 +19,7 @@ from benchmarks.push.policies import policy
 from benchmarks.push.servers import Server, start_learner
 from deploy.local.processes import Processes
 from global_learner.errors import LearnerError
+from global_learner.operator_socket import OPERATOR_SOCKET, SCHEME
 from global_learner.policyctl.client import AdminClient, TlsFiles
 
 HONEST = ("north", "south", "east")
@@ -74,11 +75,11 @@ class _Honest:
 
 
 class _Operator:
-    """Asks for the fleet, invites and revokes, each over a connection of its own, as `policyctl` does."""
+    """Asks for the fleet, invites and revokes at the learner's socket, each time anew, as `policyctl` does."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._files = TlsFiles(certificate=server.state_dir / "identity" / "admin.pem")
+        self._address = f"{SCHEME}{server.state_dir / OPERATOR_SOCKET}"
         self._over = threading.Event()
         self._memory = 0
         self._slowest = 0.0
@@ -106,7 +107,7 @@ class _Operator:
         while not self._over.wait(OPERATOR_PACE_SECONDS):
             started = time.perf_counter()
             try:
-                admin = AdminClient(self._server.address, self._files, OPERATOR_PATIENCE_SECONDS)
+                admin = AdminClient(self._address, TlsFiles(), OPERATOR_PATIENCE_SECONDS)
                 asks[number % len(asks)](admin)
                 admin.close()
                 number += 1

@@ -24,6 +24,7 @@ from global_learner.call_settings import CallSettings
 from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal
 from global_learner.identity import Caller
 from global_learner.service.calls import Context, refuse
+from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fair_queue import FairQueue, Seat
 from global_learner.service.lanes import Lanes
 from global_learner.telemetry import Telemetry
@@ -88,7 +89,8 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
 class AdmissionInterceptor(grpc.aio.ServerInterceptor):
     """Looks at every call of one server."""
 
-    def __init__(self, limits: Limits, lanes: Lanes, telemetry: Telemetry) -> None:
+    def __init__(self, limits: Limits, lanes: Lanes, telemetry: Telemetry, guard: ConnectionGuard) -> None:
+        self.guard = guard
         self.limits = limits
         self.lanes = lanes
         self.telemetry = telemetry
@@ -150,6 +152,7 @@ class _Call:
             raise asyncio.CancelledError  # without a word: it does not read them
         desk.open_calls[caller.name] += 1
         self._caller = caller
+        desk.guard.on_call(context.peer())
         lane = desk.lanes.lane(caller, self._method)
         self._queue = desk.lanes.queues[lane]
         self._seat = self._queue.ask(caller.name)
@@ -200,6 +203,9 @@ class _Call:
                 del desk.open_calls[self._caller.name]
 
 
-def bounded_server(limits: Limits, lanes: Lanes, telemetry: Telemetry) -> grpc.aio.Server:
-    """A server behind the interceptor; services and ports are still to be added."""
-    return grpc.aio.server(interceptors=[AdmissionInterceptor(limits, lanes, telemetry)], options=_options(limits))
+def bounded_server(
+    limits: Limits, lanes: Lanes, telemetry: Telemetry, guard: ConnectionGuard | None = None
+) -> grpc.aio.Server:
+    """A server behind the interceptor; services and ports are still to be added, and the guard is still to watch."""
+    desk = AdmissionInterceptor(limits, lanes, telemetry, guard or ConnectionGuard(limits.connections))
+    return grpc.aio.server(interceptors=[desk], options=_options(limits))

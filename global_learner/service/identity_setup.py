@@ -29,7 +29,7 @@ from global_learner.enrollment.authority_files import (
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.registrar import EnrollmentRules, Registrar
 from global_learner.enrollment.settings import IdentitySettings
-from global_learner.errors import LearnerError, StateUnusable
+from global_learner.errors import EnrollmentRefused, LearnerError, StateUnusable
 from global_learner.identity import Identity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.service.admission import Limits, bounded_server
@@ -50,6 +50,7 @@ ADMINISTRATOR_CHECK_SECONDS = 3600.0
 _ENROLL_LIMITS = Limits(
     message_bytes=32 * 1024, connections=64, patience=CallSettings(arrival_seconds=10.0), handshake_seconds=10.0
 )
+_REFUSED_SECONDS = 0.5
 _ENROLL_SHARE = Share(seats=16, seats_per_caller=4, waiting_per_caller=64, bytes_per_caller=1 << 20)
 """Anybody may call: little memory, and never enough work to keep the learner from its updates."""
 
@@ -161,7 +162,12 @@ class EnrollmentService(fleet_pb2_grpc.EnrollmentServicer):
     async def Enroll(self, request: fleet_pb2.EnrollRequest, context: Context) -> fleet_pb2.CertificateReply:
         """A certificate for a token; the token says for which name."""
         del context
-        grant = await self._registrar.enroll(request.cluster, request.token, request.signing_request)
+        try:
+            grant = await self._registrar.enroll(request.cluster, request.token, request.signing_request)
+        except EnrollmentRefused:
+            # It keeps one of its host's few seats meanwhile: so seldom can anybody be wrong.
+            await asyncio.sleep(_REFUSED_SECONDS)
+            raise
         return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self._registrar.authority_pem)
 
 

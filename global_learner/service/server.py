@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 
 import grpc
@@ -32,6 +32,7 @@ from global_learner.report.live import LiveReport
 from global_learner.scores.scorer import Scorer
 from global_learner.service.admin_service import AdminService
 from global_learner.service.admission import Limits, bounded_server
+from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fleet_service import FleetLearner, FleetService
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
@@ -93,7 +94,8 @@ async def serve(settings: LearnerSettings) -> None:
         learner = _recovered_learner(settings, state, registry, initial, telemetry, beliefs)
         lanes = lanes_of(identities.identity, settings, limits.message_bytes)
         lanes.report_to(telemetry)
-        server = bounded_server(limits, lanes, telemetry)
+        guard = ConnectionGuard(limits.connections)
+        server = bounded_server(limits, lanes, telemetry, guard)
         fleet = FleetService(learner, identities.identity, identities.registrar, telemetry, time.perf_counter)
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
@@ -123,9 +125,7 @@ async def serve(settings: LearnerSettings) -> None:
             _log.info(
                 "learner-started", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step
             )
-            keeping = asyncio.create_task(keep_administrator(identities, registry))
-            await _until_ending(ending, learner)
-            keeping.cancel()
+            await _until_ending(ending, learner, keep_administrator(identities, registry), guard.watch(port))
             await asyncio.gather(
                 *(end.stop(settings.shutdown_grace_seconds) for end in (server, operators, enrollment))
             )
@@ -212,11 +212,15 @@ def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
     )
 
 
-async def _until_ending(ending: asyncio.Event, learner: FleetLearner) -> None:
+async def _until_ending(
+    ending: asyncio.Event, learner: FleetLearner, *meanwhile: Coroutine[object, object, None]
+) -> None:
+    tasks = [asyncio.create_task(work) for work in meanwhile]
     asked = asyncio.create_task(ending.wait())
     await asyncio.wait((asked, learner.failed), return_when=asyncio.FIRST_COMPLETED)
     ending.set()
-    asked.cancel()
+    for task in (asked, *tasks):
+        task.cancel()
 
 
 @contextlib.contextmanager
