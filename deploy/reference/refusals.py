@@ -20,7 +20,8 @@ learner's log. A good caller beside a bad one notices nothing.
 
 - **Before a method is reached** a call must be readable, within its method's size (a gradient and 1 MiB for `Push`,
   `Reply` and `ShareBeliefs`, 1 MiB for all others, 32 KiB to enroll), and uncompressed. Connections beyond
-  `ingest.max_connections` are closed at once, those that do not become calls after 20 s.
+  `ingest.max_connections` are closed at once, those that make no handshake after 20 s. From three quarters of that on,
+  connections that never made a call are closed, of the address that has most of them (on Linux).
 - **No caller takes another's room.** Calls have lanes: updates and heads, heartbeats, the registry's, polls, and one
   for operators that no cluster can enter. In each a cluster has `calls.per_cluster` calls in progress and a queue of
   its own behind them; free seats go round. A call keeps its seat until its answer has been read, or
