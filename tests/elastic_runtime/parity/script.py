@@ -25,18 +25,16 @@ STEPS_LEFT_AT = 7
 class Script:
     """One run: model, data, and what is noted of it."""
 
-    def __init__(self, optimizer: Any = None, **options: Any) -> None:
+    def __init__(self, optimizer: Any = None, batch: str = "global_batch", **options: Any) -> None:
         generator = torch.Generator().manual_seed(0)
         self.inputs = torch.randn(SAMPLES, 5, generator=generator, dtype=torch.float64)
         self.labels = torch.randint(0, CLASSES, (SAMPLES,), generator=generator)
         torch.manual_seed(4)
         self.model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, CLASSES)).double()
         self.notes: dict[str, Any] = {"evaluated": [], "practice": 0, "steps": []}
-        options = {"epochs": EPOCHS, **options}
+        options = {"epochs": EPOCHS, batch: GLOBAL_BATCH, **options}
         rule = optimizer or elastic.AdamW(lr=0.05, clip_norm=0.5)
-        self.job = elastic.join(
-            self.model, rule, (self.inputs, self.labels), global_batch=GLOBAL_BATCH, seed=5, **options
-        )
+        self.job = elastic.join(self.model, rule, (self.inputs, self.labels), seed=5, **options)
 
     def loss(self, data: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         return cross_entropy(self.model(data[0]), data[1])
@@ -137,6 +135,24 @@ def ended_by_one() -> None:
         run.job.step(run.loss(batch.data))
         if batch.step + 1 == STEPS_LEFT_AT and run.job.is_first:
             run.job.end()
+    run.end()
+
+
+def left_asynchronously() -> None:
+    run = Script(batch="worker_batch", epochs=1000)
+    for batch in run.job:
+        run.job.step(run.loss(batch.data))
+        run.job.synchronize()
+        if batch.step >= STEPS_LEFT_AT and run.job.is_first:
+            break
+    run.end()
+
+
+def asynchronous_steps() -> None:
+    run = Script(batch="worker_batch", epochs=None, steps=STEPS_LEFT_AT)
+    for batch in run.job:
+        run.notes["steps"].append(batch.size)
+        run.job.step(run.loss(batch.data))
     run.end()
 
 

@@ -83,6 +83,23 @@ def test_a_job_of_so_many_steps_ends_with_them(runs: Runs, mode: str) -> None:
     assert [step for step, ends in run.notes[0]["steps"] if ends] == [5, STEPS_LEFT_AT - 1]
 
 
+@pytest.mark.parametrize("mode", ["alone", "elastic"])
+def test_an_asynchronous_job_ends_where_a_loop_is_left(runs: Runs, mode: str) -> None:
+    run = runs.of("left_asynchronously", mode)
+    assert run.ended_well, run.output
+    assert all(note["finished"] and STEPS_LEFT_AT <= note["step"] < 6000 for note in run.notes), run.notes
+    assert run.weights is not None
+    if run.checkpoint is not None:  # it may hold updates that others had in hand when this process had its last values
+        assert run.checkpoint[0] >= run.notes[0]["step"]
+
+
+@pytest.mark.parametrize("mode", ["alone", "elastic"])
+def test_an_asynchronous_job_of_so_many_updates_ends_with_them(runs: Runs, mode: str) -> None:
+    run = runs.of("asynchronous_steps", mode)
+    assert_trained(run, STEPS_LEFT_AT)
+    assert sum(sum(note["steps"]) for note in run.notes) == 44 + 8  # an epoch of six batches, and one of the next
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_evaluated_after_synchronizing_is_the_model_of_this_step(runs: Runs, mode: str) -> None:
     run, wanted = runs.of("evaluated", mode), runs.of("evaluated", "alone")
