@@ -7,6 +7,7 @@ the lock is asked of the system, so that a number left behind by the dead means 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -16,6 +17,7 @@ from typing import Self
 
 from foundation.files import PRIVATE, write_at
 
+_NO_FOLDER_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EISDIR})
 _TRIES = 5
 _BETWEEN_TRIES_SECONDS = 0.05
 """Whoever only asks for the holder (`lock_holder`) has the lock for an instant; that is no holder."""
@@ -74,6 +76,41 @@ class FileLock:
             self._file = -1
 
 
+class FolderLock:
+    """A lock of one process on a folder itself, which no removed lock file undoes; held until `release`.
+
+    File systems that lock no folders (NFS among them) leave it to a `FileLock` in the folder: `taken` is False then.
+
+    Args:
+        path: the folder, which is there.
+        sleep: waits so many seconds.
+
+    Raises:
+        LockHeld: another living process, or another lock of this one, has it; its number is not known.
+        OSError: the folder cannot be opened.
+    """
+
+    def __init__(self, path: Path, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.taken = True
+        try:
+            _take(self._folder, path, sleep)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_LOCKS:
+                os.close(self._folder)
+                raise
+            self.taken = False
+        except BaseException:
+            os.close(self._folder)
+            raise
+
+    def release(self) -> None:
+        """Give it back; once is enough."""
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+
 def lock_holder(path: Path) -> int | None:
     """The process number of a lock's living holder; None if there is none, or no such file.
 
@@ -107,5 +144,8 @@ def _take(file: int, path: Path, sleep: Callable[[float], None]) -> None:
 
 
 def _number_in(file: int) -> int | None:
-    text = os.pread(file, 32, 0).decode("ascii", "replace").strip()
+    try:
+        text = os.pread(file, 32, 0).decode("ascii", "replace").strip()
+    except IsADirectoryError:
+        return None
     return int(text) if text.isdigit() else None

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from foundation.command_line import leave, run
+from global_learner.errors import BadConfig
+from global_learner.loss import accept_losses, find_losses
 from global_learner.service.server import serve
 from global_learner.settings import read_settings
 from global_learner.telemetry import set_up_logging
+from policy_net.exchange.policy_file import read_policy_file
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,11 +26,6 @@ app = typer.Typer(
 )
 
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
-
-
-@app.callback()
-def _program() -> None:
-    """Keep the sub-command's name although there is only one."""
 
 
 @app.command("serve")
@@ -39,6 +39,33 @@ def serve_command(
     set_up_logging(settings.telemetry.log_level)
     os.umask(0o077)  # whatever it writes is its own user's
     asyncio.run(serve(settings))
+
+
+@app.command("accept-loss")
+def accept_loss_command(
+    config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which must not run.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Go on without what is lost; else only say what it is.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
+) -> None:
+    """Say what of the state directory is lost and, with --yes, go on without it; the audit log keeps what and who."""
+    del debug
+    settings = read_settings(config)
+    set_up_logging(settings.telemetry.log_level)
+    if not settings.state_dir.is_dir():
+        raise BadConfig(f"setting state_dir: {settings.state_dir} is no directory, so nothing is lost in it")
+    initial = read_policy_file(settings.initial_policy)
+    if yes:
+        losses = accept_losses(settings, initial, getpass.getuser()[:63], time.time())
+    else:
+        losses = find_losses(settings, initial, time.time())
+    for line in losses:
+        typer.echo(line)
+    if not losses:
+        typer.echo("nothing is lost")
+    elif yes:
+        typer.echo("accepted: start the learner; see `policyctl audit`, and check what was revoked and assigned")
+    else:
+        typer.echo("nothing was changed; --yes goes on without it")
 
 
 def main() -> None:

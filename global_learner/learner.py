@@ -75,7 +75,9 @@ class Learner(Generic[Status]):
         registrations = opened.registry.registry.registrations()
         self.fleet: Fleet[Status] = Fleet(registrations, opened.recovered.counters, clock)
         process = Process(telemetry, wall_clock, self.failed)
-        end = LogEnd(opened.state.log, self.spec.digest, self.head.step)
+        end = LogEnd(
+            opened.state.log, self.spec.digest, self.head.step, opened.recovered.checksum, opened.state.commits
+        )
         self.log = LogWriter(end, process.fail, on_flush=telemetry.on_flush)
         rates = UpdateRates(settings.updates_per_second, settings.ingest.burst_updates, clock)
         learned = Learned(self.spec, self.head, self.fleet, self.quarantine, rates)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Generic
 
 import structlog
@@ -216,7 +217,7 @@ class Maintenance(Generic[Status]):
         _log.debug("snapshot-written", step=snapshot.state.step)
 
     def _write_and_cut(self, snapshot: Snapshot) -> None:
-        write_snapshot(self._state.snapshots, snapshot)
+        write_snapshot(self._state.snapshots, replace(snapshot, commits=self._state.commits.counts()))
         cut_log(
             self._state.log,
             self._state.receipts,

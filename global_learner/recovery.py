@@ -6,8 +6,8 @@ too and is then kept: the cluster offers it again and is told that it is a dupli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -15,16 +15,23 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.optimizer import TrustRegion
-from global_learner.aggregation.settings import AggregationSettings, read_settings, write_settings
+from global_learner.aggregation.settings import (
+    AGGREGATION_NAME,
+    AggregationSettings,
+    OptimizerSettings,
+    read_settings,
+    write_settings,
+)
 from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import StateUnusable
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_details
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
-from global_learner.storage.receipts import cut_log
+from global_learner.storage.commits import LOG, SETTINGS
+from global_learner.storage.receipts import cut_log, last_receipt
 from global_learner.storage.snapshot import AdamState, read_newest_snapshot, write_snapshot
 from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_log import read_log, segments
+from global_learner.storage.update_log import LogDamaged, first_step, read_records, segments
 from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
@@ -42,12 +49,34 @@ class Recovered:
     Attributes:
         counters: see `Snapshot.counters`.
         replayed: updates taken from the log.
+        checksum: of the log's record of the head's step; 0 where it is not known.
     """
 
     spec: Spec
     head: Head
     counters: Mapping[str, Any]
     replayed: int
+    checksum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a state directory holds, read and checked against all that knows of it; nothing was changed yet.
+
+    Attributes:
+        first: v1.
+        events: versions that fell due in the log, and resets, in order.
+        logged: the settings of the log.
+    """
+
+    first: PolicyFile
+    spec_digest: str
+    head: Head
+    counters: Mapping[str, Any]
+    events: Sequence[Publication | AppliedUpdate]
+    replayed: int
+    checksum: int
+    logged: tuple[AggregationSettings, OptimizerSettings]
 
 
 def recover(
@@ -63,31 +92,30 @@ def recover(
     `priors` go into versions that were due and are published now.
 
     Raises:
-        StateUnusable: damaged, not writable, or of another spec than the initial policy's.
+        StateUnusable: damaged, behind what was acknowledged, not writable, or of another spec than `initial`.
     """
     try:
-        return _recover(state, registry, settings, initial, unix_seconds, priors)
+        found = read_state(state, registry, settings, initial, unix_seconds)
+        return _settle(found, state, registry, settings, unix_seconds, priors)
     except (OSError, SQLAlchemyError) as error:
         raise StateUnusable(
             f"state_dir {state.path}: cannot be read and written ({error}); free space or mend the disk"
         ) from error
 
 
-def _recover(
-    state: StateDir,
-    registry: Registry,
-    settings: LearnerSettings,
-    initial: PolicyFile,
-    unix_seconds: float,
-    priors: PriorsSource | None,
-) -> Recovered:
+def read_state(
+    state: StateDir, registry: Registry, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float
+) -> Found:
+    """Find out where the learner was.
+
+    Raises:
+        StateUnusable: as `recover`; where losses are accepted, only what cannot be gone on from.
+        OSError, SQLAlchemyError: it cannot be read.
+    """
     for partial in state.path.rglob("*.partial"):
         partial.unlink()
     newest = registry.newest()
     _check_begins(state, newest)
-    orphans = registry.collect_orphans()
-    if orphans:
-        _log.info("orphans-removed", files=orphans)
     if newest is None:
         newest = registry.publish(initial, 0, unix_seconds, {}, 0.0, assign_all=False, details=first_details(initial))
         _log.info("state-begun", state_dir=str(state.path), digest=newest.digest[:12])
@@ -99,8 +127,9 @@ def _recover(
             f"{initial.spec.digest[:12]}; use another state_dir, or the policy that it began with"
         )
     # What is in the log was taken under the settings of then, and is replayed under them.
-    wanted = settings.aggregation
-    logged = read_settings(state.path) or (AggregationSettings(), settings.optimizer)
+    written = read_settings(state.path)
+    state.commits.found(SETTINGS, written is not None, str(state.path / AGGREGATION_NAME))
+    logged = written or (AggregationSettings(), settings.optimizer)
     aggregator = build_aggregator(*logged, first.spec)
     window = settings.ingest.active_window_updates
     snapshot = read_newest_snapshot(state.snapshots, card.spec_digest)
@@ -111,29 +140,63 @@ def _recover(
     else:
         head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), aggregator, average_decay, region)
         aggregator.restore(snapshot.aggregator)
+        state.commits.claim("the snapshot", snapshot.commits)
     counters = {} if snapshot is None else snapshot.counters
-    events, replayed = _replay(state, head, card.spec_digest, settings.publish.every_steps)
-    for event in events:
+    events, replayed, checksum = _replay(state, head, card.spec_digest, settings.publish.every_steps)
+    _check_head(state, registry, newest, head)
+    return Found(first, card.spec_digest, head, counters, events, replayed, checksum, logged)
+
+
+def _settle(
+    found: Found,
+    state: StateDir,
+    registry: Registry,
+    settings: LearnerSettings,
+    unix_seconds: float,
+    priors: PriorsSource | None,
+) -> Recovered:
+    """Publish what fell due, and leave a snapshot in place of the log."""
+    head, first, logged = found.head, found.first, found.logged
+    orphans = registry.collect_orphans()
+    if orphans:
+        _log.info("orphans-removed", files=orphans)
+    newest = registry.newest()
+    for event in found.events:
         if isinstance(event, AppliedUpdate):
             note_reset(registry, event)
-        elif event.head_step > newest.head_step:
+        elif newest is None or event.head_step > newest.head_step:
             event.publish(
                 registry, first.spec, priors_for(first.spec, priors), logged[0], {}, settings.publish.auto_assign
             )
+    wanted = settings.aggregation
     changed = logged != (wanted, settings.optimizer)
     if changed:
-        if aggregator.close_early(head.state):
+        if head.aggregator.close_early(head.state):
             _log.warning("cohort-closed-early", head_step=head.step, reason="the aggregation settings were changed")
         head.aggregator = build_aggregator(wanted, settings.optimizer, first.spec)
         head.bound(TrustRegion.around(first.weights, settings.optimizer.radius_for(first.spec)))
-    if replayed or changed:
+    if found.replayed or changed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
-        write_snapshot(state.snapshots, head.snapshot(card.spec_digest, counters))
+        save(state, head, found.spec_digest, found.counters)
     registry.prune(settings.publish.retention, unix_seconds)
     write_settings(state.path, wanted, settings.optimizer)
+    if not state.commits.count(SETTINGS):
+        state.commits.committed(SETTINGS, 1)
     limit = settings.durability.max_receipts_bytes
     cut_log(state.log, state.receipts, head.step, with_newest=True, max_receipts_bytes=limit)
-    return Recovered(first.spec, head, counters, replayed)
+    state.commits.committed(LOG, head.step, found.checksum or None)
+    state.commits.sync()
+    return Recovered(first.spec, head, found.counters, found.replayed, found.checksum)
+
+
+def save(state: StateDir, head: Head, spec_digest: str, counters: Mapping[str, Any]) -> None:
+    """Write a snapshot of the head, with what all stores have come to.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    snapshot = head.snapshot(spec_digest, counters)
+    write_snapshot(state.snapshots, replace(snapshot, commits=state.commits.counts()))
 
 
 def _check_begins(state: StateDir, newest: VersionCard | None) -> None:
@@ -151,25 +214,54 @@ def _check_begins(state: StateDir, newest: VersionCard | None) -> None:
         )
 
 
+def _check_head(state: StateDir, registry: Registry, newest: VersionCard, head: Head) -> None:
+    """See that the head is not behind what any store knows of it, nor the registry behind the ledger.
+
+    Raises:
+        StateUnusable: something that was acknowledged is missing.
+    """
+    commits, log = state.commits, segments(state.log)
+    commits.claim(f"v{newest.version} of the registry", {LOG: newest.head_step})
+    commits.claim("receipts", {LOG: last_receipt(state.receipts)})
+    if log:
+        commits.claim(log[-1].name, {LOG: first_step(log[-1]) - 1})
+    commits.found(LOG, head.step, str(state.log))
+    known = {entry.cluster: entry.incarnation for entry in registry.registrations()}
+    for cluster, record in head.ledger.clusters.items():
+        incarnation = record.sequences.incarnation
+        if known.get(cluster, incarnation) < incarnation:
+            commits.lose(
+                f"{state.path / 'registry.sqlite'}: cluster {cluster} is at incarnation {known[cluster]}, yet "
+                f"updates of its incarnation {incarnation} were applied: it fell back to an older state"
+            )
+
+
 def _replay(
     state: StateDir, head: Head, spec_digest: str, publish_every_steps: int
-) -> tuple[list[Publication | AppliedUpdate], int]:
-    """Apply the log; the versions that fell due and the resets, in order, and how many records."""
+) -> tuple[list[Publication | AppliedUpdate], int, int]:
+    """Apply the log; the versions that fell due and the resets in order, how many records, the last one's checksum."""
+    commits = state.commits
+    expected = commits.check(LOG, commits.step)
+    checksum = (expected or 0) if commits.step == head.step else 0
     events: list[Publication | AppliedUpdate] = []
     replayed = 0
-    for applied in read_log(state.log, spec_digest):
-        if applied.step <= head.step:
-            continue
-        if applied.step != head.step + 1:
-            raise StateUnusable(
-                f"{state.log}: update {head.step + 1} is missing, the next one is {applied.step}; restore the state "
-                "directory from a copy"
-            )
-        head.apply(applied)
-        replayed += 1
-        if applied.kind is Kind.RESET:
-            events.append(applied)
-        due = due_publication(head, publish_every_steps, applied.unix_seconds)
-        if due is not None:
-            events.append(due)
-    return events, replayed
+    try:
+        for record in read_records(state.log, spec_digest):
+            applied = record.applied
+            if applied.step == commits.step and None not in (expected, record.checksum) and record.checksum != expected:
+                commits.lose(f"{state.log}: update {applied.step} is another one than was acknowledged")
+            if applied.step <= head.step:
+                continue
+            if applied.step != head.step + 1:
+                commits.lose(f"{state.log}: update {head.step + 1} is missing, the next one is {applied.step}")
+                break
+            head.apply(applied)
+            replayed, checksum = replayed + 1, record.checksum or 0
+            if applied.kind is Kind.RESET:
+                events.append(applied)
+            due = due_publication(head, publish_every_steps, applied.unix_seconds)
+            if due is not None:
+                events.append(due)
+    except LogDamaged as error:
+        commits.lose(error.what)
+    return events, replayed, checksum

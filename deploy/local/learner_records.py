@@ -38,5 +38,5 @@ def drop_moments(state_dir: Path) -> int:
     Raises:
         StateUnusable: the learner still runs, or left something unusable.
     """
-    with StateDir(state_dir) as state, closing(Registry(state.path)) as registry:
+    with StateDir(state_dir) as state, closing(Registry(state.path, state.commits)) as registry:
         return registry.forget_moments()

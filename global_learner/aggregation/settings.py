@@ -6,6 +6,7 @@ A replay of the log must not depend on what the configuration says by now.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -156,14 +157,18 @@ def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettin
     path = state_dir / AGGREGATION_NAME
     try:
         content = parse_json(path.read_text())
-        return (
+        found = (
             AggregationSettings.model_validate(content["aggregation"]),
             OptimizerSettings.model_validate(content["optimizer"]),
         )
+        checksum = content.get("checksum")
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, ValidationError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ValidationError) as error:
         raise StateUnusable(f"{path}: damaged; restore the state directory from a copy") from error
+    if checksum not in (None, _checksum(content)):
+        raise StateUnusable(f"{path}: damaged: its checksum is another; restore the state directory from a copy")
+    return found
 
 
 def write_settings(state_dir: Path, aggregation: AggregationSettings, optimizer: OptimizerSettings) -> None:
@@ -174,7 +179,13 @@ def write_settings(state_dir: Path, aggregation: AggregationSettings, optimizer:
     """
     path = state_dir / AGGREGATION_NAME
     content = {"aggregation": aggregation.model_dump(mode="json"), "optimizer": optimizer.model_dump(mode="json")}
-    text = json.dumps(content, indent=2) + "\n"
+    text = json.dumps({**content, "checksum": _checksum(content)}, indent=2) + "\n"
     if path.exists() and path.read_text() == text:
         return
     write_whole(path, text, alone=True)
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    """Of all but the checksum itself; a digit that was flipped is still a number."""
+    rest = {name: value for name, value in content.items() if name != "checksum"}
+    return zlib.crc32(json.dumps(rest, sort_keys=True).encode())

@@ -24,7 +24,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from global_learner.aggregation.settings import AGGREGATION_NAME
 from global_learner.errors import StateUnusable
-from global_learner.storage.database import check_whole, durable_engine, usable
+from global_learner.storage.commits import Commits
+from global_learner.storage.database import Database, usable
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.settings import Section
@@ -115,27 +116,34 @@ class BeliefSummary:
 class BeliefStore:
     """Reports and vocabulary in one SQLite file; `summaries` is replaced whole after each commit."""
 
-    def __init__(self, state_dir: Path, settings: BeliefSettings) -> None:
+    def __init__(self, state_dir: Path, settings: BeliefSettings, commits: Commits | None = None) -> None:
         """Open or create.
 
+        Args:
+            state_dir: where it lies.
+            settings: how much is taken.
+            commits: the state directory's record, which it is checked against.
+
         Raises:
-            StateUnusable: the file is no such store or cannot be opened.
+            StateUnusable: the file is no such store, cannot be opened, or fell back to an older state.
         """
         self._path = state_dir / _NAME
         if (state_dir / AGGREGATION_NAME).exists() and not (self._path.exists() and self._path.stat().st_size):
             _log.warning("beliefs-begun-anew", file=str(self._path), advice="agents tell theirs again as they register")
         self._settings = settings
-        self._engine = durable_engine(self._path)
         self.summaries: Mapping[str, BeliefSummary] = {}
         self.types = 0
+        self._database = Database(self._path, "beliefs", "book of beliefs", Base.metadata.create_all, commits)
         with usable(self._path, "book of beliefs"):
-            Base.metadata.create_all(self._engine)
-            check_whole(self._engine, self._path)
             self._reread()
 
     def close(self) -> None:
         """Close the file."""
-        self._engine.dispose()
+        self._database.close()
+
+    def recount(self) -> None:
+        """Count on after a loss that was accepted."""
+        self._database.recount()
 
     def report(
         self,
@@ -146,7 +154,7 @@ class BeliefStore:
         unix_seconds: float,
     ) -> bool:
         """Replace what a cluster has told; False if this revision or a later one is here already."""
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             row = session.get(ReportRow, cluster)
             if row is not None and (row.incarnation, row.revision) >= (incarnation, revision):
                 return False
@@ -175,7 +183,7 @@ class BeliefStore:
         Raises:
             StateUnusable: what is on disk is not what was written.
         """
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             rows = session.scalars(select(ReportRow).order_by(ReportRow.cluster)).all()
             # Afterwards: types are only ever added, so none is missing, whoever else reads and writes meanwhile.
             types = {row.position: row for row in session.scalars(select(TypeRow))}
@@ -183,12 +191,12 @@ class BeliefStore:
 
     def standings(self) -> dict[str, int]:
         """In how many versions in a row each cluster had a part, up to `LONGEST_STANDING`."""
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             return {row.cluster: row.versions for row in session.scalars(select(StandingRow))}
 
     def note_version(self, sound: Collection[str], odd: Collection[str]) -> None:
         """Note which clusters' reports went into a version, and whose contradicted the others'."""
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             for cluster in odd:
                 session.merge(StandingRow(cluster=cluster, versions=0))
             for cluster in sound:
@@ -198,7 +206,7 @@ class BeliefStore:
 
     def vocabulary(self) -> list[tuple[str, JobKind]]:
         """The fleet's job types, in the order in which they were first reported."""
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             rows = session.scalars(select(TypeRow).order_by(TypeRow.position))
             return [(row.name, JobKind(row.kind)) for row in rows]
 
@@ -232,7 +240,7 @@ class BeliefStore:
         )
 
     def _reread(self) -> None:
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             columns = (ReportRow.cluster, ReportRow.statistics, ReportRow.observations, ReportRow.left_out)
             self.summaries = {
                 cluster: BeliefSummary(statistics, observations, tuple(left_out))

@@ -23,7 +23,8 @@ from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, 
 from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
 from global_learner.identity import KnownCertificate, Role
 from global_learner.storage.audit import AuditEntry, AuditLog
-from global_learner.storage.database import check_whole, durable_engine, usable
+from global_learner.storage.commits import Commits
+from global_learner.storage.database import Database, usable
 from policy_net.exchange.enrollment_file import token_digest
 
 _AUDIT = AuditLog(AuditRow)
@@ -35,34 +36,40 @@ Sign = Callable[[], Issued]
 class IdentityStore:
     """Invitations, certificates, revocations, and the audit log of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commits: Commits | None = None) -> None:
         """Open or create.
 
+        Args:
+            folder: where it lies.
+            commits: the state directory's record, which it is checked against.
+
         Raises:
-            StateUnusable: the file is no store of identities or cannot be opened.
+            StateUnusable: the file is no store of identities, cannot be opened, or fell back to an older state.
         """
         path = folder / "identities.sqlite"
-        self._engine = durable_engine(path)
         self.known: Mapping[str, KnownCertificate] = {}
         self.revocations: Mapping[str, float] = {}
         self._tokens: frozenset[str] = frozenset()
         try:
             path.touch(0o600)
+            self._database = Database(path, "identities", "book of identities", Base.metadata.create_all, commits)
             with usable(path, "book of identities"):
-                Base.metadata.create_all(self._engine)
-                check_whole(self._engine, path)
                 self._reread()
         except OSError as error:
             raise StateUnusable(f"{path}: no usable book of identities ({error.strerror})") from error
 
     def close(self) -> None:
         """Close the file."""
-        self._engine.dispose()
+        self._database.close()
+
+    def recount(self) -> None:
+        """Count on after a loss that was accepted."""
+        self._database.recount()
 
     def invite(self, cluster: str, actor: str, now: float, lifetime_seconds: float) -> Invitation:
         """A fresh token for a name; tokens of it that nobody used are void from now on."""
         token = secrets.token_urlsafe(32)
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             session.execute(
                 delete(InvitationRow).where(InvitationRow.cluster == cluster, InvitationRow.key_digest.is_(None))
             )
@@ -93,7 +100,7 @@ class IdentityStore:
         """
         refusal: EnrollmentRefusal | None = None
         grant: Grant | None = None
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             row = session.get(InvitationRow, token_digest(token))
             if row is None:
                 refusal = EnrollmentRefusal.UNKNOWN_TOKEN
@@ -129,7 +136,7 @@ class IdentityStore:
         Raises:
             EnrollmentRefused: the presented one was revoked meanwhile.
         """
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             row = session.get(CertificateRow, presented)
             if row is None or row.revoked_unix_seconds is not None:
                 raise EnrollmentRefused(EnrollmentRefusal.REVOKED)
@@ -148,7 +155,7 @@ class IdentityStore:
 
     def add_administrator(self, name: str, now: float, sign: Sign, keep_earlier: bool = False) -> Grant:
         """A certificate for the platform's owner, in place of any earlier one, or beside those until they expire."""
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             if not keep_earlier:
                 self._revoke(session, name, now, Role.ADMIN)
             grant = self._enter(session, name, Role.ADMIN, now, sign())
@@ -163,7 +170,7 @@ class IdentityStore:
         Raises:
             UnknownCluster: it has none.
         """
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             known = session.scalars(
                 select(CertificateRow.fingerprint).where(
                     CertificateRow.name == cluster, CertificateRow.role == Role.CLUSTER
@@ -182,7 +189,7 @@ class IdentityStore:
 
     def revoke_name(self, name: str, actor: str, now: float) -> None:
         """Refuse all certificates of another authority that carry this name and were made before now."""
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             session.merge(RevocationRow(name=name, unix_seconds=now))
             _AUDIT.record(session, now, actor, "revoked", name, "certificates made before now")
         self._reread()
@@ -198,7 +205,7 @@ class IdentityStore:
 
     def clusters(self, now: float) -> list[ClusterIdentity]:
         """Every cluster that was ever invited or turned out, by name."""
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             return statuses(
                 session.scalars(select(CertificateRow).where(CertificateRow.role == Role.CLUSTER)).all(),
                 session.scalars(select(InvitationRow).where(InvitationRow.key_digest.is_(None))).all(),
@@ -208,7 +215,7 @@ class IdentityStore:
 
     def audit(self, since_unix_seconds: float = 0.0) -> list[AuditEntry]:
         """The audit log from a moment on, oldest first."""
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             return _AUDIT.entries(session, since_unix_seconds)
 
     def _enter(self, session: Session, name: str, role: Role, now: float, issued: Issued) -> Grant:
@@ -235,7 +242,7 @@ class IdentityStore:
         return sum(row.expires_unix_seconds > now for row in rows)
 
     def _reread(self) -> None:
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             self.known = {
                 row.fingerprint: KnownCertificate(
                     row.name, Role(row.role), row.expires_unix_seconds, row.revoked_unix_seconds is not None

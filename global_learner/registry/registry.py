@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select, update
-from sqlalchemy.orm import Session
 
 from global_learner.errors import UnknownPolicyVersion
 from global_learner.registry import assignments
@@ -21,7 +20,8 @@ from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDet
 from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
 from global_learner.storage.audit import AuditEntry
-from global_learner.storage.database import check_whole, durable_engine, usable
+from global_learner.storage.commits import VERSIONS, Commits
+from global_learner.storage.database import Database
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
@@ -40,23 +40,28 @@ class Registration:
 class Registry:
     """Versions, assignments and incarnations in one SQLite file, policy files beside it."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, commits: Commits | None = None) -> None:
         """Open or create.
 
+        Args:
+            state_dir: where it lies.
+            commits: the state directory's record, which it is checked against.
+
         Raises:
-            StateUnusable: the file is no registry or cannot be opened.
+            StateUnusable: the file is no registry, cannot be opened, or fell back to an older state.
         """
         self._path = state_dir / "registry.sqlite"
+        self.commits = commits
         self._policies = PolicyStore(state_dir / "policies")
         self._heads = PolicyStore(state_dir / "heads", ".head")
-        self._engine = durable_engine(self._path)
-        with usable(self._path, "registry"):
-            create_tables(self._engine)
-            check_whole(self._engine, self._path)
+        self._database = Database(self._path, "registry", "registry", create_tables, commits)
+        newest = self.newest()
+        if commits is not None:
+            commits.found(VERSIONS, newest.version if newest else 0, str(self._path))
 
     def close(self) -> None:
         """Close the file."""
-        self._engine.dispose()
+        self._database.close()
 
     def publish(
         self,
@@ -79,7 +84,7 @@ class Registry:
         data = policy.to_bytes()
         digest = self._policies.add(data)
         head_digest = "" if head is None else self._heads.add(head)
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             newest = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             row = VersionRow(
                 version=newest.version + 1 if newest else FIRST_VERSION,
@@ -102,16 +107,19 @@ class Registry:
             if assign_all:
                 free = update(ClusterRow).where(ClusterRow.held.is_(False))
                 session.execute(free.values(assigned_version=row.version))
-            return VersionCard.of(row)
+            card = VersionCard.of(row)
+        if self.commits is not None:
+            self.commits.committed(VERSIONS, card.version)
+        return card
 
     def versions(self) -> list[VersionCard]:
         """All cards, oldest first."""
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             return [VersionCard.of(row) for row in session.scalars(select(VersionRow).order_by(VersionRow.version))]
 
     def newest(self) -> VersionCard | None:
         """The newest version's card; None in a new registry."""
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             row = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             return VersionCard.of(row) if row else None
 
@@ -121,7 +129,7 @@ class Registry:
         Raises:
             UnknownPolicyVersion: there is none of this number.
         """
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             row = assignments.version_row(session, version)
             return VersionCard.of(row), spec_from_json(row.spec_json)
 
@@ -132,7 +140,7 @@ class Registry:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
             StateUnusable: the file is damaged.
         """
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             card = VersionCard.of(assignments.kept_row(session, version))
         try:
             return card, self._policies.read(card.digest)
@@ -166,7 +174,7 @@ class Registry:
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
         """
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             return self._policies.path(assignments.kept_row(session, version).digest)
 
     def head_bytes(self, version: int) -> bytes | None:
@@ -176,7 +184,7 @@ class Registry:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
             StateUnusable: the file is damaged.
         """
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             digest = assignments.kept_row(session, version).head_digest
         return self._heads.read(digest) if digest else None
 
@@ -184,7 +192,7 @@ class Registry:
         self, cluster: str, on_newest: bool, job_types: Sequence[str], registered_unix_seconds: float
     ) -> Registration:
         """Give a cluster its next incarnation; a new one acts on v1, or on the newest version."""
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             row = session.get(ClusterRow, cluster)
             if row is None:
                 newest = session.scalars(select(func.max(VersionRow.version))).one()
@@ -197,9 +205,15 @@ class Registry:
             row.job_types = list(job_types)
             return Registration(cluster, row.incarnation, row.assigned_version, row.held)
 
+    def renew_incarnations(self, applied: Mapping[str, int]) -> None:
+        """Make every cluster register again, beyond the incarnations of which updates were applied."""
+        with self._database.transaction() as session:
+            for row in session.scalars(select(ClusterRow)):
+                row.incarnation = max(row.incarnation, applied.get(row.cluster, 0)) + 1
+
     def registrations(self) -> list[Registration]:
         """All clusters that ever registered, by name."""
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             rows = session.scalars(select(ClusterRow).order_by(ClusterRow.cluster))
             return [Registration(row.cluster, row.incarnation, row.assigned_version, row.held) for row in rows]
 
@@ -214,7 +228,7 @@ class Registry:
             UnknownCluster, BadRequest: see `assignments.assign`; nothing was changed.
         """
         self.policy_bytes(version)
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             return assignments.assign(session, version, spec_digest, clusters, actor, now)
 
     def unassign(self, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float) -> list[Assignment]:
@@ -223,7 +237,7 @@ class Registry:
         Raises:
             UnknownCluster, BadRequest: see `assignments.release`; nothing was changed.
         """
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             return assignments.release(session, clusters, to_newest, actor, now)
 
     def pin(self, version: int, pinned: bool, actor: str, now: float) -> bool:
@@ -232,7 +246,7 @@ class Registry:
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
         """
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             row = assignments.kept_row(session, version)
             if row.pinned == pinned:
                 return False
@@ -243,29 +257,29 @@ class Registry:
     def note_reset(self, version: int, from_step: int, head_step: int, actor: str, now: float) -> None:
         """Write down that the head was reset to a version; once for each step that it was reset at."""
         detail = f"from step {from_step} to v{version}, now step {head_step}"
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             session.execute(update(VersionRow).values(reset_base=VersionRow.version == version))
             if not AUDIT.holds(session, "head-reset", f"v{version}", detail):
                 AUDIT.record(session, now, actor, "head-reset", f"v{version}", detail)
 
     def note(self, actor: str, action: str, subject: str, detail: str, now: float) -> None:
         """Write down an act that is kept elsewhere."""
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             AUDIT.record(session, now, actor, action, subject, detail)
 
     def audit(self, since_unix_seconds: float = 0.0) -> list[AuditEntry]:
         """The audit log of versions and of the head from a moment on, oldest first."""
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             return AUDIT.entries(session, since_unix_seconds)
 
     def set_score(self, version: int, score: Mapping[str, Any]) -> None:
         """Keep how a version did on the fixed replays."""
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             assignments.version_row(session, version).score = dict(score)
 
     def prune(self, rule: Retention, unix_seconds: float) -> int:
         """Remove the files of versions that nobody needs (see `retention`); how many. Cards stay."""
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             rows = session.scalars(select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())).all()
             stale = superfluous(rows, set(session.scalars(select(ClusterRow.assigned_version))), rule, unix_seconds)
             for row in stale:
@@ -280,7 +294,7 @@ class Registry:
 
         The head can still be reset to these versions, with moments that begin at zero.
         """
-        with Session(self._engine) as session, session.begin():
+        with self._database.transaction() as session:
             newest = session.scalar(select(func.max(VersionRow.version)))
             rows = session.scalars(select(VersionRow).where(VersionRow.version != newest, VersionRow.head_digest != ""))
             forgotten = rows.all()
@@ -291,7 +305,7 @@ class Registry:
 
     def collect_orphans(self) -> int:
         """Remove files that no version refers to, as a crash may leave them; how many. Only the learner may do this."""
-        with Session(self._engine) as session:
+        with self._database.session() as session:
             rows = session.execute(select(VersionRow.digest, VersionRow.head_digest).where(VersionRow.kept)).all()
         removed = self._policies.remove_others({digest for digest, _ in rows})
         return removed + self._heads.remove_others({digest for _, digest in rows})

@@ -13,6 +13,7 @@ from global_learner.fleet import ClusterEntry, Fleet
 from global_learner.registry.cards import version_message
 from global_learner.registry.registry import Registry
 from global_learner.settings import IngestSettings
+from global_learner.storage.commits import Commits
 from global_learner.storage.snapshot import read_newest_snapshot
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.updates.ledger import Ledger
@@ -28,7 +29,7 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
     """
     if not (state_dir / "registry.sqlite").is_file():
         raise BadConfig(f"{state_dir}: no learner's state directory; name the state_dir of its configuration")
-    with _held(state_dir) as state, contextlib.closing(Registry(state.path)) as registry:
+    with _held(state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as registry:
         cards = registry.versions()
         snapshot = read_newest_snapshot(state.snapshots, cards[0].spec_digest) if cards else None
         window = IngestSettings().active_window_updates
@@ -36,7 +37,7 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
         fleet: Fleet[fleet_pb2.ClusterStatus] = Fleet(
             registry.registrations(), {} if snapshot is None else snapshot.counters, lambda: 0.0
         )
-        identities = _identities(state.path / IDENTITY_FOLDER, now)
+        identities = _identities(state.path / IDENTITY_FOLDER, now, state.commits)
     return fleet_pb2.GetReportReply(
         made_unix_seconds=now,
         ended=True,
@@ -65,11 +66,11 @@ def _held(state_dir: Path) -> StateDir:
         raise StateUnusable(f"{error}. Of a learner that runs, ask for the report: leave --state-dir out") from error
 
 
-def _identities(folder: Path, now: float) -> list[fleet_pb2.ClusterIdentity] | None:
+def _identities(folder: Path, now: float, commits: Commits) -> list[fleet_pb2.ClusterIdentity] | None:
     """Every cluster's status; None where the learner signed no certificates."""
     if not (folder / ADMINISTRATOR_FILE).is_file():
         return None
-    with contextlib.closing(IdentityStore(folder)) as store:
+    with contextlib.closing(IdentityStore(folder, commits)) as store:
         return [identity_message(entry) for entry in store.clusters(now)]
 
 

@@ -84,9 +84,9 @@ async def serve(settings: LearnerSettings) -> None:
     with (
         contextlib.ExitStack() as stack,
         StateDir(settings.state_dir) as state,
-        contextlib.closing(RegistryThread(Registry(state.path))) as registry,
+        contextlib.closing(RegistryThread(Registry(state.path, state.commits))) as registry,
         open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
-        contextlib.closing(BeliefStore(state.path, settings.beliefs)) as store,
+        contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)) as store,
     ):
         priors = PriorsSource(store, settings.beliefs, registry.registry, telemetry)
         priors.exclude(identities.registrar.turned_out)

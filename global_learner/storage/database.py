@@ -1,23 +1,172 @@
-"""SQLite files of the learner: durable at every commit, read through once, damage named."""
+"""SQLite files of the learner: durable at every commit, counted against the other stores, damage and fall-backs named.
+
+A commit is in the WAL first, and SQLite takes a WAL that is damaged for one that ends there: what was committed is
+undone without a word. So every transaction that changes something is moved into the file itself before it is told
+(`wal_checkpoint(TRUNCATE)`), and adds one to a count in the file. The commit record, and the other databases, know that
+count: whatever falls back is behind it. The commit record also has the file's checksum at that count, as SQLite does
+not notice a flipped bit in a value.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+import sqlite3
+import urllib.parse
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import structlog
 from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from global_learner.errors import StateUnusable
+from global_learner.storage.commits import Commits, Losses
+
+_log = structlog.get_logger()
+
+_TABLE = "commits"
+_CHUNK_BYTES = 1 << 20
+_BUSY_MILLISECONDS = 5000
 
 
-def durable_engine(path: Path) -> Engine:
-    """An engine on a file, which is made if it is not there; nothing is read yet."""
-    engine = create_engine(f"sqlite:///{path}")
-    event.listen(engine, "connect", _be_durable)
-    return engine
+class Database:
+    """One SQLite file, used by one thread at a time.
+
+    Args:
+        path: the file, which is made if it is not there.
+        store: its name in the commit record.
+        what: it is, for people.
+        create: makes the tables, and brings those of an earlier program up to date.
+        commits: the state directory's record; None: nothing is counted against anything.
+
+    Raises:
+        StateUnusable: it is damaged, was changed by somebody else, or fell back to an older state.
+    """
+
+    def __init__(
+        self, path: Path, store: str, what: str, create: Callable[[Engine], None], commits: Commits | None
+    ) -> None:
+        self.path = path
+        self._store = store
+        self._commits = commits
+        self._read_only = commits is not None and commits.rule is Losses.LIST
+        there = path.exists() and path.stat().st_size > 0
+        address = f"sqlite:///{path}"
+        if self._read_only:
+            address = f"sqlite:///{_read_only_uri(path)}&uri=true" if there else "sqlite://"
+        self._engine = create_engine(address)
+        event.listen(self._engine, "connect", _be_durable)
+        # Closing any descriptor of a file drops SQLite's locks on it: one stays open until SQLite has closed it.
+        self._file: int | None = None
+        try:
+            with usable(path, what):
+                if commits is not None and there:
+                    self._judge(commits)
+                elif commits is not None:
+                    commits.found(store, 0, str(path))
+                if not (self._read_only and there):
+                    create(self._engine)
+                    with self._engine.begin() as connection:
+                        connection.execute(
+                            text(f"CREATE TABLE IF NOT EXISTS {_TABLE} (store TEXT PRIMARY KEY, count INT)")
+                        )
+                check_whole(self._engine, path)
+                self._count = _read_counts(path).get(store, 0) if path.exists() else 0
+            if commits is not None:
+                commits.found(store, self._count, str(path))
+                # After a loss that is accepted it counts on from what others saw: no count means two things.
+                self._count = max(self._count, commits.count(store))
+            self._keep()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._engine.dispose()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def session(self) -> Session:
+        """A session to read in."""
+        return Session(self._engine)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """A session whose changes are durable, counted and in the file itself when the block is left."""
+        with Session(self._engine) as session, session.begin():
+            connection: Any = session.connection().connection.dbapi_connection
+            before = connection.total_changes
+            yield session
+            session.flush()
+            changed = connection.total_changes != before
+            if changed:
+                self._note_counts(session)
+        if changed:
+            self._count += 1
+            self._keep()
+
+    def _note_counts(self, session: Session) -> None:
+        counts = {} if self._commits is None else self._commits.counts()
+        counts[self._store] = self._count + 1
+        for store, count in counts.items():
+            session.execute(
+                text(f"INSERT OR REPLACE INTO {_TABLE} (store, count) VALUES (:store, :count)"),  # noqa: S608
+                {"store": store, "count": count},
+            )
+
+    def recount(self) -> None:
+        """Write the count down although nothing else changed, after a loss was accepted."""
+        with self.transaction() as session:
+            self._note_counts(session)
+
+    def _keep(self) -> None:
+        """Move what was committed from the WAL into the file, and note how the file is now."""
+        if self._read_only:
+            return
+        try:
+            with self._engine.connect() as connection:
+                connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+        except SQLAlchemyError as error:
+            # It is committed all the same: the next transaction moves it.
+            _log.warning("database-not-checkpointed", file=str(self.path), reason=str(error))
+        if self._commits is not None:
+            try:
+                self._commits.committed(self._store, self._count, self._checksum())
+            except OSError as error:
+                _log.warning("commit-record-unwritten", file=str(self.path), reason=str(error))
+
+    def _judge(self, commits: Commits) -> None:
+        """Look at a file before SQLite does, which would take away what may still be read in a damaged WAL.
+
+        Raises:
+            StateUnusable: it has fallen back, or its bytes are not those that were written.
+            DatabaseError: it is no database.
+        """
+        checksum = self._checksum()
+        counts = _read_counts(self.path)
+        own = counts.pop(self._store, 0)
+        commits.claim(self.path.name, counts)
+        commits.found(self._store, own, str(self.path))
+        expected = commits.check(self._store, own)
+        if expected is not None and expected != checksum:
+            commits.lose(
+                f"{self.path}: damaged, or changed by somebody else: its checksum is {checksum:08x}, expected "
+                f"{expected:08x}"
+            )
+
+    def _checksum(self) -> int:
+        if self._file is None:
+            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        checksum, at = 0, 0
+        while chunk := os.pread(self._file, _CHUNK_BYTES, at):
+            checksum, at = zlib.crc32(chunk, checksum), at + len(chunk)
+        return checksum
 
 
 @contextlib.contextmanager
@@ -31,10 +180,12 @@ def usable(path: Path, what: str) -> Iterator[None]:
         yield
     except DatabaseError as error:
         raise StateUnusable(f"{path}: no usable {what} ({error.orig})") from error
+    except OSError as error:
+        raise StateUnusable(f"{path}: no usable {what} ({error.strerror})") from error
 
 
 def check_whole(engine: Engine, path: Path) -> None:
-    """Read through a database, its indexes against its tables; a byte in an unindexed value is not noticed.
+    """Read through a database, its indexes against its tables.
 
     SQLite itself looks only at the pages that a query needs.
 
@@ -48,9 +199,31 @@ def check_whole(engine: Engine, path: Path) -> None:
         raise StateUnusable(f"{path}: damaged ({said}); restore the state directory from a copy")
 
 
+def _read_only_uri(path: Path) -> str:
+    return f"file:{urllib.parse.quote(str(path))}?mode=ro"
+
+
+def _read_counts(path: Path) -> dict[str, int]:
+    """The counts in a file, which is left as it is; none in one of an earlier program.
+
+    Raises:
+        DatabaseError: it is no database.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection:
+            rows = connection.execute(f"SELECT store, count FROM {_TABLE}").fetchall()  # noqa: S608  (a constant)
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return {}
+        raise DatabaseError(None, None, error) from error
+    except sqlite3.DatabaseError as error:
+        raise DatabaseError(None, None, error) from error
+    return {str(store): int(count) for store, count in rows}
+
+
 def _be_durable(connection: Any, _record: object) -> None:
     """What every connection begins with: WAL, synced at every commit; foreign keys."""
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_MILLISECONDS}"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

@@ -23,6 +23,7 @@ import structlog
 
 from foundation.files import Buffer, write_at
 from global_learner.errors import DiskFull, LogBroken
+from global_learner.storage.commits import LOG, Commits
 from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
 from global_learner.storage.segment_files import SegmentFiles
 from global_learner.storage.update_log import segment_header
@@ -47,11 +48,15 @@ class LogEnd:
     Attributes:
         spec_digest: of the policies whose gradients are in it.
         durable_step: all updates up to this step are on disk.
+        checksum: of the record of that step, where it is known.
+        commits: is told of every group that is on disk, before anybody else is.
     """
 
     folder: Path
     spec_digest: str
     durable_step: int
+    checksum: int = 0
+    commits: Commits | None = None
 
 
 class LogWriter:
@@ -82,6 +87,10 @@ class LogWriter:
         self._descriptor: int | None = None
         self._first_step = end.durable_step + 1
         self._end = 0
+        # The log's thread alone uses these.
+        self._commits = end.commits
+        self._checksum = end.checksum
+        self._written_step = end.durable_step
         self._queue: list[AppliedUpdate | _NewSegment] = [_NewSegment(end.durable_step + 1)]
         self._queued_bytes = 0
         self._segment_bytes = 0
@@ -234,20 +243,26 @@ class LogWriter:
         if not group or self._descriptor is None:
             return 0
         buffers: list[Buffer] = []
-        step = 0
+        step, checksum = self._written_step, self._checksum
         for entry in group:
             if isinstance(entry, AppliedUpdate):
-                buffers.extend(encode(entry))
-                step = entry.step
+                record = encode(entry, checksum, self._written_step)
+                buffers += (record.head, record.gradient)
+                step, checksum = entry.step, record.checksum
         end = write_at(self._descriptor, self._end, buffers)
         self._sync(self._descriptor)
+        if self._commits is not None:
+            self._commits.committed(LOG, step, checksum)
+        self._written_step, self._checksum = step, checksum
         size, self._end = end - self._end, end
         self.files.grew(self._first_step, end)
         self._on_flush(len(group), size)
         return step
 
     def _open(self, first_step: int) -> None:
-        header = segment_header(self._spec_digest, first_step)
+        if self._commits is not None:
+            self._commits.sync()
+        header = segment_header(self._spec_digest, first_step, self._checksum)
         descriptor = self.files.open(first_step, header, self._sync)
         if self._descriptor is not None:
             os.close(self._descriptor)

@@ -119,6 +119,26 @@ def read_removed(folder: Path) -> Removed:
         raise StateUnusable(f"{path}: damaged; restore the state directory from a copy") from error
 
 
+def last_receipt(folder: Path) -> int:
+    """The step of the newest receipt that is whole; 0 if there is none.
+
+    Raises:
+        StateUnusable: it is damaged.
+        OSError: it cannot be read.
+    """
+    for path in reversed(receipt_files(folder)):
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            stream.seek(max(0, size - 65_536))
+            lines = stream.read().split(b"\n")[:-1]
+        if lines:
+            try:
+                return int(parse_json(lines[-1])["step"])
+            except (ValueError, TypeError, KeyError) as error:
+                raise StateUnusable(f"{path}: its last line is no receipt ({error})") from error
+    return read_removed(folder).through_step
+
+
 def read_receipts(state_dir: Path, spec_digest: str) -> Iterator[Receipt]:
     """Every update whose receipt is kept, in order; of a learner that has ended.
 

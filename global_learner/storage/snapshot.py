@@ -91,6 +91,7 @@ class Snapshot:
         ledger: `Ledger.to_json`; empty in a head that is kept beside a version, which has another one by then.
         counters: what was counted without changing the head (rejections, duplicates), for display.
         aggregator: what waits for a cohort, and what a strategy remembers.
+        commits: how far every store of the state directory had come (`Commits.counts`).
     """
 
     spec_digest: str
@@ -98,9 +99,11 @@ class Snapshot:
     ledger: dict[str, Any]
     counters: Mapping[str, Any]
     aggregator: Kept = field(default_factory=Kept)
+    commits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def _files(folder: Path) -> list[Path]:
+def snapshot_files(folder: Path) -> list[Path]:
+    """The snapshots, oldest first."""
     return sorted(folder.glob("head-*.snapshot"))
 
 
@@ -120,7 +123,7 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
         os.close(descriptor)
     partial.replace(path)
     sync_folder(folder)
-    for old in _files(folder):
+    for old in snapshot_files(folder):
         if old < path:
             old.replace(partial)
 
@@ -131,7 +134,7 @@ def read_newest_snapshot(folder: Path, spec_digest: str) -> Snapshot | None:
     Raises:
         StateUnusable: it is unreadable, damaged, or of another spec.
     """
-    files = _files(folder)
+    files = snapshot_files(folder)
     if not files:
         return None
     path = files[-1]
@@ -158,6 +161,7 @@ def snapshot_parts(snapshot: Snapshot) -> list[Buffer]:
             "arrays": len(arrays),
             "ledger": snapshot.ledger,
             "counters": snapshot.counters,
+            "commits": dict(snapshot.commits),
             "aggregator": dict(snapshot.aggregator.facts),
             "aggregator_arrays": [
                 [name, array.dtype.str, list(array.shape)] for name, array in snapshot.aggregator.arrays.items()
@@ -193,7 +197,12 @@ def parse_snapshot(data: bytes, spec_digest: str, source: str) -> Snapshot:
             f"{source}: damaged: its checksum is {found:08x}, expected {checksum:08x}; restore the state directory "
             "from a copy"
         )
-    header = parse_json(bytes(content[:header_length]))
+    try:
+        header = parse_json(bytes(content[:header_length]))
+    except ValueError as error:  # the length of the header is all that no checksum covers
+        raise StateUnusable(
+            f"{source}: damaged: its header cannot be read; restore the state directory from a copy"
+        ) from error
     if header["format"] != _FORMAT or header["spec_digest"] != spec_digest:
         raise StateUnusable(
             f"{source}: of format {header['format']} for spec {header['spec_digest'][:12]}, this learner serves "
@@ -208,7 +217,7 @@ def parse_snapshot(data: bytes, spec_digest: str, source: str) -> Snapshot:
     average = arrays[3] if len(arrays) > 3 else None
     state = AdamState(weights, first, second, header["step"], average, header.get("idle_steps", 0))
     kept = _kept(header, content[header_length + header["arrays"] * size :])
-    return Snapshot(spec_digest, state, header["ledger"], header["counters"], kept)
+    return Snapshot(spec_digest, state, header["ledger"], header["counters"], kept, header.get("commits", {}))
 
 
 def _kept(header: dict[str, Any], content: memoryview) -> Kept:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import TracebackType
 
 import structlog
 
-from foundation.locks import FileLock, LockHeld
+from foundation.locks import FileLock, FolderLock, LockHeld, lock_holder
 from global_learner.errors import StateUnusable
+from global_learner.storage.commits import Commits, Losses
 
 _log = structlog.get_logger()
 
@@ -32,10 +34,18 @@ def _keep_private(path: Path) -> None:
 
 
 class StateDir:
-    """A locked state directory; the lock ends with the process, however it ends."""
+    """A locked state directory; the lock ends with the process, however it ends.
 
-    def __init__(self, path: Path) -> None:
+    The lock is on the directory itself, so that nobody who removes a file lets a second learner in; and on the file
+    `lock`, which says whose it is, and holds where a file system locks no directories.
+    """
+
+    def __init__(self, path: Path, losses: Losses = Losses.REFUSE) -> None:
         """Create the folders where there are none, and take the lock.
+
+        Args:
+            path: the directory.
+            losses: whether what is lost is refused, or noted in `commits.losses`.
 
         Raises:
             StateUnusable: not a writable directory, or another learner holds it.
@@ -49,23 +59,36 @@ class StateDir:
             _keep_private(path)
             for folder in (self.log, self.snapshots, self.receipts):
                 folder.mkdir(mode=0o700, exist_ok=True)
-            self._lock = FileLock(path / "lock", mode=0o666)
+            with contextlib.ExitStack() as taken:
+                folder_lock = FolderLock(path)
+                taken.callback(folder_lock.release)
+                file_lock = FileLock(path / "lock", mode=0o600)
+                taken.callback(file_lock.release)
+                self.commits = Commits(path, losses)
+                taken.callback(self.commits.close)
+                self._taken = taken.pop_all()
         except OSError as error:
             raise StateUnusable(
                 f"state_dir {path}: cannot be used ({error.strerror}); name a directory that can be written"
             ) from error
         except LockHeld as error:
             raise StateUnusable(
-                f"state_dir {path}: held by another learner (process {error.holder or 'unknown'}); end it, or use "
+                f"state_dir {path}: held by another learner (process {_holder(path, error)}); end it, or use "
                 "another state_dir"
             ) from error
 
     def close(self) -> None:
         """Let go of the directory."""
-        self._lock.release()
+        self._taken.close()
 
     def __enter__(self) -> StateDir:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _holder(path: Path, error: LockHeld) -> int | str:
+    with contextlib.suppress(OSError):
+        return error.holder or lock_holder(path / "lock") or "unknown"
+    return "unknown"

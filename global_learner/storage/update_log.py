@@ -1,10 +1,10 @@
 """The update log on disk: what was applied, in the order in which it was applied, with everything to apply it again.
 
-A log is a folder of segments. A segment is a header (magic, spec digest, first step) and records. A crash can leave a
-record half written at the end of the last segment, and behind its records any segment may hold what is left of its
-file's former life: records of older steps. A reader stops before either. A segment that stops before the next one
-begins is an error, since acknowledged updates would be missing; so are whole records of *later* steps behind the last
-one that can be read.
+A log is a folder of segments. A segment is a header (magic, format, spec digest, first step, checksum of the last
+record of the segment before, checksum of the header) and records, each of which carries the checksum of the one before.
+A crash can leave a group of records half written at the end of the last segment, and behind its records any segment may
+hold what is left of its file's former life: records of older steps. A reader stops before either; everything else that
+cannot be read is an error, since acknowledged updates would be missing.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import structlog
 
-from foundation.record_tail import find_whole_record
 from global_learner.errors import StateUnusable
+from global_learner.storage.commits import WAY_OUT
+from global_learner.storage.log_damage import Later, look_behind
 from global_learner.storage.update_records import (
     FORMAT,
     LARGEST_BODY,
     LAYOUTS,
     LONGEST_NAME_BYTES,
-    PREFIX,
+    PREFIXES,
     AppliedUpdate,
+    Prefix,
     decode,
 )
 
@@ -35,9 +38,42 @@ _log = structlog.get_logger()
 
 MAGIC = b"FEDL2LOG"
 _SEGMENT = struct.Struct("<8sI32sQ")  # magic, format, spec digest, first step
+_LINK = struct.Struct("<I")  # since format 3: checksum of the record before the first one
+_CHECKSUM = struct.Struct("<I")  # since format 3: of all that stands before
 _STEP = struct.Struct("<Q")
-_MOST_DAMAGED = 16
-"""Records in a row; a bad block of the disk is smaller than that."""
+
+
+class LogDamaged(StateUnusable):
+    """Acknowledged updates of a log cannot be read. Exit code 2.
+
+    Attributes:
+        path: the segment.
+        end: the byte at which what can be read ends.
+        last_step: of the last record that can be read, or the step before the segment.
+    """
+
+    def __init__(self, what: str, path: Path, end: int, last_step: int) -> None:
+        super().__init__(f"{what}; {WAY_OUT}")
+        self.what = what
+        self.path = path
+        self.end = end
+        self.last_step = last_step
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as it was read; `checksum` is None in formats that have no chain."""
+
+    applied: AppliedUpdate
+    checksum: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    form: int
+    digest: str
+    previous: int | None
+    size: int
 
 
 def segment_name(first_step: int) -> str:
@@ -55,52 +91,78 @@ def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob("updates-*.log"))
 
 
-def segment_header(spec_digest: str, first_step: int) -> bytes:
-    """The first bytes of a segment."""
-    return _SEGMENT.pack(MAGIC, FORMAT, bytes.fromhex(spec_digest), first_step)
+def segment_header(spec_digest: str, first_step: int, previous: int = 0) -> bytes:
+    """The first bytes of a segment; `previous` is the checksum of the record before its first one."""
+    data = _SEGMENT.pack(MAGIC, FORMAT, bytes.fromhex(spec_digest), first_step) + _LINK.pack(previous)
+    return data + _CHECKSUM.pack(zlib.crc32(data))
 
 
 def read_log(folder: Path, spec_digest: str) -> Iterator[AppliedUpdate]:
-    """All records of a log in order, up to a torn tail of its last segment.
+    """All updates of a log in order, up to a torn tail of its last segment.
 
     Raises:
         StateUnusable: a segment is of another spec, unreadable, or damaged before its end.
     """
-    files = segments(folder)
-    ends = [*(first_step(path) for path in files[1:]), None]
-    for path, end_step in zip(files, ends, strict=False):
-        yield from read_segment(path, spec_digest, end_step)
+    for record in read_records(folder, spec_digest):
+        yield record.applied
 
 
-def read_segment(path: Path, spec_digest: str, end_step: int | None) -> Iterator[AppliedUpdate]:
-    """The whole records of one segment, which has to reach to `end_step` (exclusive); None for the last one.
+def read_records(folder: Path, spec_digest: str) -> Iterator[Record]:
+    """As `read_log`, with what the chain says.
 
     Raises:
         StateUnusable: as `read_log`.
     """
+    files = segments(folder)
+    ends = [*(first_step(path) for path in files[1:]), None]
+    previous: int | None = None
+    for path, end_step in zip(files, ends, strict=False):
+        previous = yield from _read_segment(path, spec_digest, end_step, previous)
+
+
+def _read_segment(
+    path: Path, spec_digest: str, end_step: int | None, previous: int | None
+) -> Generator[Record, None, int | None]:
+    """The records of one segment, which has to reach to `end_step` (exclusive); None for the last one.
+
+    `previous` and what it returns are the checksums of the records before and at its end, None where there are none.
+    """
     try:
         with path.open("rb") as stream:
-            next_step = first_step(path)
-            header = stream.read(_SEGMENT.size)
-            if len(header) == _SEGMENT.size and header[: len(MAGIC)] == MAGIC:
-                _, form, digest, _ = _SEGMENT.unpack(header)
-                if form not in LAYOUTS or digest.hex() != spec_digest:
-                    raise StateUnusable(
-                        f"{path}: log of format {form} for spec {digest.hex()[:12]}, this learner serves "
-                        f"{spec_digest[:12]}; use another state_dir"
+            header = _read_header(path, stream, end_step)
+            if header is None:
+                return None
+            if header.digest != spec_digest:
+                raise StateUnusable(
+                    f"{path}: log of format {header.form} for spec {header.digest[:12]}, this learner serves "
+                    f"{spec_digest[:12]}; use another state_dir"
+                )
+            next_step, end, link = first_step(path), header.size, header.previous
+            if None not in (previous, link) and link != previous:
+                raise LogDamaged(f"{path}: does not follow the segment before it", path, 0, next_step - 1)
+            for prefix, body in _whole_records(stream, header.form):
+                applied = decode(body, spec_digest, LAYOUTS[header.form])
+                if applied.step < first_step(path):
+                    break
+                if applied.step != next_step or prefix.previous != link:
+                    raise LogDamaged(
+                        f"{path}: update {next_step} is missing, the next one is {applied.step}"
+                        if applied.step != next_step
+                        else f"{path}: update {next_step} is not the one that followed the one before it",
+                        path,
+                        end,
+                        next_step - 1,
                     )
-                end = stream.tell()
-                for applied in _records(stream, spec_digest, LAYOUTS[form]):
-                    if applied.step < next_step:
-                        break
-                    next_step, end = applied.step + 1, stream.tell()
-                    yield applied
-                if end_step is None:
-                    _check_tail(path, end, next_step, LAYOUTS[form])
-            elif end_step is None:
-                _look_at_head(path, header)
-            if end_step is not None and next_step < end_step:
-                raise StateUnusable(f"{path}: damaged before its end; restore the state directory from a copy")
+                link = None if link is None else prefix.checksum
+                next_step, end = next_step + 1, stream.tell()
+                yield Record(applied, link)
+            if end_step is None:
+                _check_tail(path, end, next_step, header.form)
+            elif next_step < end_step:
+                raise LogDamaged(
+                    f"{path}: damaged before its end: update {next_step} cannot be read", path, end, next_step - 1
+                )
+            return link
     except OSError as error:
         raise StateUnusable(f"{path}: cannot be read ({error.strerror})") from error
 
@@ -115,67 +177,100 @@ def read_names(path: Path, first_step: int, end_step: int) -> Iterator[AppliedUp
     with path.open("rb") as stream:
         header = stream.read(_SEGMENT.size)
         form = _SEGMENT.unpack(header)[1] if len(header) == _SEGMENT.size else FORMAT
-        layout = LAYOUTS.get(form, LAYOUTS[FORMAT])
+        if form not in LAYOUTS:
+            form = FORMAT
+        layout = LAYOUTS[form]
+        stream.seek(_header_size(form))
         for step in range(first_step, end_step):
-            prefix = stream.read(PREFIX.size)
-            length = PREFIX.unpack(prefix)[0] if len(prefix) == PREFIX.size else 0
+            prefix = Prefix.parse(stream.read(PREFIXES[form]), form)
+            length = 0 if prefix is None else prefix.length
             start = stream.tell()
             head = stream.read(min(length, layout.size + LONGEST_NAME_BYTES))
             applied = decode(head, "", layout, with_gradient=False) if len(head) >= layout.size else None
             if applied is None or applied.step != step:
-                raise StateUnusable(f"{path}: update {step} is missing; restore the state directory from a copy")
+                raise StateUnusable(f"{path}: update {step} is missing; {WAY_OUT}")
             stream.seek(start + length)
             yield applied
 
 
-def _records(stream: BinaryIO, spec_digest: str, layout: struct.Struct) -> Iterator[AppliedUpdate]:
-    """Records up to the first that is not whole."""
-    while True:
-        prefix = stream.read(PREFIX.size)
-        length, checksum = PREFIX.unpack(prefix) if len(prefix) == PREFIX.size else (0, 0)
-        body = stream.read(length) if layout.size <= length <= LARGEST_BODY else b""
-        if len(body) < max(length, layout.size) or zlib.crc32(body) != checksum:
-            return
-        yield decode(body, spec_digest, layout)
+def _header_size(form: int) -> int:
+    return _SEGMENT.size + (_LINK.size + _CHECKSUM.size if form >= FORMAT else 0)
 
 
-def _look_at_head(path: Path, header: bytes) -> None:
-    """What begins like no segment: one that a crash left before its first byte, or something else."""
-    if any(header) and not MAGIC.startswith(header[: len(MAGIC)]):
-        raise StateUnusable(f"{path}: does not begin as an update log does; restore the state directory from a copy")
+def _read_header(path: Path, stream: BinaryIO, end_step: int | None) -> _Header | None:
+    """A segment's header; None where a crash of the file system left none, and no record either.
+
+    Raises:
+        LogDamaged: it is damaged, or was lost with updates behind it.
+    """
+    data = stream.read(_header_size(FORMAT))
+    before = first_step(path) - 1
+    if len(data) >= _SEGMENT.size and data.startswith(MAGIC):
+        _, form, digest, _ = _SEGMENT.unpack_from(data)
+        if form in LAYOUTS and form < FORMAT:
+            stream.seek(_SEGMENT.size)
+            return _Header(form, digest.hex(), None, _SEGMENT.size)
+        linked = data[: -_CHECKSUM.size]
+        if len(data) == _header_size(FORMAT) and data[-_CHECKSUM.size :] == _CHECKSUM.pack(zlib.crc32(linked)):
+            if form > FORMAT:
+                raise StateUnusable(f"{path}: log of format {form}, which a newer fedl2 wrote; start that one")
+            (previous,) = _LINK.unpack_from(data, _SEGMENT.size)
+            return _Header(form, digest.hex(), previous, len(data))
+    if end_step is not None:
+        raise LogDamaged(f"{path}: damaged before its end: its header cannot be read", path, 0, before)
+    if any(data) and not MAGIC.startswith(data[: len(MAGIC)]):
+        raise LogDamaged(f"{path}: does not begin as an update log does", path, 0, before)
+    if _look_behind(path, 0, before + 1, FORMAT).records:
+        raise LogDamaged(f"{path}: its header is damaged, and there are updates behind it", path, 0, before)
     _log.warning("log-segment-empty", file=str(path), advice="a crash can leave one; nothing else should")
+    return None
 
 
-def _check_tail(path: Path, end: int, next_step: int, layout: struct.Struct) -> None:
-    """Look behind the last whole record: nothing, a torn record, older ones, or newer ones.
+def _whole_records(stream: BinaryIO, form: int) -> Iterator[tuple[Prefix, bytes]]:
+    """Records up to the first that is not whole."""
+    smallest = LAYOUTS[form].size
+    while True:
+        prefix = Prefix.parse(stream.read(PREFIXES[form]), form)
+        if prefix is None or not smallest <= prefix.length <= LARGEST_BODY:
+            return
+        body = stream.read(prefix.length)
+        if not prefix.fits(body):
+            return
+        yield prefix, body
+
+
+def _look_behind(path: Path, end: int, next_step: int, form: int) -> Later:
+    if path.stat().st_size <= end:
+        return Later()
+    with path.open("rb") as stream, closing(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) as data:
+        return look_behind(data, end, next_step, form)
+
+
+def _check_tail(path: Path, end: int, next_step: int, form: int) -> None:
+    """Look behind the last record that can be read: nothing, what a crash left, or damage.
 
     Args:
         end: the byte at which the records end; step `next_step` would come.
 
     Raises:
-        StateUnusable: later records are whole.
+        LogDamaged: `next_step` was acknowledged, as far as later records say.
         OSError: it cannot be read.
     """
-    if path.stat().st_size <= end:
-        return
-    with path.open("rb") as stream, closing(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) as data:
-
-        def is_whole(at: int) -> bool:
-            start = at + PREFIX.size
-            if start > len(data):
-                return False
-            length, checksum = PREFIX.unpack_from(data, at)
-            if not layout.size <= length <= len(data) - start:
-                return False
-            return zlib.crc32(data[start : start + length]) == int(checksum)
-
-        later = (_STEP.pack(step) for step in range(next_step + 1, next_step + 1 + _MOST_DAMAGED))
-        if find_whole_record(data, end, later, is_whole, lead_bytes=PREFIX.size) is not None:
-            raise StateUnusable(
-                f"{path}: update {next_step} is damaged and later ones are whole, which were acknowledged; restore the "
-                f"state directory from a copy (after a power failure, give them up: truncate -s {end} {path.name})"
+    # A flipped bit may have made an older format of the newest one, which would then find nothing.
+    for looked_for in sorted({form, FORMAT}):
+        later = _look_behind(path, end, next_step, looked_for)
+        if later.acknowledged or (later.records and looked_for != form):
+            raise LogDamaged(
+                f"{path}: update {next_step} is damaged and later ones up to {later.last_step} are whole, which were "
+                f"acknowledged",
+                path,
+                end,
+                next_step - 1,
             )
-        prefix = data[end : end + PREFIX.size]
-        if any(prefix) and not is_whole(end):
-            # In a file that was written over, this may also be the middle of what it held before.
-            _log.warning("log-tail-dropped", file=str(path), last_step=next_step - 1, at_byte=end)
+    with path.open("rb") as stream:
+        stream.seek(end)
+        left = stream.read(PREFIXES[form] + _STEP.size)
+    step = _STEP.unpack(left[-_STEP.size :])[0] if len(left) == PREFIXES[form] + _STEP.size else next_step
+    if any(left) and not 0 < step < first_step(path):
+        # In a file that was written over, this may also be the middle of what it held before.
+        _log.warning("log-tail-dropped", file=str(path), last_step=next_step - 1, at_byte=end)

@@ -1,7 +1,10 @@
 """The record of one applied update: what it says, and its bytes in the log.
 
 A record holds the step and the learning rate *as used*, so that a replay depends on no setting, no clock and no count
-of clusters. In front stand its length and its checksum.
+of clusters. In front stand its length, the checksum of the record before it, the step up to which everything was on
+disk when it was written, and its own checksum over all of these. So records form a chain, and each bears witness that
+those before its group were synced: what is found damaged before it was acknowledged. The first two formats have a
+length and a checksum only; they are read, and no longer written.
 """
 
 from __future__ import annotations
@@ -17,13 +20,17 @@ import numpy as np
 
 from policy_net.exchange.wire import GradientUpdate
 
-FORMAT = 2
-PREFIX = struct.Struct("<II")  # length of the body, crc32 of the body
+FORMAT = 3
 # step, incarnation, sequence, base, samples, effective, rate, active, unix, name, and since format 2 the kind
 LAYOUTS: Mapping[int, struct.Struct] = MappingProxyType(
-    {1: struct.Struct("<QQQQQddIdH"), FORMAT: struct.Struct("<QQQQQddIdHB")}
+    {1: struct.Struct("<QQQQQddIdH"), 2: struct.Struct("<QQQQQddIdHB"), FORMAT: struct.Struct("<QQQQQddIdHB")}
 )
 """A body's first bytes by the format of its segment; they begin with the step."""
+_UNCHAINED = struct.Struct("<II")  # length of the body, crc32 of the body
+_LINK = struct.Struct("<IIQ")  # length of the body, checksum of the record before, step that was durable by then
+_CHECKSUM = struct.Struct("<I")
+PREFIXES: Mapping[int, int] = MappingProxyType({1: _UNCHAINED.size, 2: _UNCHAINED.size, FORMAT: _LINK.size + 4})
+"""How many bytes stand before a body, by format."""
 LARGEST_BODY = 1 << 30
 LONGEST_NAME_BYTES = 255
 RECORD_BYTES = 512
@@ -78,8 +85,55 @@ class AppliedUpdate:
         return self.step - 1 - self.update.base_step
 
 
-def encode(applied: AppliedUpdate) -> tuple[bytes, memoryview]:
-    """A record as two buffers, so that the gradient is not copied."""
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What stands before a body.
+
+    Attributes:
+        seed: what the body's checksum begins from.
+        previous: checksum of the record before; None in formats that have no chain.
+        durable_step: all steps up to here were on disk when this was written; None as above.
+    """
+
+    length: int
+    checksum: int
+    seed: int = 0
+    previous: int | None = None
+    durable_step: int | None = None
+
+    @classmethod
+    def parse(cls, data: bytes, form: int) -> Prefix | None:
+        """The prefix of a record of this format; None if the bytes do not reach."""
+        if len(data) < PREFIXES[form]:
+            return None
+        if form < FORMAT:
+            return cls(*_UNCHAINED.unpack_from(data))
+        length, previous, durable_step = _LINK.unpack_from(data)
+        (checksum,) = _CHECKSUM.unpack_from(data, _LINK.size)
+        return cls(length, checksum, zlib.crc32(data[: _LINK.size]), previous, durable_step)
+
+    def fits(self, body: bytes) -> bool:
+        """Whether this is the body that was written."""
+        return len(body) == self.length and zlib.crc32(body, self.seed) == self.checksum
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A record as two buffers, so that the gradient is not copied; `checksum` goes into the next one."""
+
+    head: bytes
+    gradient: memoryview
+    checksum: int
+
+
+def encode(applied: AppliedUpdate, previous: int = 0, durable_step: int = 0) -> Encoded:
+    """A record's bytes.
+
+    Args:
+        applied: what it says.
+        previous: checksum of the record before it.
+        durable_step: all steps up to here are on disk by now.
+    """
     update = applied.update
     name = update.cluster.encode()
     if applied.kind is Kind.RESET:
@@ -102,8 +156,9 @@ def encode(applied: AppliedUpdate) -> tuple[bytes, memoryview]:
         )
         + name
     )
-    checksum = zlib.crc32(gradient, zlib.crc32(head))
-    return PREFIX.pack(len(head) + len(gradient), checksum) + head, gradient
+    link = _LINK.pack(len(head) + len(gradient), previous, durable_step)
+    checksum = zlib.crc32(gradient, zlib.crc32(link + head))
+    return Encoded(link + _CHECKSUM.pack(checksum) + head, gradient, checksum)
 
 
 def decode(body: bytes, spec_digest: str, layout: struct.Struct, with_gradient: bool = True) -> AppliedUpdate:

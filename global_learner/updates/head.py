@@ -92,6 +92,13 @@ class Head:
                 move_average(self.state, self._average_decay)
         self.ledger.record(applied, norm)
 
+    def skip_to(self, step: int) -> None:
+        """Go on at a later step with the same weights, as after a reset: older gradients are refused."""
+        self.state.idle_steps += step - self.step
+        self.state.step = step
+        self.ledger.reset_step, self.ledger.reset_version = step, 0
+        self._bytes = None
+
     def _reset(self, applied: AppliedUpdate) -> None:
         """Go back to a version's head: weights, moments and their count, the average, what a strategy remembers."""
         target = parse_snapshot(applied.head, applied.update.spec_digest, f"update {applied.step} of the log")

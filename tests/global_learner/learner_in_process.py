@@ -59,7 +59,7 @@ class Caller:
 async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
     config = settings(folder, spec, **sections)
     with StateDir(config.state_dir) as state:
-        registry = RegistryThread(Registry(state.path))
+        registry = RegistryThread(Registry(state.path, state.commits))
         telemetry = Telemetry()
         beliefs = fleet_beliefs(config, registry, telemetry)
         recovered = recover(state, registry.registry, config, policy(spec), time.time(), beliefs.priors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
-from global_learner.storage.update_records import AppliedUpdate
+from global_learner.storage.update_log import read_records, segment_header, segment_name, segments
+from global_learner.storage.update_records import AppliedUpdate, encode
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.exchange.wire import GradientUpdate
 
 SPEC = PolicySpec(jobs_per_batch=1, type_columns=1, hidden=(2,))
@@ -55,8 +57,29 @@ def applied(step: int, **changes: Any) -> AppliedUpdate:
     )
 
 
+def write_segment(
+    folder: Path, first_step: int, records: Sequence[AppliedUpdate], spec: PolicySpec | SetSpec = SPEC, group: int = 1
+) -> Path:
+    """A segment as the learner writes it behind those that are there, its records synced in groups of so many."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / segment_name(first_step)
+    path.unlink(missing_ok=True)
+    before = list(read_records(folder, spec.digest)) if segments(folder) < [path] else []
+    checksum = before[-1].checksum or 0 if before else 0
+    data = segment_header(spec.digest, first_step, checksum)
+    durable = first_step - 1
+    for place, record in enumerate(records):
+        if place % group == 0:
+            durable = record.step - 1
+        encoded = encode(record, checksum, durable)
+        data += encoded.head + bytes(encoded.gradient)
+        checksum = encoded.checksum
+    path.write_bytes(data)
+    return path
+
+
 def fleet_beliefs(config: LearnerSettings, thread: RegistryThread, telemetry: Telemetry) -> FleetBeliefs:
-    store = BeliefStore(config.state_dir, config.beliefs)
+    store = BeliefStore(config.state_dir, config.beliefs, thread.registry.commits)
     priors = PriorsSource(store, config.beliefs, thread.registry, telemetry)
     return FleetBeliefs(store, priors, config.beliefs, thread, telemetry, time.time)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learner_makers import SPEC, applied, policy
+from learner_makers import SPEC, applied, policy, write_segment
 from learner_makers import settings as learner_settings
 
 from global_learner.aggregation.modes import ImmediateAggregator
@@ -17,8 +17,8 @@ from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.storage.snapshot import AdamState, Snapshot, write_snapshot
 from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_log import segment_header, segment_name
-from global_learner.storage.update_records import encode
+from global_learner.storage.update_log import segment_name
+from global_learner.storage.update_records import AppliedUpdate, encode
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from global_learner.updates.publication import due_publication
@@ -46,7 +46,7 @@ def history(count: int):
 def recovered(folder: Path, **publish):
     config = learner_settings(folder, publish={"every_steps": 4, "average_decay": 0.5, **publish})
     with StateDir(config.state_dir) as state:
-        registry = Registry(state.path)
+        registry = Registry(state.path, state.commits)
         try:
             found = recover(state, registry, config, policy(), 0.0)
             versions = [(card.head_step, registry.policy_bytes(card.version)[1]) for card in registry.versions()]
@@ -68,7 +68,7 @@ def test_snapshot_and_log_give_the_lost_head(tmp_path_factory, count, snapshot_a
     state_dir = folder / "state"
     head = Head(AdamState.start(policy().weights), Ledger(WINDOW), ImmediateAggregator(AdamConstants()), 0.5)
     expected_versions = []
-    log: dict[int, bytes] = {1: b""}
+    log: dict[int, list[AppliedUpdate]] = {1: []}
     records = list(history(count + 1))
     for record in records[:count]:
         head.apply(record)
@@ -76,8 +76,8 @@ def test_snapshot_and_log_give_the_lost_head(tmp_path_factory, count, snapshot_a
         if due is not None:
             expected_versions.append((due.head_step, due.weights.tobytes()))
         if record.step == segment_at:
-            log[record.step] = b""
-        log[max(log)] += b"".join(bytes(part) for part in encode(record))
+            log[record.step] = []
+        log[max(log)].append(record)
         if record.step == snapshot_at:
             snapshot = Snapshot(SPEC.digest, head.state.copy(), head.ledger.to_json(), {})
             registry = Registry(state_dir)
@@ -89,10 +89,12 @@ def test_snapshot_and_log_give_the_lost_head(tmp_path_factory, count, snapshot_a
             registry.close()
             write_snapshot(state_dir / "snapshots", snapshot)
     # The crash: part of the next record was written and never acknowledged.
-    torn = b"".join(bytes(part) for part in encode(records[count]))
-    log[max(log)] += torn[: min(torn_bytes, len(torn) - 1)]
+    encoded = encode(records[count])
+    torn = encoded.head + bytes(encoded.gradient)
     for first, body in log.items():
-        (state_dir / "log" / segment_name(first)).write_bytes(segment_header(SPEC.digest, first) + body)
+        write_segment(state_dir / "log", first, body)
+    with (state_dir / "log" / segment_name(max(log))).open("ab") as newest:
+        newest.write(torn[: min(torn_bytes, len(torn) - 1)])
 
     for _ in range(2):  # recovering again changes nothing
         found, versions = recovered(folder)
@@ -109,8 +111,7 @@ def test_snapshot_and_log_give_the_lost_head(tmp_path_factory, count, snapshot_a
 
 def test_a_missing_update_stops_the_recovery(tmp_path: Path) -> None:
     recovered(tmp_path)
-    body = b"".join(bytes(part) for step in (1, 3) for part in encode(applied(step)))
-    (tmp_path / "state" / "log" / segment_name(1)).write_bytes(segment_header(SPEC.digest, 1) + body)
+    write_segment(tmp_path / "state" / "log", 1, [applied(1), applied(3)])
     with pytest.raises(StateUnusable, match="update 2 is missing"):
         recovered(tmp_path)
 
@@ -120,7 +121,7 @@ def test_a_state_of_another_spec_is_refused(tmp_path: Path) -> None:
     other = PolicySpec(jobs_per_batch=2, type_columns=1, hidden=(2,))
     config = learner_settings(tmp_path)
     with StateDir(config.state_dir) as state:
-        registry = Registry(state.path)
+        registry = Registry(state.path, state.commits)
         with pytest.raises(StateUnusable, match="use another state_dir"):
             recover(state, registry, config, policy(other), 0.0)
         registry.close()
@@ -130,7 +131,7 @@ def test_another_initial_policy_of_the_same_spec_does_not_change_the_head(tmp_pa
     before, _ = recovered(tmp_path)
     config = learner_settings(tmp_path)
     with StateDir(config.state_dir) as state:
-        registry = Registry(state.path)
+        registry = Registry(state.path, state.commits)
         after = recover(state, registry, config, policy(seed=9), 0.0)
         registry.close()
     assert after.head.weights.tobytes() == before.head.weights.tobytes()
@@ -163,8 +164,7 @@ def test_a_flipped_byte_stops_the_start_in_one_line_that_names_the_file(
     state = tmp_path / "state"
     head = Head(AdamState.start(policy().weights), Ledger(WINDOW), ImmediateAggregator(AdamConstants()), 0.5)
     for first, steps in ((1, (1, 2)), (3, (3,))):
-        body = b"".join(bytes(part) for step in steps for part in encode(applied(step)))
-        (state / "log" / segment_name(first)).write_bytes(segment_header(SPEC.digest, first) + body)
+        write_segment(state / "log", first, [applied(step) for step in steps])
     if "snapshots" in pattern:
         write_snapshot(state / "snapshots", Snapshot(SPEC.digest, head.state.copy(), head.ledger.to_json(), {}))
     (path,) = state.glob(pattern)

@@ -70,7 +70,7 @@ class FleetMachine(RuleBasedStateMachine):
     def open(self) -> None:
         async def opened() -> None:
             self.state = StateDir(self.settings.state_dir)
-            self.registry = RegistryThread(Registry(self.state.path))
+            self.registry = RegistryThread(Registry(self.state.path, self.state.commits))
             recovered = recover(self.state, self.registry.registry, self.settings, policy(), time.time())
             telemetry = Telemetry()
             quarantine = Quarantine(self.settings.quarantine, self.state.path, time.time)

@@ -49,10 +49,10 @@ async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any],
     telemetry = Telemetry()
     with contextlib.ExitStack() as stack:
         state = stack.enter_context(StateDir(settings.state_dir))
-        thread = stack.enter_context(contextlib.closing(RegistryThread(Registry(state.path))))
+        thread = stack.enter_context(contextlib.closing(RegistryThread(Registry(state.path, state.commits))))
         external = read_external_credentials(settings, time.time())
         identities = stack.enter_context(open_identities(settings, external, state.path, thread, telemetry, time.time))
-        store = stack.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs)))
+        store = stack.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
         priors = PriorsSource(store, settings.beliefs, thread.registry, telemetry)
         beliefs = FleetBeliefs(store, priors, settings.beliefs, thread, telemetry, time.time)
         learner = _recovered_learner(settings, state, thread, policy(), telemetry, beliefs)

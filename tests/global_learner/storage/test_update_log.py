@@ -1,24 +1,18 @@
 import os
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learner_makers import SPEC, applied, vector
+from learner_makers import SPEC, applied, vector, write_segment
 
 from global_learner.errors import StateUnusable
 from global_learner.storage.receipts import audit, cut_log, read_receipts
-from global_learner.storage.update_log import read_log, segment_header, segment_name
+from global_learner.storage.update_log import LogDamaged, read_log, segment_header, segment_name
 from global_learner.storage.update_records import AppliedUpdate, encode
-
-
-def write_segment(folder: Path, first_step: int, records: list[AppliedUpdate]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / segment_name(first_step)
-    body = b"".join(bytes(part) for record in records for part in encode(record))
-    path.write_bytes(segment_header(SPEC.digest, first_step) + body)
-    return path
 
 
 def same(left: AppliedUpdate, right: AppliedUpdate) -> bool:
@@ -86,10 +80,106 @@ def test_damage_before_the_last_whole_record_of_the_newest_segment_is_an_error(
     path.write_bytes(data)
     read = read_log(tmp_path, SPEC.digest)
     assert [next(read).step, next(read).step] == [1, 2]
-    with pytest.raises(StateUnusable, match=rf"update 3 is damaged.*truncate -s {start} "):
+    with pytest.raises(StateUnusable, match=r"update 3 is damaged .* up to 8 .*accept-loss") as caught:
         next(read)
+    assert (caught.value.end, caught.value.last_step) == (start, 2)
     os.truncate(path, start)
     assert [record.step for record in read_log(tmp_path, SPEC.digest)] == [1, 2]
+
+
+@pytest.mark.parametrize("damage", ["a page of zeros", "a hundred records"])
+def test_damage_of_any_length_is_found(tmp_path: Path, damage: str) -> None:
+    path = write_segment(tmp_path, 1, [applied(step) for step in range(1, 301)])
+    data = bytearray(path.read_bytes())
+    size = len(data) // 300
+    start, wide = (4096, 4096) if damage == "a page of zeros" else (100 * size, 100 * size)
+    data[start : start + wide] = bytes(wide)
+    path.write_bytes(data)
+    with pytest.raises(LogDamaged, match="later ones up to 300 are whole"):
+        list(read_log(tmp_path, SPEC.digest))
+
+
+@given(lost=st.sets(st.integers(0, 5), min_size=1), group=st.integers(1, 6))
+def test_of_a_group_that_was_never_synced_any_part_may_be_missing(
+    tmp_path_factory: pytest.TempPathFactory, lost: set[int], group: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    records = [applied(step) for step in range(1, 7 + group)]
+    path = write_segment(folder, 1, records[:6])
+    durable = path.stat().st_size
+    whole = bytearray(_with_group(records[:6], records[6:]))
+    size = (len(whole) - durable) // group
+    for place in lost:
+        if place < group:
+            whole[durable + place * size : durable + (place + 1) * size] = bytes(size)
+    path.write_bytes(whole)
+    first_lost = min((place for place in lost if place < group), default=group)
+    assert [record.step for record in read_log(folder, SPEC.digest)] == list(range(1, 7 + first_lost))
+
+
+def _with_group(synced: list[AppliedUpdate], group: list[AppliedUpdate]) -> bytes:
+    """A segment whose last records were written in one go, of which nobody knows whether it was synced."""
+    data, checksum = segment_header(SPEC.digest, 1), 0
+    for record in (*synced, *group):
+        encoded = encode(record, checksum, min(record.step - 1, len(synced)))
+        data += encoded.head + bytes(encoded.gradient)
+        checksum = encoded.checksum
+    return data
+
+
+def test_a_record_that_does_not_follow_the_one_before_it_is_damage(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 1, [applied(1), applied(2), applied(3)])
+    other = write_segment(tmp_path / "other", 1, [applied(1, samples=7), applied(2), applied(3)]).read_bytes()
+    data = bytearray(path.read_bytes())
+    size = (len(data) - len(segment_header(SPEC.digest, 1))) // 3
+    data[-2 * size :] = other[-2 * size :]
+    path.write_bytes(data)
+    with pytest.raises(LogDamaged, match="update 2 is not the one that followed"):
+        list(read_log(tmp_path, SPEC.digest))
+
+
+def test_a_segment_that_does_not_follow_the_one_before_it_is_damage(tmp_path: Path) -> None:
+    write_segment(tmp_path, 1, [applied(1)])
+    write_segment(tmp_path, 2, [applied(2)])
+    other = write_segment(tmp_path / "other", 1, [applied(1, samples=7)])
+    other.replace(tmp_path / other.name)
+    with pytest.raises(LogDamaged, match="does not follow the segment before it"):
+        list(read_log(tmp_path, SPEC.digest))
+
+
+@pytest.mark.parametrize("damage", ["zeroed header", "flipped format", "flipped link"])
+def test_a_damaged_header_with_updates_behind_it_is_damage(tmp_path: Path, damage: str) -> None:
+    path = write_segment(tmp_path, 1, [applied(step) for step in range(1, 20)])
+    data = bytearray(path.read_bytes())
+    if damage == "zeroed header":
+        data[:512] = bytes(512)
+    else:
+        data[8 if damage == "flipped format" else 53] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(LogDamaged, match=path.name):
+        list(read_log(tmp_path, SPEC.digest))
+
+
+@pytest.mark.parametrize("form", [1, 2])
+def test_a_segment_of_an_earlier_program_is_read_and_its_damage_found(tmp_path: Path, form: int) -> None:
+    records = [applied(step) for step in range(1, 41)]
+    body = b""
+    for record in records:
+        update = record.update
+        values = (record.step, update.incarnation, update.sequence, update.base_step, update.samples)
+        more = (update.effective_samples, record.learning_rate, record.active_clusters, record.unix_seconds, 5)
+        layout = struct.Struct("<QQQQQddIdH" + "B" * (form - 1))
+        content = layout.pack(*values, *more, *(0,) * (form - 1)) + b"north" + update.gradient.astype("<f4").tobytes()
+        body += struct.pack("<II", len(content), zlib.crc32(content)) + content
+    header = struct.pack("<8sI32sQ", b"FEDL2LOG", form, bytes.fromhex(SPEC.digest), 1)
+    path = tmp_path / segment_name(1)
+    path.write_bytes(header + body)
+    found = list(read_log(tmp_path, SPEC.digest))
+    assert all(same(left, right) for left, right in zip(found, records, strict=True))
+    size = len(body) // 40
+    path.write_bytes(header + body[: 5 * size] + bytes(30 * size) + body[35 * size :])
+    with pytest.raises(LogDamaged, match="update 6 is damaged and later ones up to 40"):
+        list(read_log(tmp_path, SPEC.digest))
 
 
 @given(st.integers(1, 400), st.sampled_from([b"", b"\x00", b"x"]))
@@ -123,8 +213,8 @@ def test_a_log_of_another_spec_is_refused(tmp_path: Path) -> None:
 
 
 def test_segments_are_read_in_order_of_their_steps(tmp_path: Path) -> None:
-    write_segment(tmp_path, 10, [applied(10)])
     write_segment(tmp_path, 9, [applied(9)])
+    write_segment(tmp_path, 10, [applied(10)])
     assert [record.step for record in read_log(tmp_path, SPEC.digest)] == [9, 10]
 
 

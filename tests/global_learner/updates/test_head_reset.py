@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_in_process import serving, versions_until
-from learner_makers import SPEC, applied, policy, vector
+from learner_makers import SPEC, applied, policy, vector, write_segment
 from learner_makers import settings as learner_settings
 
 from global_learner.aggregation.modes import build_aggregator
@@ -20,8 +20,7 @@ from global_learner.registry.registry import Registry
 from global_learner.storage.receipts import audit, read_receipts
 from global_learner.storage.snapshot import AdamState, Snapshot, snapshot_parts
 from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_log import segment_header, segment_name
-from global_learner.storage.update_records import AppliedUpdate, Kind, encode
+from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -157,7 +156,7 @@ async def test_moments_that_are_no_longer_there_begin_at_zero_and_that_is_said(t
         registry = Registry(tmp_path / "state")
         from sqlalchemy import text
 
-        with registry._engine.begin() as connection:  # as in a state directory of an earlier program
+        with registry._database.transaction() as connection:  # as in a state directory of an earlier program
             connection.execute(text("update versions set head_digest = ''"))
         registry.close()
         done = await reset(caller, 2)
@@ -210,19 +209,19 @@ def test_a_recovery_replays_a_reset_and_enters_it_into_the_audit_log_once(tmp_pa
     """Killed after the reset was acknowledged, before a snapshot: the log alone has it."""
     config = learner_settings(tmp_path, publish={"every_steps": 2})
     expected = new_head(AggregationSettings(), 0.0)
-    log, target = b"", b""
+    log, target = [], b""
     for step in (1, 2, 3, 5):
         record = applied(step)
         if step == 5:
             reset = reset_record(4, target, head_step=2)
             expected.apply(reset)
-            log += b"".join(bytes(part) for part in encode(reset))
+            log.append(reset)
         expected.apply(record)
-        log += b"".join(bytes(part) for part in encode(record))
+        log.append(record)
         target = kept(expected) if step == 2 else target
     with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path)) as registry:
         recover(state, registry, config, policy(), 0.0)
-        (state.log / segment_name(1)).write_bytes(segment_header(SPEC.digest, 1) + log)
+        write_segment(state.log, 1, log)
     for _ in range(2):
         with StateDir(config.state_dir) as state:
             registry = Registry(state.path)

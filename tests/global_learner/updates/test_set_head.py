@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_makers import settings as learner_settings
-from learner_makers import update
+from learner_makers import update, write_segment
 
 from global_learner.aggregation.modes import ImmediateAggregator
 from global_learner.aggregation.optimizer import AdamConstants, TrustRegion
@@ -17,8 +17,7 @@ from global_learner.registry.registry import Registry
 from global_learner.settings import SET_AVERAGE_DECAY, PublishSettings, read_settings
 from global_learner.storage.snapshot import AdamState, write_snapshot
 from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_log import segment_header, segment_name
-from global_learner.storage.update_records import AppliedUpdate, encode
+from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from policy_net.domain import JobKind
@@ -82,13 +81,12 @@ def test_after_a_crash_the_head_is_the_lost_one_and_versions_have_the_priors(tmp
         registry = Registry(state.path)
         try:
             recover(state, registry, config, FIRST, 0.0)
-            with (state.log / segment_name(1)).open("wb") as log:
-                log.write(segment_header(SPEC.digest, 1))
-                for step in range(1, 9):
-                    log.write(b"".join(encode(applied(step))))
-                    lost.apply(applied(step))
-                    if step == snapshot_at:
-                        write_snapshot(state.snapshots, lost.snapshot(SPEC.digest, {}))
+            records = [applied(step) for step in range(1, 9)]
+            write_segment(state.log, 1, records, SPEC)
+            for record in records:
+                lost.apply(record)
+                if record.step == snapshot_at:
+                    write_snapshot(state.snapshots, lost.snapshot(SPEC.digest, {}))
             found = recover(state, registry, config, FIRST, 0.0)
             files = [registry.policy_bytes(card.version)[1] for card in registry.versions()]
         finally:

@@ -1,0 +1,121 @@
+"""Loss of acknowledged state, accepted by an operator: the learner's last way out where there is no backup.
+
+What can be read is kept and goes on; what it replaces is moved aside and never removed. No number is given twice: the
+head goes on behind the highest step that anybody knows, so that versions, receipts and gradients of the lost updates
+are never mistaken for those that come, and every cluster has to register again. The audit log says what was lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from foundation.files import sync_folder, write_whole
+from global_learner.beliefs.belief_store import BeliefStore
+from global_learner.enrollment.identity_store import IdentityStore
+from global_learner.errors import StateUnusable
+from global_learner.recovery import Found, read_state, save
+from global_learner.registry.registry import Registry
+from global_learner.settings import LearnerSettings
+from global_learner.storage.commits import LOG, Losses
+from global_learner.storage.receipts import REMOVED_NAME, Removed
+from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
+from policy_net.exchange.policy_file import PolicyFile
+
+_log = structlog.get_logger()
+
+LOST_FOLDER = "lost"
+"""In the state directory: what was moved aside, a folder for each time, named by its Unix seconds."""
+
+
+def find_losses(settings: LearnerSettings, initial: PolicyFile, unix_seconds: float) -> list[str]:
+    """What would be lost, one line each; nothing is changed.
+
+    Raises:
+        StateUnusable: a learner runs on it, or it cannot be gone on from at all.
+    """
+    with StateDir(settings.state_dir, Losses.LIST) as state, contextlib.ExitStack() as opened:
+        try:
+            _read(state, settings, initial, unix_seconds, opened)
+        except (OSError, SQLAlchemyError) as error:
+            raise StateUnusable(f"state_dir {state.path}: cannot be read ({error})") from error
+        return list(dict.fromkeys(state.commits.losses))
+
+
+def accept_losses(settings: LearnerSettings, initial: PolicyFile, actor: str, unix_seconds: float) -> list[str]:
+    """Go on without what is lost, and write that down; the lines of `find_losses`.
+
+    Raises:
+        StateUnusable: a learner runs on it, or it cannot be gone on from at all.
+    """
+    with StateDir(settings.state_dir, Losses.ACCEPT) as state, contextlib.ExitStack() as opened:
+        try:
+            stores, found = _read(state, settings, initial, unix_seconds, opened)
+            losses = list(dict.fromkeys(state.commits.losses))
+            if losses:
+                _accept(state, stores, found, losses, actor, unix_seconds)
+        except (OSError, SQLAlchemyError) as error:
+            raise StateUnusable(f"state_dir {state.path}: cannot be written ({error}); nothing is lost yet") from error
+        return losses
+
+
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    registry: Registry
+    identities: IdentityStore | None
+    beliefs: BeliefStore
+
+
+def _read(
+    state: StateDir, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float, opened: contextlib.ExitStack
+) -> tuple[_Stores, Found]:
+    registry = opened.enter_context(contextlib.closing(Registry(state.path, state.commits)))
+    folder = state.path / IDENTITY_FOLDER
+    identities = IdentityStore(folder, state.commits) if folder.is_dir() else None
+    if identities is not None:
+        opened.callback(identities.close)
+    beliefs = opened.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
+    if registry.newest() is None:
+        raise StateUnusable(f"{state.path}: its registry holds no version to go on from; restore it from a backup")
+    return _Stores(registry, identities, beliefs), read_state(state, registry, settings, initial, unix_seconds)
+
+
+def _accept(state: StateDir, stores: _Stores, found: Found, losses: list[str], actor: str, unix_seconds: float) -> None:
+    registry = stores.registry
+    head = found.head
+    before, known = head.step, state.commits.count(LOG)
+    step = max(before, known) + 1
+    for line in losses:
+        registry.note(actor, "loss-accepted", "state", line, unix_seconds)
+    registry.note(actor, "loss-accepted", "state", f"the head of step {before} goes on at step {step}", unix_seconds)
+    state.commits.accept()
+    if stores.identities is not None:
+        stores.identities.recount()
+    stores.beliefs.recount()
+    registry.renew_incarnations({name: row.sequences.incarnation for name, row in head.ledger.clusters.items()})
+    head.skip_to(step)
+    save(state, head, found.spec_digest, found.counters)
+    counts: Counter[tuple[str, int]] = Counter()
+    for name, record in head.ledger.clusters.items():
+        counts[name, record.sequences.incarnation] = record.sequences.count
+        counts[name, 0] = record.accepted - record.sequences.count
+    aside = state.path / LOST_FOLDER / f"{unix_seconds:.0f}"
+    for folder in (state.log, state.receipts):
+        _move_aside(folder, aside / folder.name)
+    write_whole(state.receipts / REMOVED_NAME, Removed(step, +counts).to_json(), alone=True)
+    state.commits.committed(LOG, step)
+    state.commits.sync()
+    _log.warning("loss-accepted", actor=actor, head_step=step, before=before, aside=str(aside), losses=losses)
+
+
+def _move_aside(folder: Path, aside: Path) -> None:
+    aside.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.iterdir()):
+        path.rename(aside / path.name)
+    sync_folder(aside)
+    sync_folder(folder)

@@ -1,0 +1,131 @@
+"""Losses of acknowledged state: refused at the start by name, and gone on from by an operator's explicit word alone."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from learner_makers import SPEC, applied, policy, write_segment
+from learner_makers import settings as learner_settings
+
+from global_learner.errors import StateUnusable
+from global_learner.loss import LOST_FOLDER, accept_losses, find_losses
+from global_learner.recovery import Recovered, recover
+from global_learner.registry.registry import Registry
+from global_learner.settings import LearnerSettings
+from global_learner.storage.commits import LOG
+from global_learner.storage.receipts import audit, read_receipts, read_removed
+from global_learner.storage.state_dir import StateDir
+from global_learner.storage.update_log import segment_name
+
+
+def started(config: LearnerSettings, registrations: int = 0) -> Recovered:
+    """What a learner begins with; it registers a cluster so often."""
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path, state.commits)
+        try:
+            found = recover(state, registry, config, policy(), 0.0)
+            for _ in range(registrations):
+                registry.register("north", False, (), 0.0)
+        finally:
+            registry.close()
+    return found
+
+
+def served(config: LearnerSettings, last: int, acknowledged: int) -> Path:
+    """A state directory after a kill: one segment with so many records, of which so many were acknowledged."""
+    started(config, registrations=1)
+    with StateDir(config.state_dir) as state:
+        state.commits.committed(LOG, acknowledged)
+    return write_segment(config.state_dir / "log", 1, [applied(step) for step in range(1, last + 1)])
+
+
+def test_an_acknowledged_update_at_the_torn_end_of_the_log_is_missed(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    path = served(config, last=5, acknowledged=5)
+    path.write_bytes(path.read_bytes()[:-3])
+    for _ in range(2):  # a second look finds the same
+        with pytest.raises(StateUnusable, match=r"log: update 5 is missing, which commits knows .* accept-loss"):
+            started(config)
+
+
+def test_an_update_that_was_written_and_not_acknowledged_may_be_torn(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    path = served(config, last=5, acknowledged=4)
+    path.write_bytes(path.read_bytes()[:-3])
+    assert started(config).head.step == 4
+
+
+def test_a_log_that_is_gone_is_missed(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    served(config, last=5, acknowledged=5).unlink()
+    with pytest.raises(StateUnusable, match=r"updates 1 to 5 are missing"):
+        started(config)
+
+
+def test_a_snapshot_that_is_gone_is_missed_by_the_log_behind_it(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    served(config, last=5, acknowledged=5)
+    started(config)
+    write_segment(config.state_dir / "log", 6, [])
+    (snapshot,) = (config.state_dir / "snapshots").glob("*.snapshot")
+    snapshot.unlink()
+    (config.state_dir / "commits").unlink()
+    with pytest.raises(StateUnusable, match=r"updates 1 to 5 are missing"):
+        started(config)
+
+
+def test_a_registry_of_an_earlier_day_is_refused_by_name(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    started(config, registrations=1)
+    old = tmp_path / "old"
+    shutil.copy(config.state_dir / "registry.sqlite", old)
+    started(config, registrations=2)
+    shutil.copy(old, config.state_dir / "registry.sqlite")
+    with pytest.raises(StateUnusable, match=r"registry.sqlite: 2 changes fewer than commits saw"):
+        started(config)
+
+
+@pytest.mark.parametrize("damaged", ["the log", "the registry", "both"])
+def test_an_accepted_loss_is_written_down_and_no_number_comes_again(tmp_path: Path, damaged: str) -> None:
+    config = learner_settings(tmp_path)
+    started(config, registrations=1)
+    shutil.copy(config.state_dir / "registry.sqlite", tmp_path / "old")
+    path = served(config, last=20, acknowledged=20)
+    whole = path.read_bytes()
+    if damaged != "the registry":
+        path.write_bytes(whole[: len(whole) // 2] + bytes(400) + whole[len(whole) // 2 + 400 :])
+    if damaged != "the log":
+        shutil.copy(tmp_path / "old", config.state_dir / "registry.sqlite")
+    with pytest.raises(StateUnusable):
+        started(config)
+
+    listed = find_losses(config, policy(), 7.0)
+    assert listed == find_losses(config, policy(), 7.0)
+    with pytest.raises(StateUnusable):
+        started(config)  # listing changes nothing
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+    assert any("registry.sqlite" in line for line in listed) == (damaged != "the log")
+    assert any("update" in line for line in listed) == (damaged != "the registry")
+
+    found = started(config)
+    assert found.head.step == found.head.ledger.reset_step == 21
+    assert find_losses(config, policy(), 8.0) == []
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path, state.commits)
+        lines = [(line.actor, line.action, line.detail) for line in registry.audit()]
+        (north,) = registry.registrations()
+        registry.close()
+    assert [("ada", "loss-accepted", line) for line in listed] == lines[: len(listed)]
+    assert north.incarnation > 1
+    assert (config.state_dir / LOST_FOLDER / "7" / "log" / segment_name(1)).exists()
+    # What is applied from here on is audited as ever.
+    write_segment(config.state_dir / "log", 22, [applied(22, incarnation=north.incarnation)])
+    counts = audit(read_receipts(config.state_dir, SPEC.digest), read_removed(config.state_dir / "receipts"))
+    assert counts["north", north.incarnation] == 1
+
+
+def test_without_a_loss_there_is_nothing_to_accept(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    served(config, last=5, acknowledged=5)
+    assert accept_losses(config, policy(), "ada", 7.0) == []
+    assert started(config).head.step == 5
