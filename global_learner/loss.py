@@ -97,6 +97,7 @@ def _accept(state: StateDir, stores: _Stores, found: Found, losses: list[str], a
     if stores.identities is not None:
         stores.identities.recount()
     stores.beliefs.recount()
+    registry.chain_audit_anew()
     registry.renew_incarnations({name: row.sequences.incarnation for name, row in head.ledger.clusters.items()})
     head.skip_to(step)
     save(state, head, found.spec_digest, found.counters)

@@ -18,7 +18,14 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from global_learner.enrollment.authority import Issued
-from global_learner.enrollment.tables import AuditRow, Base, CertificateRow, InvitationRow, RevocationRow, statuses
+from global_learner.enrollment.tables import (
+    AuditRow,
+    CertificateRow,
+    InvitationRow,
+    RevocationRow,
+    create_tables,
+    statuses,
+)
 from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation
 from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
 from global_learner.identity import KnownCertificate, Role
@@ -52,7 +59,8 @@ class IdentityStore:
         self._tokens: frozenset[str] = frozenset()
         try:
             path.touch(0o600)
-            self._database = Database(path, "identities", "book of identities", Base.metadata.create_all, commits)
+            self._database = Database(path, "identities", "book of identities", create_tables, commits)
+            _AUDIT.check(self._database)
             with usable(path, "book of identities"):
                 self._reread()
         except OSError as error:
@@ -63,8 +71,9 @@ class IdentityStore:
         self._database.close()
 
     def recount(self) -> None:
-        """Count on after a loss that was accepted."""
+        """Count on, and chain the audit log as it is, after a loss was accepted."""
         self._database.recount()
+        _AUDIT.chain_anew(self._database)
 
     def invite(self, cluster: str, actor: str, now: float, lifetime_seconds: float) -> Invitation:
         """A fresh token for a name; tokens of it that nobody used are void from now on."""

@@ -55,6 +55,7 @@ class Registry:
         self._policies = PolicyStore(state_dir / "policies")
         self._heads = PolicyStore(state_dir / "heads", ".head")
         self._database = Database(self._path, "registry", "registry", create_tables, commits)
+        AUDIT.check(self._database)
         newest = self.newest()
         if commits is not None:
             commits.found(VERSIONS, newest.version if newest else 0, str(self._path))
@@ -204,6 +205,10 @@ class Registry:
             row.registered_unix_seconds = registered_unix_seconds
             row.job_types = list(job_types)
             return Registration(cluster, row.incarnation, row.assigned_version, row.held)
+
+    def chain_audit_anew(self) -> None:
+        """Chain the audit log as it is, after a loss was accepted and written down in it."""
+        AUDIT.chain_anew(self._database)
 
     def renew_incarnations(self, applied: Mapping[str, int]) -> None:
         """Make every cluster register again, beyond the incarnations of which updates were applied."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Integer, String, false, inspect, text
+from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Integer, String, false
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.schema import CreateColumn
 
 from global_learner.storage.audit import AuditColumns
+from global_learner.storage.database import create_missing
 
 
 class Base(DeclarativeBase):
@@ -74,12 +74,4 @@ def create_tables(engine: Engine) -> None:
     Raises:
         DatabaseError: it is no database, or cannot be written.
     """
-    Base.metadata.create_all(engine)
-    known = inspect(engine)
-    with engine.begin() as connection:
-        for table in Base.metadata.sorted_tables:
-            present = {column["name"] for column in known.get_columns(table.name)}
-            for column in table.columns:
-                if column.name not in present:
-                    definition = CreateColumn(column).compile(dialect=engine.dialect)
-                    connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
+    create_missing(engine, Base.metadata)

@@ -3,14 +3,25 @@
 Identities and versions are in databases of their own, hence two tables of one form; `policyctl audit` shows them as one
 log. An act of one kind to one subject that changes nothing is written once a minute at most, so that a caller who is
 refused again and again cannot fill the disk.
+
+Lines are chained: each has a digest of itself and of the line before, and all are recomputed at every start. A line
+that was changed, removed or put in between by anything but the learner is named; so is a log that was cut at its end,
+by the count and the checksum of its database. Whoever can write the file can also recompute the chain: it protects from damage
+and from hands in a hurry, not from the machine's own administrator.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from sqlalchemy import Float, Integer, String, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from global_learner.storage.database import Database
 
 REPEAT_SECONDS = 60.0
 _MAX_CHARACTERS = 63
@@ -25,6 +36,7 @@ class AuditColumns:
     action: Mapped[str] = mapped_column(String(32))
     subject: Mapped[str] = mapped_column(String(63), index=True)
     detail: Mapped[str] = mapped_column(String)
+    digest: Mapped[str] = mapped_column(String(64), default="", server_default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,33 @@ class AuditLog:
         row = table()
         row.unix_seconds, row.actor, row.action = now, actor[:_MAX_CHARACTERS], action
         row.subject, row.detail = subject, detail
+        session.flush()
+        before = session.scalars(select(table.digest).order_by(table.number.desc()).limit(1)).first()
+        row.digest = _digest(before or "", row)
         session.add(row)
+        session.flush()
+
+    def check(self, database: Database) -> None:
+        """Recompute the chain; lines of an earlier program, which have none, are chained now.
+
+        Raises:
+            StateUnusable: a line is not what was written.
+        """
+        with database.session() as session:
+            rows = session.scalars(select(self._table).order_by(self._table.number)).all()
+            chained = any(row.digest for row in rows)
+            broken = _first_broken(rows) if chained else None
+        if broken is not None:
+            database.lose(broken)
+        elif rows and not chained and not database.read_only:
+            self.chain_anew(database)
+
+    def chain_anew(self, database: Database) -> None:
+        """Chain all lines as they are now."""
+        with database.transaction() as session:
+            digest = ""
+            for row in session.scalars(select(self._table).order_by(self._table.number)):
+                row.digest = digest = _digest(digest, row)
 
     def holds(self, session: Session, action: str, subject: str, detail: str) -> bool:
         """Whether exactly this was written before."""
@@ -81,3 +119,22 @@ class AuditLog:
         table = self._table
         rows = session.scalars(select(table).where(table.unix_seconds >= since_unix_seconds).order_by(table.number))
         return [AuditEntry(row.unix_seconds, row.actor, row.action, row.subject, row.detail) for row in rows]
+
+
+def _digest(before: str, row: AuditColumns) -> str:
+    content = json.dumps([before, row.unix_seconds, row.actor, row.action, row.subject, row.detail])
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _first_broken(rows: Sequence[AuditColumns]) -> str | None:
+    digest, expected_number = "", 1
+    for row in rows:
+        digest = _digest(digest, row)
+        when = datetime.fromtimestamp(min(max(row.unix_seconds, 0.0), 4e9), UTC).strftime("%Y-%m-%d %H:%M:%S")
+        if row.digest != digest or row.number != expected_number:
+            return (
+                f"the audit log breaks at line {expected_number}: what stands there ({when} UTC, {row.actor[:63]} "
+                f"{row.action[:32]} {row.subject[:63]}) is not what was written behind line {expected_number - 1}"
+            )
+        expected_number += 1
+    return None

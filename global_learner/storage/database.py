@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Engine, MetaData, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 from sqlalchemy.orm import Session
+from sqlalchemy.schema import CreateColumn
 
 from global_learner.errors import StateUnusable
-from global_learner.storage.commits import Commits, Losses
+from global_learner.storage.commits import WAY_OUT, Commits, Losses
 
 _log = structlog.get_logger()
 
@@ -45,6 +46,9 @@ class Database:
 
     Raises:
         StateUnusable: it is damaged, was changed by somebody else, or fell back to an older state.
+
+    Attributes:
+        read_only: nothing is written, as losses are only being listed.
     """
 
     def __init__(
@@ -53,10 +57,10 @@ class Database:
         self.path = path
         self._store = store
         self._commits = commits
-        self._read_only = commits is not None and commits.rule is Losses.LIST
+        self.read_only = commits is not None and commits.rule is Losses.LIST
         there = path.exists() and path.stat().st_size > 0
         address = f"sqlite:///{path}"
-        if self._read_only:
+        if self.read_only:
             address = f"sqlite:///{_read_only_uri(path)}&uri=true" if there else "sqlite://"
         self._engine = create_engine(address)
         event.listen(self._engine, "connect", _be_durable)
@@ -68,7 +72,7 @@ class Database:
                     self._judge(commits)
                 elif commits is not None:
                     commits.found(store, 0, str(path))
-                if not (self._read_only and there):
+                if not (self.read_only and there):
                     create(self._engine)
                     with self._engine.begin() as connection:
                         connection.execute(
@@ -84,6 +88,16 @@ class Database:
         except BaseException:
             self.close()
             raise
+
+    def lose(self, what: str) -> None:
+        """Refuse to go on over a loss in this file, or note it.
+
+        Raises:
+            StateUnusable: unless losses are accepted.
+        """
+        if self._commits is None:
+            raise StateUnusable(f"{self.path}: {what}; {WAY_OUT}")
+        self._commits.lose(f"{self.path}: {what}")
 
     def close(self) -> None:
         """Close the file."""
@@ -127,7 +141,7 @@ class Database:
 
     def _keep(self) -> None:
         """Move what was committed from the WAL into the file, and note how the file is now."""
-        if self._read_only:
+        if self.read_only:
             return
         try:
             with self._engine.connect() as connection:
@@ -182,6 +196,23 @@ def usable(path: Path, what: str) -> Iterator[None]:
         raise StateUnusable(f"{path}: no usable {what} ({error.orig})") from error
     except OSError as error:
         raise StateUnusable(f"{path}: no usable {what} ({error.strerror})") from error
+
+
+def create_missing(engine: Engine, metadata: MetaData) -> None:
+    """Make the tables, and add to those of an earlier program the columns that it did not know.
+
+    Raises:
+        DatabaseError: it is no database, or cannot be written.
+    """
+    metadata.create_all(engine)
+    known = inspect(engine)
+    with engine.begin() as connection:
+        for table in metadata.sorted_tables:
+            present = {column["name"] for column in known.get_columns(table.name)}
+            for column in table.columns:
+                if column.name not in present:
+                    definition = CreateColumn(column).compile(dialect=engine.dialect)
+                    connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
 
 
 def check_whole(engine: Engine, path: Path) -> None:
