@@ -22,7 +22,7 @@ from global_learner.errors import StateUnusable
 from global_learner.recovery import Found, read_state, save
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
-from global_learner.storage.commits import LOG, Losses
+from global_learner.storage.commits import LOG, RECEIPTS, Losses
 from global_learner.storage.receipts import REMOVED_NAME, Removed
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from policy_net.exchange.policy_file import PolicyFile
@@ -109,6 +109,7 @@ def _accept(state: StateDir, stores: _Stores, found: Found, losses: list[str], a
     for folder in (state.log, state.receipts):
         _move_aside(folder, aside / folder.name)
     write_whole(state.receipts / REMOVED_NAME, Removed(step, +counts).to_json(), alone=True)
+    state.commits.committed(RECEIPTS, step)
     state.commits.committed(LOG, step)
     state.commits.sync()
     _log.warning("loss-accepted", actor=actor, head_step=step, before=before, aside=str(aside), losses=losses)

@@ -20,9 +20,11 @@ from global_learner.errors import BadConfig, DiskFull, LearnerError
 from global_learner.fleet import Status
 from global_learner.registry.cards import FIRST_VERSION, VersionCard
 from global_learner.settings import LearnerSettings
+from global_learner.storage.commits import RECEIPTS
 from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
 from global_learner.storage.receipts import cut_log
 from global_learner.storage.snapshot import Snapshot, write_snapshot
+from global_learner.storage.update_log import first_step, segments
 from global_learner.storage.update_records import RECORD_BYTES, AppliedUpdate
 from global_learner.updates.head import Head
 from global_learner.updates.parts import Learned, Process, Stores
@@ -218,13 +220,16 @@ class Maintenance(Generic[Status]):
 
     def _write_and_cut(self, snapshot: Snapshot) -> None:
         write_snapshot(self._state.snapshots, replace(snapshot, commits=self._state.commits.counts()))
-        cut_log(
+        cut = cut_log(
             self._state.log,
             self._state.receipts,
             snapshot.state.step,
             give_up=self._log.files.cut,
             max_receipts_bytes=self._settings.durability.max_receipts_bytes,
         )
+        if cut:
+            through = first_step(segments(self._state.log)[0]) - 1
+            self._state.commits.committed(RECEIPTS, through)
 
 
 def max_log_bytes(settings: LearnerSettings, spec: Spec) -> int:

@@ -27,8 +27,8 @@ from global_learner.errors import StateUnusable
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_details
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
-from global_learner.storage.commits import LOG, SETTINGS
-from global_learner.storage.receipts import cut_log, last_receipt
+from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT
+from global_learner.storage.receipts import check_receipts, cut_log
 from global_learner.storage.snapshot import AdamState, read_newest_snapshot, write_snapshot
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import LogDamaged, first_step, read_records, segments
@@ -184,6 +184,7 @@ def _settle(
         state.commits.committed(SETTINGS, 1)
     limit = settings.durability.max_receipts_bytes
     cut_log(state.log, state.receipts, head.step, with_newest=True, max_receipts_bytes=limit)
+    state.commits.committed(RECEIPTS, check_receipts(state.receipts))
     state.commits.committed(LOG, head.step, found.checksum or None)
     state.commits.sync()
     return Recovered(first.spec, head, found.counters, found.replayed, found.checksum)
@@ -205,8 +206,8 @@ def _check_begins(state: StateDir, newest: VersionCard | None) -> None:
     left = sorted(path.name for path in (*snapshots, *log, *state.receipts.iterdir()))
     if left and newest is None:
         raise StateUnusable(
-            f"state_dir {state.path}: its registry holds no version, yet {left[0]} is there: it was emptied or is "
-            "gone; restore the state directory from a copy, or begin in an empty one"
+            f"state_dir {state.path}: its registry.sqlite holds no version, yet {left[0]} is there: it was emptied or "
+            "is gone; restore the state directory from a copy, or begin in an empty one"
         )
     if snapshots and not log:
         _log.warning(
@@ -222,7 +223,13 @@ def _check_head(state: StateDir, registry: Registry, newest: VersionCard, head: 
     """
     commits, log = state.commits, segments(state.log)
     commits.claim(f"v{newest.version} of the registry", {LOG: newest.head_step})
-    commits.claim("receipts", {LOG: last_receipt(state.receipts)})
+    try:
+        receipts = check_receipts(state.receipts)
+    except StateUnusable as error:
+        commits.lose(str(error).removesuffix(f"; {WAY_OUT}"))
+    else:
+        commits.claim("receipts", {LOG: receipts})
+        commits.found(RECEIPTS, receipts, str(state.receipts))
     if log:
         commits.claim(log[-1].name, {LOG: first_step(log[-1]) - 1})
     commits.found(LOG, head.step, str(state.log))
@@ -253,7 +260,10 @@ def _replay(
             if applied.step <= head.step:
                 continue
             if applied.step != head.step + 1:
-                commits.lose(f"{state.log}: update {head.step + 1} is missing, the next one is {applied.step}")
+                commits.lose(
+                    f"{state.log}: update {head.step + 1} is missing, the next one is {applied.step}, and "
+                    f"{state.snapshots} holds no snapshot of step {applied.step - 1}"
+                )
                 break
             head.apply(applied)
             replayed, checksum = replayed + 1, record.checksum or 0

@@ -34,6 +34,7 @@ _log = structlog.get_logger()
 
 ADMINISTRATOR = "policyctl"
 ADMINISTRATOR_FILE = "admin.pem"
+AUTHORITY_KEY_FILE = "ca.key"
 ADMINISTRATOR_SECONDS = 365 * DAY_SECONDS
 AUTHORITY_SECONDS = 3650 * DAY_SECONDS
 """Ten years: replacing an authority means enrolling every cluster again."""
@@ -46,7 +47,7 @@ def open_authority(folder: Path, now: float) -> Authority:
         BadConfig: its files are damaged, or others may read the key.
         OSError: the disk refuses.
     """
-    key_file, certificate_file = folder / "ca.key", folder / "ca.pem"
+    key_file, certificate_file = folder / AUTHORITY_KEY_FILE, folder / "ca.pem"
     if not certificate_file.exists():
         # A key that is there stays: what it signed is then still good, should only the certificate have been lost.
         if not key_file.exists():

@@ -60,8 +60,8 @@ class IdentityStore:
         try:
             path.touch(0o600)
             self._database = Database(path, "identities", "book of identities", create_tables, commits)
-            _AUDIT.check(self._database)
             with usable(path, "book of identities"):
+                _AUDIT.check(self._database)
                 self._reread()
         except OSError as error:
             raise StateUnusable(f"{path}: no usable book of identities ({error.strerror})") from error

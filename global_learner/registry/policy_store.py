@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foundation.files import write_whole
-from global_learner.errors import StateUnusable, UnknownPolicyVersion
+from global_learner.errors import StateUnusable
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.tables import VersionRow
 from policy_net.exchange.policy_file import digest_of
@@ -40,17 +40,16 @@ class PolicyStore:
         return digest
 
     def read(self, digest: str) -> bytes:
-        """A file's bytes.
+        """A file's bytes; of a version that is kept.
 
         Raises:
-            UnknownPolicyVersion: it is no longer kept.
-            StateUnusable: what is on disk is not what was written.
+            StateUnusable: what is on disk is not what was written, or nothing.
         """
         path = self.path(digest)
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:
-            raise UnknownPolicyVersion(f"policy file {digest[:12]} is no longer kept") from error
+            raise StateUnusable(f"{path}: is gone, yet its version is kept; restore the file from a copy") from error
         except OSError as error:
             raise StateUnusable(f"{path}: cannot be read ({error.strerror})") from error
         found = digest_of(data)

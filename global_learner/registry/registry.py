@@ -13,7 +13,6 @@ from typing import Any
 
 from sqlalchemy import func, select, update
 
-from global_learner.errors import UnknownPolicyVersion
 from global_learner.registry import assignments
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
@@ -21,7 +20,7 @@ from global_learner.registry.policy_store import PolicyStore, Retention, superfl
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
 from global_learner.storage.audit import AuditEntry
 from global_learner.storage.commits import VERSIONS, Commits
-from global_learner.storage.database import Database
+from global_learner.storage.database import Database, usable
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
@@ -55,8 +54,9 @@ class Registry:
         self._policies = PolicyStore(state_dir / "policies")
         self._heads = PolicyStore(state_dir / "heads", ".head")
         self._database = Database(self._path, "registry", "registry", create_tables, commits)
-        AUDIT.check(self._database)
-        newest = self.newest()
+        with usable(self._path, "registry"):
+            AUDIT.check(self._database)
+            newest = self.newest()
         if commits is not None:
             commits.found(VERSIONS, newest.version if newest else 0, str(self._path))
 
@@ -143,10 +143,7 @@ class Registry:
         """
         with self._database.session() as session:
             card = VersionCard.of(assignments.kept_row(session, version))
-        try:
-            return card, self._policies.read(card.digest)
-        except UnknownPolicyVersion as error:
-            raise UnknownPolicyVersion(f"v{version}: {error}") from error
+        return card, self._policies.read(card.digest)
 
     def first_priors(self) -> tuple[SpeedStatistic, ...]:
         """What v1 says of speeds.

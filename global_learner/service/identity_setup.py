@@ -22,6 +22,7 @@ from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import (
     ADMINISTRATOR,
     ADMINISTRATOR_FILE,
+    AUTHORITY_KEY_FILE,
     ensure_administrator,
     open_authority,
     read_authority,
@@ -112,6 +113,11 @@ def open_identities(
     with contextlib.closing(IdentityStore(folder, thread.registry.commits)) as store:
         credentials, enroll_credentials, authority = external.credentials, None, external.authority
         if settings.identity is not None:
+            if authority is None and store.known and not (folder / AUTHORITY_KEY_FILE).exists():
+                raise StateUnusable(
+                    f"{folder / AUTHORITY_KEY_FILE}: the authority's key is gone, and certificates that it signed are "
+                    "in use; restore it from a backup, or enroll all anew in an empty folder"
+                )
             authority = authority or _own_authority(folder, clock())
             credentials, enroll_credentials = _credentials(authority, _names(settings), clock())
             if not store.known and (folder / ADMINISTRATOR_FILE).exists():

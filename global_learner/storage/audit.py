@@ -6,8 +6,8 @@ refused again and again cannot fill the disk.
 
 Lines are chained: each has a digest of itself and of the line before, and all are recomputed at every start. A line
 that was changed, removed or put in between by anything but the learner is named; so is a log that was cut at its end,
-by the count and the checksum of its database. Whoever can write the file can also recompute the chain: it protects from damage
-and from hands in a hurry, not from the machine's own administrator.
+by the count and the checksum of its database. Whoever can write the file can also recompute the chain: it protects from
+damage and from hands in a hurry, not from the machine's own administrator.
 """
 
 from __future__ import annotations

@@ -39,6 +39,8 @@ LOG = "log"
 """The count of the update log: the last step that was acknowledged."""
 VERSIONS = "versions"
 """The number of the newest version."""
+RECEIPTS = "receipts"
+"""The step of the newest receipt."""
 SETTINGS = "settings"
 """1 once the settings of the log were written."""
 _SLOT_BYTES = 4096
@@ -147,6 +149,8 @@ class Commits:
             if store == LOG:
                 missing = f"update {seen} is" if count + 1 == seen else f"updates {count + 1} to {seen} are"
                 self.lose(f"{where}: {missing} missing, which {by} knows as acknowledged")
+            elif store == RECEIPTS:
+                self.lose(f"{where}: the receipts of updates {count + 1} to {seen}, which {by} knows, are missing")
             elif store == VERSIONS:
                 self.lose(f"{where}: v{seen}, which {by} knows, is missing; the newest is v{count}")
             else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,8 @@ from pathlib import Path
 from foundation.files import sync_folder, write_whole
 from foundation.text import parse_json
 from global_learner.errors import StateUnusable
+from global_learner.storage.commits import WAY_OUT
+from global_learner.storage.receipt_seals import Sealed, check_seals, is_seal, read_end, seal
 from global_learner.storage.update_log import first_step, read_log, read_names, segments
 from global_learner.storage.update_records import AppliedUpdate, Kind
 
@@ -77,7 +80,8 @@ class Removed:
     def to_json(self) -> str:
         """As it stands in its file."""
         applied = [[cluster, incarnation, count] for (cluster, incarnation), count in sorted(self.applied.items())]
-        return json.dumps({"through_step": self.through_step, "applied": applied}) + "\n"
+        checksum = _checksum(self.through_step, applied)
+        return json.dumps({"through_step": self.through_step, "applied": applied, "crc": checksum}) + "\n"
 
 
 def receipt_files(folder: Path) -> list[Path]:
@@ -95,6 +99,8 @@ def read_receipt_file(path: Path, newest: bool) -> Iterator[Receipt]:
     if newest and lines and not lines[-1].endswith("\n"):
         lines.pop()
     for number, line in enumerate(lines, start=1):
+        if is_seal(line):
+            continue
         try:
             receipt = Receipt(**parse_json(line))
         except (ValueError, TypeError) as error:
@@ -112,31 +118,41 @@ def read_removed(folder: Path) -> Removed:
     try:
         content = parse_json(path.read_text())
         applied = Counter({(cluster, incarnation): count for cluster, incarnation, count in content["applied"]})
-        return Removed(int(content["through_step"]), applied)
+        found = Removed(int(content["through_step"]), applied)
+        checksum = content.get("crc", _checksum(found.through_step, content["applied"]))
     except FileNotFoundError:
         return Removed()
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StateUnusable(f"{path}: damaged; restore the state directory from a copy") from error
+    if checksum != _checksum(found.through_step, content["applied"]):
+        raise StateUnusable(f"{path}: damaged: its checksum is another; restore the state directory from a copy")
+    return found
 
 
-def last_receipt(folder: Path) -> int:
-    """The step of the newest receipt that is whole; 0 if there is none.
+def _checksum(through_step: int, applied: Sequence[Sequence[object]]) -> int:
+    return zlib.crc32(json.dumps([through_step, applied]).encode())
+
+
+def check_receipts(folder: Path) -> int:
+    """See that the receipts are those that were written, without a gap; the step of the newest one, 0 if there is none.
 
     Raises:
-        StateUnusable: it is damaged.
-        OSError: it cannot be read.
+        StateUnusable: they are damaged.
+        OSError: they cannot be read.
     """
-    for path in reversed(receipt_files(folder)):
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            stream.seek(max(0, size - 65_536))
-            lines = stream.read().split(b"\n")[:-1]
-        if lines:
-            try:
-                return int(parse_json(lines[-1])["step"])
-            except (ValueError, TypeError, KeyError) as error:
-                raise StateUnusable(f"{path}: its last line is no receipt ({error})") from error
-    return read_removed(folder).through_step
+    through = read_removed(folder).through_step
+    files = receipt_files(folder)
+    for path in files:
+        first = int(path.stem.removeprefix("updates-"))
+        if first > through + 1:
+            missing = f"update {first - 1}" if first == through + 2 else f"updates {through + 1} to {first - 1}"
+            raise StateUnusable(f"{folder}: the receipts of {missing} are missing before {path.name}; {WAY_OUT}")
+        last = check_seals(path, newest=path is files[-1]).through
+        if not last:  # of an earlier program, or never finished
+            for receipt in read_receipt_file(path, newest=path is files[-1]):
+                last = receipt.step
+        through = max(through, last)
+    return through
 
 
 def read_receipts(state_dir: Path, spec_digest: str) -> Iterator[Receipt]:
@@ -195,27 +211,23 @@ def append_receipts(folder: Path, receipts: Sequence[Receipt], max_bytes: int) -
         return
     data = "".join(receipt.to_line() for receipt in receipts).encode()
     files = receipt_files(folder)
+    sealed = Sealed(0, 0, 0)
+    if files:
+        # A crash or a full disk may have left part of a group.
+        sealed = read_end(files[-1])
+        if sealed.end < files[-1].stat().st_size:
+            os.truncate(files[-1], sealed.end)
     path = files[-1] if files else None
     if path is None or path.stat().st_size + len(data) > max_bytes // FILES:
-        path = folder / f"updates-{receipts[0].step:020d}.jsonl"
+        path, sealed = folder / f"updates-{receipts[0].step:020d}.jsonl", Sealed(0, 0, 0)
     with path.open("ab") as stream:
-        # A crash or a full disk may have left part of a line.
-        stream.truncate(_end_of_lines(path))
         stream.write(data)
+        stream.write(seal(zlib.crc32(data, sealed.checksum), receipts[-1].step))
         stream.flush()
         os.fsync(stream.fileno())
     if path not in files:
         sync_folder(folder)
         _remove_oldest(folder, max_bytes)
-
-
-def _end_of_lines(path: Path) -> int:
-    """Where the last whole line ends."""
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        stream.seek(max(0, size - 4096))
-        tail = stream.read()
-    return size - len(tail) + tail.rfind(b"\n") + 1 if b"\n" in tail else 0
 
 
 def _remove_oldest(folder: Path, max_bytes: int) -> None:
