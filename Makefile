@@ -18,7 +18,7 @@ JOB_PROTO := elastic_runtime/proto
 JOB_GENERATED := elastic_runtime/generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format proto reference bench clean
+.PHONY: help setup demo test soak check format proto reference bench clean
 
 help: ## show the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -49,6 +49,9 @@ demo: $(STAMP) ## a learner and three clusters on this machine; ends by itself w
 test: $(STAMP) ## the whole test suite
 	@# A process that died is not replaced: xdist would give its successors the same test, and then wait for ever.
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
+soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of each of its files
+	FEDL2_KILLS=1000 FEDL2_PLACES=200 $(BIN)/python -m pytest -s tests/faults/test_learner_killed.py tests/hostile/test_durability.py
 
 check: $(STAMP) ## ruff, mypy, import-linter, docs tests
 	$(BIN)/ruff check .

@@ -79,7 +79,8 @@ class Database:
                             text(f"CREATE TABLE IF NOT EXISTS {_TABLE} (store TEXT PRIMARY KEY, count INT)")
                         )
                 check_whole(self._engine, path)
-                self._count = _read_counts(path).get(store, 0) if path.exists() else 0
+                # SQLite takes away the WAL of an empty file.
+                self._count = _read_counts(path).get(store, 0) if there or not self.read_only else 0
             if commits is not None:
                 commits.found(store, self._count, str(path))
                 # After a loss that is accepted it counts on from what others saw: no count means two things.
