@@ -72,6 +72,7 @@ class Learner(Generic[Status]):
         self.quarantine = opened.quarantine
         self.spec: Spec = opened.recovered.spec
         self.head = opened.recovered.head
+        self._unsettled = opened.recovered.unsettled
         registrations = opened.registry.registry.registrations()
         self.fleet: Fleet[Status] = Fleet(registrations, opened.recovered.counters, clock)
         process = Process(telemetry, wall_clock, self.failed)
@@ -100,6 +101,8 @@ class Learner(Generic[Status]):
         """Begin to write the log, publish and snapshot."""
         self.log.start()
         self.maintenance.start()
+        if self._unsettled is not None:
+            self.maintenance.settle(self.head, self._unsettled)
         if self.rounds is not None:
             self.rounds.start()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Generic
 
 import structlog
@@ -117,6 +118,19 @@ class Maintenance(Generic[Status]):
             or _SEGMENTS_A_LOG * self._log.segment_bytes >= self.max_log_bytes
         ):
             self.snapshot(head)
+
+    def settle(self, head: Head, unsettled: Sequence[Publication | AppliedUpdate]) -> None:
+        """Queue what a start on a full disk left: versions that fell due, resets, a snapshot in place of the log."""
+        for event in unsettled:
+            if isinstance(event, AppliedUpdate):
+                self._add(partial(self._note_reset, event))
+            else:
+                self._add(partial(self._publish, event, {}))
+        self._snapshot_step = -1
+        self.snapshot(head)
+
+    async def _note_reset(self, applied: AppliedUpdate) -> None:
+        await self._registry.call(note_reset, self._registry.registry, applied)
 
     def on_reset(self, head: Head, applied: AppliedUpdate) -> asyncio.Future[None]:
         """Queue what follows from a reset; done when it is in the audit log."""

@@ -28,6 +28,7 @@ from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_deta
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT
+from global_learner.storage.disk import is_disk_full
 from global_learner.storage.receipts import check_receipts, cut_log
 from global_learner.storage.snapshot import AdamState, read_newest_snapshot, write_snapshot
 from global_learner.storage.state_dir import StateDir
@@ -50,6 +51,7 @@ class Recovered:
         counters: see `Snapshot.counters`.
         replayed: updates taken from the log.
         checksum: of the log's record of the head's step; 0 where it is not known.
+        unsettled: versions that fell due and resets that could not be entered, as the disk is full; None if all was.
     """
 
     spec: Spec
@@ -57,6 +59,7 @@ class Recovered:
     counters: Mapping[str, Any]
     replayed: int
     checksum: int = 0
+    unsettled: Sequence[Publication | AppliedUpdate] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,17 @@ def recover(
     """
     try:
         found = read_state(state, registry, settings, initial, unix_seconds)
-        return _settle(found, state, registry, settings, unix_seconds, priors)
+        try:
+            return _settle(found, state, registry, settings, unix_seconds, priors)
+        except (OSError, SQLAlchemyError) as error:
+            # What is on disk is all there: it can be read and told, and goes on when there is room.
+            if not is_disk_full(error) or found.logged != (settings.aggregation, settings.optimizer):
+                raise
+            _log.error("disk-full", state_dir=str(state.path), reason=str(error), head_step=found.head.step)
+            newest = registry.newest()
+            done = 0 if newest is None else newest.head_step
+            left = [event for event in found.events if isinstance(event, AppliedUpdate) or event.head_step > done]
+            return Recovered(found.first.spec, found.head, found.counters, found.replayed, found.checksum, left)
     except (OSError, SQLAlchemyError) as error:
         raise StateUnusable(
             f"state_dir {state.path}: cannot be read and written ({error}); free space or mend the disk"

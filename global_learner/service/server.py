@@ -45,6 +45,7 @@ from global_learner.service.identity_setup import (
 from global_learner.service.lanes import OPERATOR_SHARE, Lanes, lanes_of, one_lane
 from global_learner.service.listener import bind, bind_socket, check_free, room_for_connections
 from global_learner.settings import LearnerSettings
+from global_learner.storage.disk import is_disk_full
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.updates.quarantine import Quarantine
@@ -279,5 +280,11 @@ def _check_port_file(path: Path | None) -> None:
 
 def _write_ports(path: Path | None, ports: Mapping[str, object]) -> None:
     """Write where the learner listens, whole or not at all; it is no secret."""
-    if path is not None:
+    if path is None:
+        return
+    try:
         write_whole(path, json.dumps(ports) + "\n", durable=False)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        _log.error("port-file-unwritten", file=str(path), reason=str(error), **ports)

@@ -106,3 +106,48 @@ def test_pushes_are_refused_while_the_disk_is_full_and_none_that_was_acknowledge
     assert counts["north", cluster.incarnation] == cluster.acknowledged
     assert pulled.step == sum(counts.values())
     assert np.isfinite(weights).all()
+
+
+@pytest.mark.heavy
+def test_a_learner_starts_on_a_full_disk_tells_what_it_has_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    learner = LearnerProcess(
+        tmp_path,
+        SPEC,
+        ingest={"max_staleness_steps": 100_000},
+        durability={"snapshot_every_steps": 1000},
+        publish={"every_steps": 20},
+        telemetry={"http_listen": None, "log_level": "warning"},
+    )
+    try:
+        learner.start()
+        cluster = Cluster(learner)
+        for _ in range(30):
+            assert cluster.push() is None
+        learner.kill()
+
+        # Neither a snapshot nor a version finds room, but for the databases, which do not grow.
+        learner.files_may_grow_to = 100_000
+        learner.start()
+        pulled = rpc.FleetStub(learner.channel()).PullHead(
+            pb.PullHeadRequest(cluster="north", incarnation=cluster.incarnation),
+            timeout=CALL_SECONDS,
+            wait_for_ready=True,
+        )
+        assert pulled.step == 30
+        fleet = learner.fleet()
+        assert fleet.head_step == 30
+        refusal = cluster.push_until_refused()
+        assert refusal.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "disk is full" in refusal.details()
+        taken = cluster.acknowledged
+
+        files_may_grow_to(learner, resource.RLIM_INFINITY)
+        for _ in range(20):
+            while (error := cluster.push()) is not None:
+                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert cluster.acknowledged == taken + 20
+        assert learner.end() == 0
+    finally:
+        learner.close()
+    counts = audit(read_receipts(learner.state_dir, SPEC.digest))
+    assert sum(counts.values()) == cluster.acknowledged

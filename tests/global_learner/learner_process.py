@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -81,6 +82,7 @@ class LearnerProcess:
         self.config = folder / "learner.yaml"
         self.log = folder / "learner.log"
         self.state_dir = folder / "state"
+        self.files_may_grow_to: int | None = None
         self._reserved = ReservedPort()
         self.port = self._reserved.port
         self._sections = sections
@@ -117,7 +119,12 @@ class LearnerProcess:
                 stdout=stream,
                 stderr=stream,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
+                preexec_fn=self._limit,  # noqa: PLW1509  (the test's process runs no other thread yet)
             )
+
+    def _limit(self) -> None:
+        if self.files_may_grow_to is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.files_may_grow_to, resource.RLIM_INFINITY))
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait; the exit code."""
