@@ -29,7 +29,7 @@ from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT
 from global_learner.storage.disk import is_disk_full
-from global_learner.storage.receipts import check_receipts, cut_log
+from global_learner.storage.receipts import check_receipts, cut_log, drop_unfinished
 from global_learner.storage.snapshot import AdamState, read_newest_snapshot, write_snapshot
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import LogDamaged, first_step, read_records, segments
@@ -196,6 +196,7 @@ def _settle(
     if not state.commits.count(SETTINGS):
         state.commits.committed(SETTINGS, 1)
     limit = settings.durability.max_receipts_bytes
+    drop_unfinished(state.receipts)
     cut_log(state.log, state.receipts, head.step, with_newest=True, max_receipts_bytes=limit)
     state.commits.committed(RECEIPTS, check_receipts(state.receipts))
     state.commits.committed(LOG, head.step, found.checksum or None)

@@ -1,7 +1,8 @@
 """Seals of a file of receipts: a line behind every group of lines, with the checksum of all that stands before it.
 
-What stands behind the last seal was never finished: it is cut off before anything is added, and in any file but the
-newest it is damage. Files of earlier programs have no seals; they get one for all of it with the next group.
+A file begins with a seal of nothing. What stands behind the last seal was never finished: it is cut off before anything
+is added, and in any file but the newest it is damage. Files of earlier programs have no seals; they get one for all of
+it with the next group.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class Sealed:
     """Where a file's last seal ends, the checksum of all bytes up to there, and the step that it names.
 
     Attributes:
-        through: 0 in a file without a seal, of which all whole lines count.
+        through: None in a file of an earlier program, which has no seal: all whole lines count.
     """
 
     end: int
     checksum: int
-    through: int
+    through: int | None
 
 
 def is_seal(line: str) -> bool:
@@ -68,18 +69,20 @@ def check_seals(path: Path, newest: bool) -> Sealed:
     """
     data = path.read_bytes()
     checksum, at = 0, 0
-    last = Sealed(0, 0, 0)
+    last: Sealed | None = None
     for found in _SEAL.finditer(data):
         checksum, at = zlib.crc32(data[at : found.start()], checksum), found.start()
         if checksum != int(found[1]):
+            if newest and last is not None and found.end() == len(data):
+                return last  # a group of which only the end reached the disk; `commits` knows if it was more
             raise StateUnusable(
                 f"{path}: damaged: what stands before byte {at} is not what was written (checksum {checksum:08x}, "
                 f"expected {int(found[1]):08x}); {WAY_OUT}"
             )
         last = _sealed(found, found.end())
-    if last.through and last.end < len(data) and not newest:
+    if last is not None and last.end < len(data) and not newest:
         raise StateUnusable(f"{path}: damaged: nothing vouches for what stands behind byte {last.end}; {WAY_OUT}")
-    return last if last.through else _last_seal(data)
+    return last or _last_seal(data)
 
 
 def _sealed(found: re.Match[bytes], end: int) -> Sealed:
@@ -91,5 +94,7 @@ def _last_seal(data: bytes) -> Sealed:
     found = list(_SEAL.finditer(data))
     if found:
         return _sealed(found[-1], found[-1].end())
+    if not data.startswith(b'{"step"'):  # its first group never reached the disk
+        return Sealed(0, 0, 0)
     end = data.rfind(b"\n") + 1
-    return Sealed(end, zlib.crc32(data[:end]), 0)
+    return Sealed(end, zlib.crc32(data[:end]), None)

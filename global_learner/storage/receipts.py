@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from foundation.files import sync_folder, write_whole
+from foundation.files import sync_folder, write_at, write_whole
 from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import WAY_OUT
@@ -148,11 +148,24 @@ def check_receipts(folder: Path) -> int:
             missing = f"update {first - 1}" if first == through + 2 else f"updates {through + 1} to {first - 1}"
             raise StateUnusable(f"{folder}: the receipts of {missing} are missing before {path.name}; {WAY_OUT}")
         last = check_seals(path, newest=path is files[-1]).through
-        if not last:  # of an earlier program, or never finished
+        if last is None:
             for receipt in read_receipt_file(path, newest=path is files[-1]):
                 last = receipt.step
-        through = max(through, last)
+        through = max(through, last or 0)
     return through
+
+
+def drop_unfinished(folder: Path) -> None:
+    """Cut off what a crash left behind the last sound seal, before anything is added.
+
+    Raises:
+        StateUnusable: they are damaged.
+        OSError: the disk refused.
+    """
+    for path in receipt_files(folder)[-1:]:
+        end = check_seals(path, newest=True).end
+        if end < path.stat().st_size:
+            os.truncate(path, end)
 
 
 def read_receipts(state_dir: Path, spec_digest: str) -> Iterator[Receipt]:
@@ -220,11 +233,15 @@ def append_receipts(folder: Path, receipts: Sequence[Receipt], max_bytes: int) -
     path = files[-1] if files else None
     if path is None or path.stat().st_size + len(data) > max_bytes // FILES:
         path, sealed = folder / f"updates-{receipts[0].step:020d}.jsonl", Sealed(0, 0, 0)
-    with path.open("ab") as stream:
-        stream.write(data)
-        stream.write(seal(zlib.crc32(data, sealed.checksum), receipts[-1].step))
-        stream.flush()
-        os.fsync(stream.fileno())
+    if sealed.end == 0:
+        first = seal(0, receipts[0].step - 1)
+        data, sealed = first + data, Sealed(0, 0, 0)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        write_at(descriptor, sealed.end, [data, seal(zlib.crc32(data, sealed.checksum), receipts[-1].step)])
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     if path not in files:
         sync_folder(folder)
         _remove_oldest(folder, max_bytes)

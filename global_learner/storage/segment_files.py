@@ -84,6 +84,8 @@ class SegmentFiles:
             return
         spare = self._next_spare()
         path.rename(spare)
+        # Else a power failure could leave the segment's name on a file that was written over meanwhile.
+        sync_folder(self._folder)
         with self._lock:
             self._sizes[spare] = self._sizes.pop(path, 0)
             self._spares.append(spare)

@@ -143,6 +143,14 @@ def test_a_second_learner_is_kept_out(tmp_path: Path) -> None:
     StateDir(tmp_path / "state").close()
 
 
+def test_a_second_learner_is_kept_out_although_the_lock_file_was_removed(tmp_path: Path) -> None:
+    with StateDir(tmp_path / "state"):
+        (tmp_path / "state" / "lock").unlink()
+        with pytest.raises(StateUnusable, match="held by another learner"):
+            StateDir(tmp_path / "state")
+    StateDir(tmp_path / "state").close()
+
+
 def test_a_file_in_the_directorys_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(StateUnusable, match="cannot be used"):
