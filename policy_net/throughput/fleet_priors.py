@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import JobKind
-from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
+from policy_net.exchange.statistics import CLUSTER_COUNT, LARGEST_LOG_SPEED, SpeedStatistic
 from policy_net.throughput.process_prior import predicted_by_type
 from policy_net.throughput.type_belief import NOISE
 
@@ -165,7 +165,7 @@ class _Table:
         weights = self._counts_CI.sum(axis=0)
         means = np.where(self._counts_CI > 0, held * self._counts_CI, 0.0).sum(axis=0) / weights
         merged = [
-            SpeedStatistic(job_type, kind, ps, workers, float(mean), int(min(weight, MOST_COUNT)))
+            SpeedStatistic(job_type, kind, ps, workers, _sayable(float(mean)), int(min(weight, MOST_COUNT)))
             for (ps, workers), mean, weight in zip(self._cells, means, weights, strict=True)
         ]
         if len(self._clusters) < ENOUGH_CLUSTERS:
@@ -222,10 +222,15 @@ def _filled(merged: list[SpeedStatistic], base: list[SpeedStatistic]) -> list[Sp
         return merged  # the fleet's clusters are not what the first file was made on
     seen = {(entry.ps, entry.workers) for entry in merged}
     return merged + [
-        replace(entry, mean_log_speed=entry.mean_log_speed + shift, count=min(entry.count, CLUSTER_COUNT))
+        replace(entry, mean_log_speed=_sayable(entry.mean_log_speed + shift), count=min(entry.count, CLUSTER_COUNT))
         for entry in base
         if (entry.ps, entry.workers) not in seen
     ]
+
+
+def _sayable(log_speed: float) -> float:
+    """Within what a statistic may say: a shift of what lies at its end would go beyond it."""
+    return max(-LARGEST_LOG_SPEED, min(LARGEST_LOG_SPEED, log_speed))
 
 
 def _kinds(reports: Mapping[str, Sequence[SpeedStatistic]]) -> dict[str, JobKind]:

@@ -31,7 +31,9 @@ from policy_net.throughput.type_belief import (
     TypeBelief,
     cell_rows,
     flat_cells,
+    held,
     read_cells,
+    speeds_from_logs,
 )
 
 OPTIMISM = 1.0
@@ -100,7 +102,7 @@ class TypeProcess(TypeBelief):
         ).T
         noise = NOISE**2 / counts
         # The mean of the log lies below the log of the mean, by half the variance.
-        residual = np.log(speeds) - noise / 2 - prior.mean[seen]
+        residual = np.log(held(speeds)) - noise / 2 - prior.mean[seen]
         # What others have reported of a type says its scale too, so that a few noisy reports here only correct it.
         unit = 0.0 if prior.of_type else np.average(residual, weights=1 / (spread.smooth**2 + noise))
         farthest = math.log(FARTHEST)
@@ -120,9 +122,9 @@ class TypeProcess(TypeBelief):
         mean, sd = self.posterior()
         self._sd = self.on_grid(np.minimum(sd, 1.0))
         if self._prior.of_type and not self._conditioned_on:
-            return self.on_grid(np.exp(mean + OPTIMISM * self._prior.sd_of_shape))
+            return self.on_grid(speeds_from_logs(mean + OPTIMISM * self._prior.sd_of_shape))
         # Nothing is known of the scale of a type of which no speed was seen: that is no reason to expect much of it.
-        return self.on_grid(np.exp(mean + OPTIMISM * sd) if self._conditioned_on else np.exp(mean))
+        return self.on_grid(speeds_from_logs(mean + OPTIMISM * sd if self._conditioned_on else mean))
 
     def on_grid(self, values: Array) -> Array:
         """Values of the form's cells on a grid [ps, workers], shape (17, 17), with zeros elsewhere."""
@@ -255,4 +257,4 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
             process = TypeProcess(FORMS[self._kinds.get(job_type, JobKind.PS)])
         believed = process.grid()
         mean, sd = process.posterior()
-        return np.where(believed > 0, process.on_grid(np.exp(mean)), 0.0), process.on_grid(sd)
+        return np.where(believed > 0, process.on_grid(speeds_from_logs(mean)), 0.0), process.on_grid(sd)

@@ -22,7 +22,8 @@ from policy_net.domain import JobKind
 from policy_net.errors import BadInput
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.form import FORMS, SpeedForm, form_grid
-from policy_net.throughput.type_belief import FARTHEST, NOISE, TypeBelief
+from policy_net.throughput.nonnegative import nonnegative_fit
+from policy_net.throughput.type_belief import FARTHEST, NOISE, TypeBelief, held
 
 Array = NDArray[np.float64]
 
@@ -49,6 +50,7 @@ class TypeFit(TypeBelief):
             self.coefficients = self.form.unseen_coefficients
             return
         ps, workers, times, counts = np.array(seen, dtype=np.float64).T
+        times = held(times)
         features = self.form.features(ps, workers)
         precision = 1 / (SHAPE_ERROR**2 + NOISE**2 / counts)
         # The prior says how speeds relate to each other; how fast the type is, only observations say.
@@ -60,12 +62,14 @@ class TypeFit(TypeBelief):
         weighted = rows * precision[:, None]
         pseudo_rows, pseudo_targets = self.form.prior_rows
         # Solved through the normal equations: the cost does not grow with the number of cells.
-        lower = np.linalg.cholesky(rows.T @ weighted + pseudo_rows.T @ pseudo_rows)
         moment = weighted.sum(axis=0) + pseudo_rows.T @ pseudo_targets
-        from scipy.optimize import nnls  # noqa: PLC0415  (a third of every program's start, and few of them fit)
-
-        solution, _ = nnls(lower.T, np.linalg.solve(lower, moment))
-        self.coefficients = np.asarray(solution * unit, dtype=np.float64)
+        try:
+            lower = np.linalg.cholesky(rows.T @ weighted + pseudo_rows.T @ pseudo_rows)
+            problem = lower.T, np.linalg.solve(lower, moment)
+        except np.linalg.LinAlgError:  # squares of figures that lie too far apart
+            root = np.sqrt(precision)
+            problem = np.vstack([rows * root[:, None], pseudo_rows]), np.append(root, pseudo_targets)
+        self.coefficients = np.asarray(nonnegative_fit(*problem) * unit, dtype=np.float64)
 
     def _fitted_speeds(self) -> Array:
         return form_grid(self.form, self.coefficients)
@@ -162,7 +166,5 @@ def _fit_points(form: SpeedForm, points: Sequence[SpeedPoint]) -> NDArray[np.flo
     ps, workers, speeds = np.array([(point.ps, point.workers, point.samples_per_second) for point in points]).T
     # Scaled to the type's mean speed, so that the solver sees numbers around 1.
     unit = speeds.mean()
-    from scipy.optimize import nnls  # noqa: PLC0415  (a third of every program's start, and few of them fit)
-
-    solution, _ = nnls(form.features(ps, workers) * (speeds / unit)[:, None], np.ones(len(speeds)))
+    solution = nonnegative_fit(form.features(ps, workers) * (speeds / unit)[:, None], np.ones(len(speeds)))
     return np.asarray(solution / unit, dtype=np.float64)

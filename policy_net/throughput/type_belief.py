@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import JobKind
+from policy_net.exchange.statistics import LARGEST_LOG_SPEED
 from policy_net.throughput.form import FORMS, SpeedForm
 
 Array = NDArray[np.float64]
@@ -29,6 +31,19 @@ DEAD_AFTER_SECONDS = 600.0
 FARTHEST = 100.0
 """A cell counts as at most this many times faster or slower than the type's mean at the prior's shape: beyond that it
 is a fault in the report or the cluster, and would drown all others."""
+
+
+_LARGEST = math.exp(LARGEST_LOG_SPEED)
+
+
+def held(speeds: Array) -> Array:
+    """Speeds in samples/s, or their inverse, none beyond what a statistic can say: their logarithms can be fitted."""
+    return np.clip(speeds, 1 / _LARGEST, _LARGEST)
+
+
+def speeds_from_logs(logs: Array) -> Array:
+    """Speeds of which the logarithms were fitted; a fit may go far beyond what it was fitted to, and stays finite."""
+    return np.asarray(np.exp(np.clip(logs, -2 * LARGEST_LOG_SPEED, 2 * LARGEST_LOG_SPEED)), dtype=np.float64)
 
 
 def is_possible(samples: float, seconds: float) -> bool:
@@ -90,8 +105,8 @@ class TypeBelief(ABC):
             cell = self.cells[index] = Cell()
             self.refit_at = 0
         was_dead = cell.dead
-        cell.samples += samples
-        cell.seconds += seconds
+        cell.samples = min(cell.samples + samples, sys.float_info.max)
+        cell.seconds = min(cell.seconds + seconds, sys.float_info.max)
         cell.count += 1
         self.count += 1
         if cell.dead != was_dead:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from hypothesis import strategies as st
 
 from policy_net.domain import (
@@ -88,12 +90,12 @@ def drawn_states(draw: st.DrawFn, most_jobs: int = 12) -> ClusterState:
 @st.composite
 def drawn_progress(draw: st.DrawFn) -> Progress:
     """Also what a real cluster reports on a bad day: nothing trained, no time, one role missing, the speed of light."""
-    samples = draw(st.one_of(st.just(0.0), st.floats(1e-9, 1e12)))
+    samples = draw(st.one_of(st.just(0.0), st.floats(1e-9, 1e12), st.floats(0.0, sys.float_info.max)))
     return Progress(
         job_id=f"job-{draw(st.integers(0, 20))}",
         job_type=draw(st.sampled_from(sorted(KIND_OF_TYPE))),
         allocation=Allocation(draw(st.integers(0, 16)), draw(st.integers(0, 16))),
-        seconds=draw(st.one_of(st.just(0.0), st.floats(1e-6, 1e6))),
+        seconds=draw(st.one_of(st.just(0.0), st.floats(1e-6, 1e6), st.floats(0.0, sys.float_info.max))),
         samples=samples,
         epochs=samples / 100,
         remaining_epochs=draw(st.floats(0, 1e7)),

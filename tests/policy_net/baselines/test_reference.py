@@ -104,3 +104,12 @@ def test_fitting_online_costs_little_against_a_fit_to_all_measurements(
         if size == nodes and name == "optimus-fitted":
             ours = figures(folder, trace, nodes, "optimus", CapacityMode.POOLED)["avg_jct_slots"]
             assert ours <= 1.05 * expected[trace, nodes, name]["avg_jct_slots"], trace
+
+
+def test_a_replay_amid_which_scipys_solver_gives_up_comes_to_its_end(folder: Path) -> None:
+    jobs = load_workload("dl2:jobs=60,arrivals=google,sizes=varied,seed=7004")
+    speeds = truth(folder)
+    environment = Environment(nodes=32, decide_on=DecideOn.SLOT, speed_noise=0.27)
+    policy = build_policy("optimus", PolicyContext(true_speeds=speeds))
+    result = replay(jobs, environment, policy, speeds, clock=lambda: 0.0).to_json()
+    assert result["completed"] == result["jobs"] == 60
