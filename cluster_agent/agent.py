@@ -20,6 +20,7 @@ from cluster_agent.fleet.learner_protocol import AgentStatus, Head
 from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.fleet.sharing import Sharing
+from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.guard import Guard
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
 from cluster_agent.learning.rounds import RoundLink, RoundWork
@@ -74,19 +75,22 @@ class Agent:
             settings.backend,
             AgentParts(settings.state_dir, settings.guard.fallback, self._queue, stop.wait, time.monotonic),
         )
-        self._source = PolicySource(settings.policy, CandidateFactory(settings.policy), KeptVersion(settings.state_dir))
+        trust = None if settings.learner is None else _trust_of(settings, settings.learner)
+        self._source = PolicySource(
+            settings.policy, CandidateFactory(settings.policy), KeptVersion(settings.state_dir), trust
+        )
         self._beliefs = OnlineFit()
         learning = settings.learning
         self._reward = BelievedReward(learning.actor_critic.reward, self._beliefs, learning.residual.utility_exponent)
         first = local_policy(self._source)
-        if settings.learner is None:
+        if settings.learner is None or trust is None:
             if first is None:
                 raise NoPolicy("no policy to schedule with: set policy.initial, or a learner to fetch one from")
             self._active = self._build_active(first)
             self._loop = self._build_loop()
             self._fleet = None
         else:
-            client, session = self._connect(settings.learner, first)
+            client, session = self._connect(settings.learner, first, trust)
             if first is None:
                 access = LearnerAccess(client, session, self._telemetry, self._backoff(settings.learner, 0))
                 patience = Patience(settings.learner.retry.maximum_seconds, time.monotonic, stop.wait)
@@ -168,14 +172,18 @@ class Agent:
             self._stop.wait,
         )
 
-    def _connect(self, learner: LearnerSettings, first: Candidate | None) -> tuple[LearnerClient, Session]:
+    def _connect(
+        self, learner: LearnerSettings, first: Candidate | None, trust: FleetTrust
+    ) -> tuple[LearnerClient, Session]:
         calls = self._telemetry.learner_calls
         client = LearnerClient(
             learner,
             self._settings.cluster,
             lambda name, outcome: calls.labels(name, outcome).inc(),
             self._settings.state_dir / "identity",
+            on_enrolled=trust.on_enrolled,
         )
+        self._telemetry.timestamp_expiry.set_function(lambda: trust.timestamp_expires)
         self._telemetry.certificate_expiry.set_function(lambda: client.certificate_expires)
         spec_digest = "" if first is None else first.spec_to_register
         job_types = [name for name in self._backend.job_types if self._settings.sharing.shares(name)]
@@ -241,6 +249,11 @@ class Agent:
             acknowledged=training.acknowledged,
         )
         self._lock.release()
+
+
+def _trust_of(settings: AgentSettings, learner: LearnerSettings) -> FleetTrust:
+    allowed = learner.unsigned_versions == "allow"
+    return FleetTrust(settings.state_dir, settings.cluster, allowed, time.time)
 
 
 def _write_summary(path: Path, cluster: str, status: AgentStatus, training: TrainingCounts) -> None:

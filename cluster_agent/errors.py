@@ -47,7 +47,15 @@ class LearnerRefused(AgentError):
 
 
 class VersionRejected(AgentError):
-    """A policy version cannot be acted with (digest, spec or content); the agent keeps the one it has."""
+    """A policy version cannot be acted with (signature, digest, spec or content); the agent keeps the one it has.
+
+    Attributes:
+        reason: a word of a fixed set, for metrics and heartbeats.
+    """
+
+    def __init__(self, message: str, reason: str = "unusable") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class PolicyNotKept(AgentError):

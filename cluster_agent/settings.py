@@ -115,6 +115,9 @@ class LearnerSettings(Section):
     job_timelines: int = Field(0, ge=0, le=MOST_JOBS)
     """How many jobs' timelines the heartbeat carries for the learner's report: type, workers and parameter servers over
     time, without names. 0: nothing about a single job leaves the cluster."""
+    unsigned_versions: Literal["refuse", "allow"] = "refuse"
+    """Whether a version without the fleet's signature may act. `allow` is for the time of an upgrade, with a learner
+    that does not sign yet: once a signature was seen, every version needs one."""
     retry: RetrySettings = RetrySettings()
     tls: TlsSettings | None = None
     """Certificates that were made elsewhere. Without this and `enrollment_file` all is plain text, in which the learner

@@ -82,6 +82,17 @@ class Telemetry:
             "Assigned policy versions that could not be used.",
             registry=self.registry,
         )
+        self.version_refusals = Counter(
+            "fedl2_agent_version_refusals_total",
+            "Times that an assigned version was not acted with, by reason: a signature, a digest, an old answer.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.timestamp_expiry = Gauge(
+            "fedl2_agent_timestamp_expiry_seconds",
+            "Until when the fleet's key has said what this cluster is to act on, as Unix time; 0 before the first.",
+            registry=self.registry,
+        )
         self.belief_reports = Counter(
             "fedl2_agent_belief_reports_total",
             "Reports of speeds to the learner, by outcome (taken, repeated, refused, unanswered).",

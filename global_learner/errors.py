@@ -119,6 +119,10 @@ class StateUnusable(LearnerError):
     exit_code: ClassVar[int] = BAD_INPUT
 
 
+class VersionsUnsound(LearnerError):
+    """Versions do not bear the fleet's signature, or their files are not what was signed."""
+
+
 class UpdateRejected(LearnerError):
     """A gradient update is not applied; `reason` is one of a fixed set of words."""
 

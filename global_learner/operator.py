@@ -22,6 +22,7 @@ from global_learner.fleet import Status
 from global_learner.maintenance import Maintenance
 from global_learner.registry.assignments import Assignment
 from global_learner.registry.cards import VersionCard
+from global_learner.registry.signing import Signing
 from global_learner.settings import PublishSettings
 from global_learner.storage.audit import AuditEntry
 from global_learner.storage.snapshot import AdamState, Kept, Snapshot, parse_snapshot, snapshot_parts
@@ -29,6 +30,7 @@ from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.parts import Learned, Process, Stores
 from global_learner.updates.rounds import Rounds
 from policy_net.exchange.policy_file import parse_policy_file
+from policy_net.exchange.signed_documents import Role, SignedDocument
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.wire import GradientUpdate
 
@@ -153,6 +155,38 @@ class Operator(Generic[Status]):
     async def note(self, actor: str, action: str, subject: str, detail: str) -> None:
         """Write down an act that is kept elsewhere."""
         await self._registry.call(self._registry.registry.note, actor, action, subject, detail, self._wall_clock())
+
+    @property
+    def signing(self) -> Signing | None:
+        """What signs versions and assignments."""
+        return self._registry.registry.signing
+
+    async def rotate_key(self, role: str, root: SignedDocument | None, actor: str) -> bytes:
+        """Put a new key in a role's place; what is still to be signed elsewhere, where the root's key is not here.
+
+        Raises:
+            BadRequest: no such role, or a root that does not follow the present one.
+            LearnerError: the disk refuses.
+        """
+        if role not in list(Role):
+            raise BadRequest(f"there is no role {role[:20]!r}: it is root, version or timestamp")
+        return await self._registry.call(self._rotate_key, Role(role), root, actor)
+
+    def _rotate_key(self, role: Role, root: SignedDocument | None, actor: str) -> bytes:
+        signing, registry = self.signing, self._registry.registry
+        if signing is None:
+            raise BadRequest("this learner signs nothing")
+        keys, now = signing.keys, self._wall_clock()
+        if root is not None:
+            signing.install(role, root)
+        elif keys.root_key_present:
+            signing.rotate(role)
+        else:
+            return keys.next_root(role)
+        registry.note(actor, "key-rotated", role, f"root {keys.root.number}, key {keys.root.keys[role][0][:16]}", now)
+        signed, unsound = registry.sign_versions()
+        _log.info("key-rotated", role=role, actor=actor, root=keys.root.number, versions_signed=signed, unsound=unsound)
+        return b""
 
     async def reset_head(self, version: int, actor: str) -> HeadReset:
         """Let the head go on from a version: its weights and moments, at the head's next step.

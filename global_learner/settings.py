@@ -198,6 +198,14 @@ class TelemetrySettings(Section):
         return is_loopback(self.http_listen)
 
 
+class SigningSettings(Section):
+    """How the learner signs versions and assignments; its keys lie in `signing/` of the state directory."""
+
+    timestamp_minutes: float = Field(60.0, gt=0.0, le=43_200.0)
+    """How long the statement holds that a cluster is to act on a version; after that, an answer that somebody kept is
+    refused. An hour: clocks that differ by minutes do no harm. It is made anew after a third of it."""
+
+
 class LearnerSettings(Section):
     """Everything about one learner."""
 
@@ -222,6 +230,7 @@ class LearnerSettings(Section):
     scores: ScoreSettings = ScoreSettings()
     durability: DurabilitySettings = DurabilitySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    signing: SigningSettings = SigningSettings()
     tls: TlsSettings | None = None
     """Certificates that were made elsewhere. Without this and `identity` all is plain text, which only a loopback
     address may use."""

@@ -86,7 +86,8 @@ class Telemetry:
         )
         self.disk = Gauge(
             "fedl2_learner_disk_bytes",
-            "What the state directory takes on disk, by part (log, snapshots, receipts, policies, identity, other).",
+            "What the state directory takes on disk, by part (log, snapshots, receipts, policies, heads, identity, "
+            "signing, other).",
             ["part"],
             registry=self.registry,
         )
@@ -128,6 +129,12 @@ class Telemetry:
         )
         self.scores_waiting = Gauge(
             "fedl2_learner_scores_waiting_count", "Versions that wait for their score.", registry=self.registry
+        )
+        self.refused_versions = Counter(
+            "fedl2_learner_refused_versions_total",
+            "Times a cluster told that it does not act on the version that it was assigned, by reason.",
+            ["reason"],
+            registry=self.registry,
         )
         self.head_resets = Counter(
             "fedl2_learner_head_resets_total", "Times the head was reset to a version.", registry=self.registry

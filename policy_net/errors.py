@@ -53,6 +53,18 @@ class SecretExposed(IdentityFileError):
     """A file with a secret can be read by others."""
 
 
+class NotTrusted(PolicyNetError):
+    """A statement is not the fleet's, or holds no longer.
+
+    Attributes:
+        reason: a word of a fixed set, for metrics and heartbeats.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class InvalidAllocation(PolicyNetError):
     """A decision names an unknown job, breaks a cap, or needs more than the cluster has."""
 

@@ -7,7 +7,7 @@ waits for nothing and the retries that its threads have anyway cover them too.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc
@@ -21,6 +21,7 @@ from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
+from policy_net.exchange.signed_documents import SignedDocument
 
 _log = structlog.get_logger()
 
@@ -45,6 +46,9 @@ calls, and a clock that is far ahead must not ask for a certificate with every c
 Call = Callable[[str, Callable[..., fleet_pb2.CertificateReply], object], fleet_pb2.CertificateReply]
 """Makes a call by name, with the deadline and the errors of all calls to the learner."""
 
+OnEnrolled = Callable[[Sequence[SignedDocument]], None]
+"""Is told which keys sign for the fleet that an agent was just enrolled in."""
+
 
 class Connection:
     """The channel to the learner's service; safe to use from several threads.
@@ -53,10 +57,17 @@ class Connection:
         call: how calls are made.
         folder: where the identity is kept.
         clock: Unix seconds.
+        on_enrolled: is told the fleet's keys that come with a certificate for a token.
     """
 
     def __init__(
-        self, settings: LearnerSettings, cluster: str, folder: Path, call: Call, clock: Callable[[], float]
+        self,
+        settings: LearnerSettings,
+        cluster: str,
+        folder: Path,
+        call: Call,
+        clock: Callable[[], float],
+        on_enrolled: OnEnrolled = lambda _: None,
     ) -> None:
         """Open a channel if that takes no enrollment; nothing is sent yet.
 
@@ -67,6 +78,7 @@ class Connection:
         self._cluster = cluster
         self._call = call
         self._clock = clock
+        self._on_enrolled = on_enrolled
         self._lock = threading.Lock()
         self._channels: list[grpc.Channel] = []
         self._stub: fleet_pb2_grpc.FleetStub | None = None
@@ -152,7 +164,9 @@ class Connection:
             except LearnerRefused:
                 enrolled.looked_at()  # The same token would be refused again; a new file is looked at.
                 raise
-        self._take(enrolled.received(request.key, reply.certificate, reply.authority))
+        identity = enrolled.received(request.key, reply.certificate, reply.authority)
+        self._on_enrolled(tuple(map(SignedDocument.of, reply.roots)))
+        self._take(identity)
         enrolled.settled(invitation)
         _log.info("identity-enrolled", expires_unix_seconds=round(self.certificate_expires))
 

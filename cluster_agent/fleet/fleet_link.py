@@ -6,17 +6,19 @@ Nothing that goes wrong here reaches the loop: the agent goes on with the policy
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
-from cluster_agent.fleet.learner_protocol import AgentStatus
-from cluster_agent.fleet.policy_versions import PolicySource, checked_candidate
+from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment
+from cluster_agent.fleet.policy_versions import PolicySource
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing
+from cluster_agent.fleet.trust import FleetTrust
+from policy_net.exchange.signed_documents import UNUSABLE, Distrust
 from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
@@ -76,6 +78,7 @@ class FleetLink(RepeatedWork):
         self._version: int | None = None
         self._head_step: int | None = None
         self._bad_versions: dict[int, int] = {}
+        self._refused = (0, "")
         self._incarnation = 0
         self._reachable = True
 
@@ -91,11 +94,11 @@ class FleetLink(RepeatedWork):
             LearnerUnreachable, LearnerRefused: as `Learner`.
         """
         registration = self._session.registered()
-        assignment = self._learner.heartbeat(registration.incarnation, self._status())
+        assignment = self._learner.heartbeat(registration.incarnation, self._told())
         if assignment.reregister:
             self._session.forget(registration.incarnation)
             registration = self._session.registered()
-            assignment = self._learner.heartbeat(registration.incarnation, self._status())
+            assignment = self._learner.heartbeat(registration.incarnation, self._told())
         if registration.incarnation != self._incarnation:
             # Perhaps another learner has taken this one's place: numbers of versions and steps are its own.
             self._incarnation = registration.incarnation
@@ -104,28 +107,75 @@ class FleetLink(RepeatedWork):
         if self._duties.sharing is not None:
             self._duties.sharing.beat(registration, last=last)
         if self._duties.follows is Follows.VERSIONS:
-            self._consider(assignment.version, registration.spec)
+            self._follow(assignment, registration.spec)
         if self._duties.follows is Follows.HEAD and assignment.head_step != self._head_step:
             head = self._learner.pull_head(registration, self._head_step)
             if head is not None:
                 self._head_step = head.step
                 self._active.propose(self._source.factory.from_head(registration.spec, head.weights, head.step))
 
+    def _follow(self, assignment: Assignment, spec: WeightSpec) -> None:
+        """Act on what the learner assigns, if it is the fleet that does so, and now."""
+        trust, version = self._source.trust, assignment.version
+        if trust is None or version != self._version:
+            self._consider(version, spec)
+            return
+        try:
+            trust.check_assignment(version, assignment.timestamp)
+        except VersionRejected:
+            # Perhaps a key was rotated since: the way from the one that is known to it comes with a version.
+            self._check_again(version, trust)
+        else:
+            self._refused = (0, "")
+
+    def _check_again(self, version: int, trust: FleetTrust) -> None:
+        if self._is_put_off(version):
+            return
+        try:
+            trust.check(self._learner.fetch_policy(version))
+        except (VersionRejected, LearnerRefused) as error:
+            self._refuse(version, error)
+        except OSError as error:
+            _log.warning("fleet-keys-not-kept", version=version, error=str(error))
+        else:
+            self._refused = (0, "")
+
+    def _is_put_off(self, version: int) -> bool:
+        left = self._bad_versions.get(version, 0)
+        if left:
+            self._bad_versions[version] = left - 1
+        return left > 0
+
+    def _refuse(self, version: int, error: VersionRejected | LearnerRefused) -> None:
+        reason = error.reason if isinstance(error, VersionRejected) else UNUSABLE
+        if (version, reason) != self._refused:
+            _log.error("version-rejected", version=version, reason=reason, error=str(error))
+        self._refused = (version, reason)
+        # What is assigned may have changed between two calls; everything else stays as it is for a while.
+        self._bad_versions[version] = 0 if reason == Distrust.OTHER_ASSIGNMENT else _BAD_VERSION_BEATS
+        self._telemetry.rejected_versions.inc()
+        self._telemetry.version_refusals.labels(reason).inc()
+
+    def _told(self) -> AgentStatus:
+        version, reason = self._refused
+        return replace(self._status(), refused_version=version, refused_reason=reason)
+
     def _consider(self, version: int, spec: WeightSpec) -> None:
         """Fetch, check and propose an assigned version that is not active yet."""
         if version in (0, self._version):
             return
-        if self._bad_versions.get(version, 0) > 0:
-            self._bad_versions[version] -= 1
+        if self._is_put_off(version):
             return
         try:
             fetched = self._learner.fetch_policy(version)
-            candidate = checked_candidate(fetched, spec, self._source.factory)
+            candidate = self._source.checked(fetched, spec)
         except (VersionRejected, LearnerRefused) as error:
-            self._bad_versions[version] = _BAD_VERSION_BEATS
-            self._telemetry.rejected_versions.inc()
-            _log.error("version-rejected", version=version, error=str(error))
+            self._refuse(version, error)
             return
+        except OSError as error:
+            _log.warning("fleet-keys-not-kept", version=version, error=str(error))
+            return
+        self._refused = (0, "")
         # Numbers are a learner's own: the first beat compares content, in case this is another learner's v1.
         acting = self._active.current.identity
         if (candidate.identity.digest, version) != (acting.digest, acting.version):

@@ -19,7 +19,7 @@ import grpc
 import numpy as np
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.connection import Connection
+from cluster_agent.fleet.connection import Connection, OnEnrolled
 from cluster_agent.fleet.learner_protocol import (
     AgentStatus,
     Assignment,
@@ -36,6 +36,7 @@ from foundation.text import plain_line
 from policy_net.errors import PolicyNetError, SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import spec_from_json
+from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Spec, WeightSpec, weights_from_bytes
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import (
@@ -88,12 +89,14 @@ class LearnerClient:
         observe: Observer,
         folder: Path = Path("identity"),
         clock: Callable[[], float] = time.time,
+        on_enrolled: OnEnrolled = lambda _: None,
     ) -> None:
         """Open a channel; nothing is sent yet.
 
         Args:
             folder: where an identity that the learner gives is kept.
             clock: Unix seconds.
+            on_enrolled: is told the fleet's keys that come with a certificate for a token.
 
         Raises:
             BadConfig: a certificate, key or enrollment file cannot be used.
@@ -102,7 +105,7 @@ class LearnerClient:
         self._seconds = settings.retry.call_seconds
         self._observe = observe
         self._heads = HeadCheck()
-        self._connection = Connection(settings, cluster, folder, self._call, clock)
+        self._connection = Connection(settings, cluster, folder, self._call, clock, on_enrolled)
 
     @property
     def certificate_expires(self) -> float:
@@ -179,10 +182,13 @@ class LearnerClient:
             jobs_total=jobs.jobs_total,
             job_timelines=[_timeline(timeline) for timeline in status.job_timelines],
             baseline_policy=status.baseline_policy,
+            refused_version=status.refused_version,
+            refused_reason=status.refused_reason,
         )
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
         reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)
-        return Assignment(reply.assigned_version, reply.head_step, reply.reregister)
+        timestamp = SignedDocument.of(reply.timestamp) if reply.HasField("timestamp") else None
+        return Assignment(reply.assigned_version, reply.head_step, reply.reregister, timestamp)
 
     def poll(self, registration: Registration) -> RoundTask | None:
         """See `Learner.poll`."""
@@ -220,7 +226,14 @@ class LearnerClient:
                 raise LearnerRefused(f"the learner sent v{reply.version} where v{version} was asked for")
             if not _DIGEST.fullmatch(reply.digest):
                 raise LearnerRefused(f"v{version} comes with no digest (SHA-256, hex)")
-        return FetchedPolicy(reply.version, reply.policy_file, reply.digest)
+        return FetchedPolicy(
+            reply.version,
+            reply.policy_file,
+            reply.digest,
+            SignedDocument.of(reply.signed) if reply.HasField("signed") else None,
+            SignedDocument.of(reply.timestamp) if reply.HasField("timestamp") else None,
+            tuple(map(SignedDocument.of, reply.roots)),
+        )
 
     def _call(self, name: str, method: Callable[..., Any], request: object) -> Any:
         try:

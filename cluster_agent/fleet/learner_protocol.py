@@ -10,6 +10,7 @@ from typing import Protocol
 
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.recording.job_timelines import JobTimeline
+from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
@@ -68,6 +69,7 @@ class Assignment:
     version: int
     head_step: int
     reregister: bool
+    timestamp: SignedDocument | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,20 @@ class ShareAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPolicy:
-    """A published version as it came over the wire; not checked yet."""
+    """A published version as it came over the wire; not checked yet.
+
+    Attributes:
+        signed: what the version is; None from a learner that signs nothing.
+        timestamp: that this cluster is to act on it now.
+        roots: whose keys these are.
+    """
 
     version: int
     data: bytes
     digest: str
+    signed: SignedDocument | None = None
+    timestamp: SignedDocument | None = None
+    roots: tuple[SignedDocument, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,7 @@ class AgentStatus:
     Attributes:
         baseline_policy: whose average JCT `cluster.baseline_jct_seconds` is.
         job_timelines: of a few jobs; empty unless the operator lets them be told.
+        refused_version: assigned, and not acted with; 0 for none. `refused_reason` is a word for why.
     """
 
     cluster: BackendStatus
@@ -109,6 +121,8 @@ class AgentStatus:
     finished: bool = False
     baseline_policy: str = ""
     job_timelines: Sequence[JobTimeline] = ()
+    refused_version: int = 0
+    refused_reason: str = ""
 
 
 class Learner(Protocol):

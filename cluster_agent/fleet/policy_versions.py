@@ -15,10 +15,12 @@ from cluster_agent.backends.base import Wait
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NoPolicy, StateDamaged, VersionRejected
 from cluster_agent.fleet.learner_protocol import FetchedPolicy
 from cluster_agent.fleet.session import LearnerAccess
+from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.recording.state_files import write_bytes
 from cluster_agent.settings import Acting, PolicySettings
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of
+from policy_net.exchange.signed_documents import Distrust
 from policy_net.exchange.spec import SetSpec, WeightSpec
 
 _KEPT = re.compile(r"^v(\d+)\.safetensors$")
@@ -35,7 +37,8 @@ def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: Candida
     if digest != fetched.digest:
         raise VersionRejected(
             f"{name} as the learner sent it: its digest is {digest}, expected {fetched.digest}; it is fetched again "
-            "later, and what acts goes on acting"
+            "later, and what acts goes on acting",
+            Distrust.BAD_DIGEST,
         )
     try:
         candidate = factory.from_bytes(fetched.data, Identity(name, version=fetched.version))
@@ -85,11 +88,23 @@ class KeptVersion:
 
 @dataclass(frozen=True, slots=True)
 class PolicySource:
-    """Where an agent's policies come from: how it is configured, how they are built, and the version kept on disk."""
+    """Where an agent's policies come from: its settings, how they are built, the version on disk, whose keys count."""
 
     settings: PolicySettings
     factory: CandidateFactory
     kept: KeptVersion
+    trust: FleetTrust | None = None
+
+    def checked(self, fetched: FetchedPolicy, spec: WeightSpec) -> Candidate:
+        """A fetched version that the fleet's key vouches for, ready to act.
+
+        Raises:
+            VersionRejected: it cannot be acted with.
+            OSError: what is trusted from now on cannot be kept.
+        """
+        if self.trust is not None:
+            self.trust.check(fetched)
+        return checked_candidate(fetched, spec, self.factory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +152,33 @@ def fetched_policy(source: PolicySource, access: LearnerAccess, patience: Patien
                     f"no policy to schedule with: none is kept here, and the learner is not reachable ({error}); "
                     "set policy.initial or start the learner"
                 ) from error
-        except (LearnerRefused, VersionRejected) as error:
+        except VersionRejected as error:
+            if error.reason != Distrust.OTHER_ASSIGNMENT or patience.clock() > deadline:
+                raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
+            # It was assigned another one since it registered: ask anew which.
+            registration = access.session.current
+            if registration is not None:
+                access.session.forget(registration.incarnation)
+            if patience.wait(access.backoff.next_seconds()):
+                raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
+        except LearnerRefused as error:
             raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
 
 
 def _fetch(source: PolicySource, access: LearnerAccess) -> Candidate:
-    learner, factory = access.learner, source.factory
+    learner = access.learner
     registration = access.session.registered()
     if source.settings.acting is Acting.HEAD:
         if isinstance(registration.spec, SetSpec) and registration.assigned_version:
             # The head is weights alone; what is believed of speeds at first stands in the version's file.
-            checked_candidate(learner.fetch_policy(registration.assigned_version), registration.spec, factory)
+            source.checked(learner.fetch_policy(registration.assigned_version), registration.spec)
         head = learner.pull_head(registration, None)
         if head is None:
             raise LearnerRefused("PullHead: the learner sent no head")
-        return factory.from_head(registration.spec, head.weights, head.step)
+        return source.factory.from_head(registration.spec, head.weights, head.step)
     if registration.assigned_version == 0:
         raise LearnerRefused("the learner has assigned no version to this cluster")
     fetched = learner.fetch_policy(registration.assigned_version)
-    candidate = checked_candidate(fetched, registration.spec, factory)
+    candidate = source.checked(fetched, registration.spec)
     source.kept.keep(fetched)
     return candidate

@@ -19,6 +19,8 @@ from global_learner.identity import checked_name
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.audit import AuditEntry
 from global_learner.telemetry import Telemetry
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.signed_documents import SignedDocument
 
 _log = structlog.get_logger()
 
@@ -77,6 +79,17 @@ class Registrar:
             NoAuthority: this learner signs none.
         """
         return self._signer().pem
+
+    @property
+    def roots(self) -> tuple[SignedDocument, ...]:
+        """Which keys sign versions, as an enrolled agent pins them."""
+        signing = self._thread.registry.signing
+        return () if signing is None else signing.keys.roots
+
+    def reply(self, grant: Grant) -> fleet_pb2.CertificateReply:
+        """A certificate, and what the cluster is to trust from now on."""
+        roots = [root.message() for root in self.roots]
+        return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self.authority_pem, roots=roots)
 
     async def invite(self, cluster: str, actor: str) -> Invitation:
         """A one-time token for a name.

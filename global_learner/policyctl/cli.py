@@ -12,6 +12,7 @@ from rich.table import Table
 from foundation.command_line import leave, run
 from foundation.option_groups import with_option_groups
 from global_learner.policyctl.cluster_commands import cluster_app
+from global_learner.policyctl.key_commands import key_app
 from global_learner.policyctl.operator_commands import assign_version, head_app, show_audit, unassign_version
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.version_commands import version_app
@@ -73,6 +74,7 @@ def report_table(facts: Facts) -> Table:
 # In the order in which the help shows them.
 app.add_typer(version_app, name="version")
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(key_app, name="key")
 app.command("report")(write_report)
 app.add_typer(head_app, name="head")
 app.command("assign")(assign_version)

@@ -24,6 +24,7 @@ from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
 from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file
+from policy_net.exchange.signed_documents import SignedDocument
 
 _LARGEST_REPLY_BYTES = 256 * 1024 * 1024
 """A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
@@ -135,6 +136,17 @@ class AdminClient:
         """Let the head go on from a version."""
         request = fleet_pb2.ResetHeadRequest(version=version)
         reply: fleet_pb2.ResetHeadReply = self._call(self._admin.ResetHead, request)
+        return reply
+
+    def keys(self) -> fleet_pb2.GetKeysReply:
+        """Which keys sign for the fleet."""
+        reply: fleet_pb2.GetKeysReply = self._call(self._admin.GetKeys, fleet_pb2.GetKeysRequest())
+        return reply
+
+    def rotate_key(self, role: str, root: SignedDocument | None) -> fleet_pb2.RotateKeyReply:
+        """A new key in a role's place, signed by the learner, or elsewhere."""
+        request = fleet_pb2.RotateKeyRequest(role=role, root=None if root is None else root.message())
+        reply: fleet_pb2.RotateKeyReply = self._call(self._admin.RotateKey, request)
         return reply
 
     def audit(self, since_unix_seconds: float) -> list[fleet_pb2.AuditEntry]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from foundation.option_groups import with_option_groups
+from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
 from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
 from global_learner.policyctl.version_diff import diff_table, difference
+from global_learner.policyctl.version_verify import signer, trusted_root, verified, verified_file, verify_table
 from global_learner.policyctl.version_views import (
     pin_table,
     shown_version_facts,
@@ -15,6 +20,7 @@ from global_learner.policyctl.version_views import (
     versions_table,
 )
 from global_learner.policyctl.views import Facts
+from policy_net.errors import NotTrusted
 
 version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.")
 
@@ -34,7 +40,8 @@ def show_version(version: VersionArgument, options: CallOptions) -> None:
     """One version's whole card, and the spec of its weights."""
     number = version_number(version)
     with options.client() as client:
-        facts = shown_version_facts(client.version(number or client.newest_version()))
+        shown = client.version(number or client.newest_version())
+        facts = {**shown_version_facts(shown), "signed_by": signer(client, shown.card)}
     options.show(facts, version_table(facts))
 
 
@@ -47,6 +54,43 @@ def diff_versions(first: VersionArgument, second: VersionArgument, options: Call
         one, other = (client.version(number or client.newest_version()) for number in numbers)
         facts = difference(one, other, client.policy_file(one.card), client.policy_file(other.card))
     options.show(facts, diff_table(facts))
+
+
+@version_app.command("verify")
+@with_option_groups
+def verify_versions(
+    version: Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`; all unless given.")] = "",
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Look at this copy of the version's policy file too.")
+    ] = None,
+    root_key: Annotated[
+        str | None,
+        typer.Option("--root-key-id", help="A public root key (hex) that you know from `policyctl key show`."),
+    ] = None,
+    *,
+    options: CallOptions,
+) -> None:
+    """Whether versions bear the fleet's signature, and their files are what was signed; exit code 1 if one is not."""
+    if file is not None and not version:
+        raise BadConfig("--file needs the version that it is said to be: `policyctl version verify v3 --file FILE`")
+    number = version_number(version) if version else None
+    with options.client() as client:
+        roots = client.keys().roots
+        cards = client.versions()
+        if version:
+            wanted = number or client.newest_version()
+            cards = [card for card in cards if card.version == wanted] or [client.version(wanted).card]
+        try:
+            root = trusted_root(roots, root_key)
+        except NotTrusted as error:
+            raise StateUnusable(f"the learner's keys are not trusted: {error}") from error
+        results = [verified(client, card, root) for card in cards]
+    if file is not None:
+        results = [verified_file(file, cards[0], results[0])]
+    options.show(results, verify_table(results))
+    unsound = [facts["name"] for facts in results if not facts["ok"]]
+    if unsound:
+        raise VersionsUnsound(f"not as signed: {', '.join(unsound)}; restore the state directory from a copy")
 
 
 @version_app.command("pin")

@@ -40,6 +40,8 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
         "held": view.held,
         "identity": view.identity or None,
         "acting_version": status.acting_version,
+        "refused_version": status.refused_version or None,
+        "refused_reason": status.refused_reason or None,
         "learning_step": status.learning_step,
         "updates_accepted": view.updates_accepted,
         "updates_duplicate": view.updates_duplicate,
@@ -89,7 +91,9 @@ def fleet_table(fleet: Facts) -> Table:
             f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}",
             f"{view['avg_jct_seconds'] / _HOUR_SECONDS:.1f} h",
             f"v{view['acting_version']}" if view["acting_version"] else "–",
-            f"v{view['assigned_version']}" + (" (held)" if view["held"] else ""),
+            f"v{view['assigned_version']}"
+            + (" (held)" if view["held"] else "")
+            + (f" (refused v{view['refused_version']}: {view['refused_reason']})" if view["refused_version"] else ""),
             str(view["updates_accepted"]) + (f" (quarantined until {moment(until)} UTC)" if until else ""),
             ", ".join(f"{reason} {count}" for reason, count in view["updates_rejected"].items()) or "0",
             str(view["last_staleness"]),

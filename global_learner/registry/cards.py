@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from global_learner.registry.tables import VersionRow
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import PolicyFile
@@ -77,6 +79,7 @@ class VersionCard:
     pinned: bool = False
     kept: bool = True
     head_size_bytes: int = 0
+    signed: bytes = b""
 
     @classmethod
     def of(cls, row: VersionRow) -> VersionCard:
@@ -97,6 +100,7 @@ class VersionCard:
             pinned=row.pinned,
             kept=row.kept,
             head_size_bytes=row.head_size_bytes,
+            signed=row.signed or b"",
         )
 
 
@@ -158,7 +162,16 @@ def version_message(card: VersionCard, *, scoring: bool = True) -> fleet_pb2.Ver
         pinned=card.pinned,
         kept=card.kept,
         head_size_bytes=card.head_size_bytes,
+        signed=signed_message(card),
     )
+
+
+def signed_message(card: VersionCard) -> fleet_pb2.SignedDocument | None:
+    """What was signed of a version; None if nothing was, or what is kept of it is damaged."""
+    try:
+        return fleet_pb2.SignedDocument.FromString(card.signed) if card.signed else None
+    except DecodeError:
+        return None
 
 
 def _score_message(score: dict[str, Any] | None, scoring: bool) -> fleet_pb2.ReplayScore:

@@ -13,10 +13,12 @@ from typing import Any
 
 from sqlalchemy import func, select, update
 
+from global_learner.errors import StateUnusable, UnknownPolicyVersion
 from global_learner.registry import assignments
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
 from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
+from global_learner.registry.signing import Signing
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
 from global_learner.storage.audit import AuditEntry
 from global_learner.storage.commits import VERSIONS, Commits
@@ -39,16 +41,18 @@ class Registration:
 class Registry:
     """Versions, assignments and incarnations in one SQLite file, policy files beside it."""
 
-    def __init__(self, state_dir: Path, commits: Commits | None = None) -> None:
-        """Open or create.
+    def __init__(self, state_dir: Path, commits: Commits | None = None, signing: Signing | None = None) -> None:
+        """Open or create; with `signing`, every version is signed as it is published.
 
         Args:
             state_dir: where it lies.
             commits: the state directory's record, which it is checked against.
+            signing: with the fleet's keys.
 
         Raises:
             StateUnusable: the file is no registry, cannot be opened, or fell back to an older state.
         """
+        self.signing = signing
         self._path = state_dir / "registry.sqlite"
         self.commits = commits
         self._policies = PolicyStore(state_dir / "policies")
@@ -103,6 +107,8 @@ class Registry:
                 head_digest=head_digest,
                 head_size_bytes=len(head or b""),
             )
+            if self.signing is not None:
+                self.signing.sign(row)
             session.add(row)
             session.flush()
             if assign_all:
@@ -273,6 +279,30 @@ class Registry:
         """The audit log of versions and of the head from a moment on, oldest first."""
         with self._database.session() as session:
             return AUDIT.entries(session, since_unix_seconds)
+
+    def sign_versions(self) -> tuple[int, list[int]]:
+        """Sign versions from before there were signatures, or before a rotation; how many, and which are not sound.
+
+        A version whose file is damaged, or whose signature does not hold, is left as it is.
+        """
+        done, unsound = 0, []
+        with self._database.transaction() as session:
+            for row in session.scalars(select(VersionRow).order_by(VersionRow.version)):
+                if self.signing is None or self.signing.is_sound(row):
+                    continue
+                if self.signing.is_due(row) and not (row.kept and self._is_damaged(row.digest)):
+                    self.signing.sign(row)
+                    done += 1
+                else:
+                    unsound.append(row.version)
+        return done, unsound
+
+    def _is_damaged(self, digest: str) -> bool:
+        try:
+            self._policies.read(digest)
+        except (UnknownPolicyVersion, StateUnusable):
+            return True
+        return False
 
     def set_score(self, version: int, score: Mapping[str, Any]) -> None:
         """Keep how a version did on the fixed replays."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Integer, String, false
+from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Integer, LargeBinary, String, false
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -25,6 +25,7 @@ class VersionRow(Base):
         reset_base: the head was reset to it last, so the next version descends from it.
         head_digest: of the head's file, which holds the moments; empty where none is kept.
         score: `ReplayScore.to_json`; None until there is one.
+        signed: a `SignedDocument` of fleet.proto; None of a version from before there were signatures.
     """
 
     __tablename__ = "versions"
@@ -47,6 +48,7 @@ class VersionRow(Base):
     head_digest: Mapped[str] = mapped_column(String(64), default="", server_default="")
     head_size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     score: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    signed: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
 class ClusterRow(Base):

@@ -20,6 +20,7 @@ from global_learner.service.calls import Context, answered
 from global_learner.service.fleet_service import FleetLearner
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.signed_documents import SignedDocument
 
 _MAX_CLUSTERS = 100_000
 
@@ -172,6 +173,26 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.ResetHeadReply(
             from_step=done.from_step, head_step=done.head_step, moments_kept=done.moments_kept, changed=done.changed
         )
+
+    @answered
+    async def GetKeys(self, request: fleet_pb2.GetKeysRequest, context: Context) -> fleet_pb2.GetKeysReply:
+        """Which keys sign for this fleet."""
+        self._identity.administrator(context.auth_context())
+        signing = self._learner.operator.signing
+        if signing is None:
+            return fleet_pb2.GetKeysReply()
+        return fleet_pb2.GetKeysReply(
+            roots=[root.message() for root in signing.keys.roots], root_key_present=signing.keys.root_key_present
+        )
+
+    @answered
+    async def RotateKey(self, request: fleet_pb2.RotateKeyRequest, context: Context) -> fleet_pb2.RotateKeyReply:
+        """A new key in a role's place."""
+        actor = self._identity.administrator(context.auth_context())
+        root = SignedDocument.of(request.root) if request.HasField("root") else None
+        unsigned = await self._learner.operator.rotate_key(request.role, root, actor)
+        roots = [document.message() for document in self._registrar.roots]
+        return fleet_pb2.RotateKeyReply(roots=roots, unsigned_root=unsigned)
 
     @answered
     async def ListAudit(self, request: fleet_pb2.ListAuditRequest, context: Context) -> fleet_pb2.ListAuditReply:

@@ -12,8 +12,9 @@ from global_learner.enrollment.registrar import Registrar
 from global_learner.errors import BadRequest, UnknownIncarnation
 from global_learner.identity import Identity
 from global_learner.learner import Learner
+from global_learner.registry.cards import signed_message
 from global_learner.service.calls import Context, answered
-from global_learner.service.heartbeat_check import check_status
+from global_learner.service.heartbeat_check import VERSION_REFUSALS, check_status
 from global_learner.telemetry import Telemetry
 from global_learner.updates.pushes import Outcome, PushAnswer
 from policy_net.errors import SpecMismatch
@@ -120,9 +121,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         entry = self._learner.fleet.on_heard(cluster, request.incarnation)
         if entry is None:
             return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)
+        self._note_refusal(cluster, entry.status, request.status)
         entry.status = request.status
         return fleet_pb2.HeartbeatReply(
-            assigned_version=entry.assigned_version, head_step=self._learner.log.durable_step
+            assigned_version=entry.assigned_version,
+            head_step=self._learner.log.durable_step,
+            timestamp=self._timestamp(cluster, entry.assigned_version),
         )
 
     @answered
@@ -143,13 +147,20 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     @answered
     async def FetchPolicy(self, request: fleet_pb2.FetchPolicyRequest, context: Context) -> fleet_pb2.FetchPolicyReply:
         """A version's policy file, for whoever the connection let in."""
+        entry = None
         if request.cluster:
-            self._identity.cluster(request.cluster, context.auth_context())
+            entry = self._learner.fleet.get(self._identity.cluster(request.cluster, context.auth_context()))
         else:
             self._identity.anybody(context.auth_context())
         card, data = await self._learner.operator.policy(request.version)
         return fleet_pb2.FetchPolicyReply(
-            version=card.version, policy_file=data, digest=card.digest, name=f"v{card.version}"
+            version=card.version,
+            policy_file=data,
+            digest=card.digest,
+            name=f"v{card.version}",
+            signed=signed_message(card),
+            timestamp=None if entry is None else self._timestamp(entry.cluster, entry.assigned_version),
+            roots=[root.message() for root in self._registrar.roots],
         )
 
     @answered
@@ -160,7 +171,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         presented = context.auth_context()
         cluster = self._identity.cluster(request.cluster, presented)
         grant = await self._registrar.renew(cluster, self._identity.fingerprint(presented), request.signing_request)
-        return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self._registrar.authority_pem)
+        return self._registrar.reply(grant)
 
     @answered
     async def Poll(self, request: fleet_pb2.PollRequest, context: Context) -> fleet_pb2.PollReply:
@@ -180,6 +191,29 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         except SpecMismatch as error:
             raise BadRequest(str(error)) from error
         return fleet_pb2.ReplyReply(taken=self._learner.round_answer(cluster, request.incarnation, answer))
+
+    def _timestamp(self, cluster: str, assigned_version: int) -> fleet_pb2.SignedDocument | None:
+        """That a cluster is to act on a version now; without one, on a full disk, it goes on with what it has."""
+        signing = self._learner.operator.signing
+        if signing is None:
+            return None
+        try:
+            return signing.timestamp(cluster, assigned_version).message()
+        except OSError as error:
+            _log.error("timestamp-not-signed", cluster=cluster, error=str(error))
+            return None
+
+    def _note_refusal(
+        self, cluster: str, before: fleet_pb2.ClusterStatus | None, status: fleet_pb2.ClusterStatus
+    ) -> None:
+        """Say once that a cluster does not act on what it was assigned."""
+        told = (before.refused_version, before.refused_reason) if before is not None else (0, "")
+        if status.refused_version and (status.refused_version, status.refused_reason) != told:
+            word = status.refused_reason if status.refused_reason in VERSION_REFUSALS else "other"
+            self.telemetry.refused_versions.labels(word).inc()
+            _log.warning(
+                "version-refused", cluster=cluster, version=status.refused_version, reason=status.refused_reason
+            )
 
 
 def _is_name(text: str) -> bool:

@@ -174,7 +174,7 @@ class EnrollmentService(fleet_pb2_grpc.EnrollmentServicer):
             # It keeps one of its host's few seats meanwhile: so seldom can anybody be wrong.
             await asyncio.sleep(_REFUSED_SECONDS)
             raise
-        return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self._registrar.authority_pem)
+        return self._registrar.reply(grant)
 
 
 async def start_enrollment(settings: LearnerSettings, identities: Identities, telemetry: Telemetry) -> grpc.aio.Server:

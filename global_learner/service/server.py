@@ -14,13 +14,14 @@ from pathlib import Path
 
 import grpc
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from foundation.files import PARTIAL, write_whole
 from global_learner.aggregation.settings import Mode
 from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
-from global_learner.errors import BadConfig
+from global_learner.errors import BadConfig, StateUnusable
 from global_learner.identity import OperatorIdentity
 from global_learner.learner import Learner, Opened
 from global_learner.maintenance import max_log_bytes
@@ -28,6 +29,7 @@ from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.registry.signing import Signing
 from global_learner.report.live import LiveReport
 from global_learner.scores.scorer import Scorer
 from global_learner.service.admin_service import AdminService
@@ -85,7 +87,7 @@ async def serve(settings: LearnerSettings) -> None:
     with (
         contextlib.ExitStack() as stack,
         StateDir(settings.state_dir) as state,
-        contextlib.closing(RegistryThread(Registry(state.path, state.commits))) as registry,
+        contextlib.closing(RegistryThread(Registry(state.path, state.commits, _signing(settings, state)))) as registry,
         open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
         contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)) as store,
     ):
@@ -168,6 +170,7 @@ def _recovered_learner(
     quarantine = Quarantine(settings.quarantine, state.path, time.time)
     beliefs.priors.exclude(lambda cluster, _: quarantine.until(cluster) is not None)
     recovered = recover(state, registry.registry, settings, initial, time.time(), beliefs.priors)
+    _sign_versions(state, registry.registry)
     _log.info(
         "state-recovered",
         head_step=recovered.head.step,
@@ -192,6 +195,24 @@ def _operators(
     with contextlib.closing(SocketAddress(path)) as address:
         bind_socket(server, address, path)
         yield server
+
+
+def _signing(settings: LearnerSettings, state: StateDir) -> Signing:
+    return Signing(state.path, 60.0 * settings.signing.timestamp_minutes, time.time)
+
+
+def _sign_versions(state: StateDir, registry: Registry) -> None:
+    """Sign what an earlier program published; say what cannot be signed."""
+    try:
+        done, unsound = registry.sign_versions()
+    except (OSError, SQLAlchemyError) as error:
+        raise StateUnusable(
+            f"state_dir {state.path}: its versions cannot be signed ({error}); free space or mend the disk"
+        ) from error
+    if done:
+        _log.info("versions-signed", versions=done)
+    for version in unsound:
+        _log.error("version-not-sound", version=version, advice="see `policyctl version verify`")
 
 
 def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from foundation.errors import NO_ROOM
 from global_learner.telemetry import Telemetry
 
-PARTS = ("log", "snapshots", "receipts", "policies", "heads", "identity")
+PARTS = ("log", "snapshots", "receipts", "policies", "heads", "identity", "signing")
 """Folders of the state directory that are told apart; everything else is `other`."""
 OTHER = "other"
 RETRY_SECONDS = 1.0

@@ -14,6 +14,7 @@ from global_learner.learner import Learner, Opened
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.registry.signing import Signing
 from global_learner.service.admin_service import AdminService
 from global_learner.service.fleet_service import FleetService
 from global_learner.service.identity_setup import ExternalCredentials, open_identities
@@ -59,7 +60,7 @@ class Caller:
 async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
     config = settings(folder, spec, **sections)
     with StateDir(config.state_dir) as state:
-        registry = RegistryThread(Registry(state.path, state.commits))
+        registry = RegistryThread(Registry(state.path, state.commits, Signing(state.path, 3600.0, time.time)))
         telemetry = Telemetry()
         beliefs = fleet_beliefs(config, registry, telemetry)
         recovered = recover(state, registry.registry, config, policy(spec), time.time(), beliefs.priors)

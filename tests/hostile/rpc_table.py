@@ -65,6 +65,8 @@ SHOWN_FIGURES = ("decisions", "jobs_running", "jobs_waiting", "jobs_done", "jobs
 BEAT_PASSES = frozenset(
     {
         "status.baseline_policy=empty",
+        "status.refused_version=zero",
+        "status.refused_reason=empty",
         "incarnation",  # answered with the word to register again
         *(f"status.{name}" for name in (*SHOWN_FIGURES, "learning_step", "finished")),
         *(f"status.{name}=denormal" for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds")),
@@ -103,6 +105,8 @@ ROWS: dict[str, Row] = {
     "ListAudit": Row(  # a moment is only compared with
         Caller.ADMIN, passes=frozenset(f"since_unix_seconds={kind}" for kind in ("negative", "largest", "denormal"))
     ),
+    "GetKeys": Row(Caller.ADMIN),
+    "RotateKey": Row(Caller.ADMIN, {"role": "version"}, changes=True),
     "EnrollCluster": Row(Caller.ADMIN, changes=True),
     "ListClusters": Row(Caller.ADMIN),
     "RevokeCluster": Row(Caller.ADMIN, changes=True),

@@ -7,6 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class SignedDocument(_message.Message):
+    __slots__ = ("payload", "signatures")
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+    payload: bytes
+    signatures: _containers.RepeatedCompositeFieldContainer[Signature]
+    def __init__(self, payload: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ...) -> None: ...
+
+class Signature(_message.Message):
+    __slots__ = ("key", "signature")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    signature: bytes
+    def __init__(self, key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
 class RegisterRequest(_message.Message):
     __slots__ = ("cluster", "spec_digest", "job_types")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
@@ -149,7 +165,7 @@ class JobTimeline(_message.Message):
     def __init__(self, number: _Optional[int] = ..., job_type: _Optional[str] = ..., held: _Optional[_Iterable[_Union[JobTimeline.Held, _Mapping]]] = ..., interventions: _Optional[_Iterable[_Union[JobTimeline.Intervention, _Mapping]]] = ..., resizes: _Optional[int] = ..., seconds: _Optional[float] = ..., completed: _Optional[bool] = ...) -> None: ...
 
 class ClusterStatus(_message.Message):
-    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy")
+    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy", "refused_version", "refused_reason")
     class GuardInterventionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +187,8 @@ class ClusterStatus(_message.Message):
     JOBS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     JOB_TIMELINES_FIELD_NUMBER: _ClassVar[int]
     BASELINE_POLICY_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_REASON_FIELD_NUMBER: _ClassVar[int]
     time_seconds: float
     decisions: int
     jobs_running: int
@@ -185,7 +203,9 @@ class ClusterStatus(_message.Message):
     jobs_total: int
     job_timelines: _containers.RepeatedCompositeFieldContainer[JobTimeline]
     baseline_policy: str
-    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ...) -> None: ...
+    refused_version: int
+    refused_reason: str
+    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "status")
@@ -198,14 +218,16 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("assigned_version", "head_step", "reregister")
+    __slots__ = ("assigned_version", "head_step", "reregister", "timestamp")
     ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
     HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
     REREGISTER_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     assigned_version: int
     head_step: int
     reregister: bool
-    def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ...) -> None: ...
+    timestamp: SignedDocument
+    def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ...) -> None: ...
 
 class TypeStatistics(_message.Message):
     __slots__ = ("job_type", "kind", "ps", "workers", "mean_log_speed", "count")
@@ -254,16 +276,22 @@ class FetchPolicyRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
 
 class FetchPolicyReply(_message.Message):
-    __slots__ = ("version", "policy_file", "digest", "name")
+    __slots__ = ("version", "policy_file", "digest", "name", "signed", "timestamp", "roots")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POLICY_FILE_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    SIGNED_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
     version: int
     policy_file: bytes
     digest: str
     name: str
-    def __init__(self, version: _Optional[int] = ..., policy_file: _Optional[bytes] = ..., digest: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    signed: SignedDocument
+    timestamp: SignedDocument
+    roots: _containers.RepeatedCompositeFieldContainer[SignedDocument]
+    def __init__(self, version: _Optional[int] = ..., policy_file: _Optional[bytes] = ..., digest: _Optional[str] = ..., name: _Optional[str] = ..., signed: _Optional[_Union[SignedDocument, _Mapping]] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ..., roots: _Optional[_Iterable[_Union[SignedDocument, _Mapping]]] = ...) -> None: ...
 
 class PollRequest(_message.Message):
     __slots__ = ("cluster", "incarnation")
@@ -349,7 +377,7 @@ class ReplyReply(_message.Message):
     def __init__(self, taken: _Optional[bool] = ...) -> None: ...
 
 class VersionCard(_message.Message):
-    __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest", "details", "score", "pinned", "kept", "head_size_bytes")
+    __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest", "details", "score", "pinned", "kept", "head_size_bytes", "signed")
     class ContributionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -372,6 +400,7 @@ class VersionCard(_message.Message):
     PINNED_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     HEAD_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SIGNED_FIELD_NUMBER: _ClassVar[int]
     version: int
     head_step: int
     parent: int
@@ -387,7 +416,8 @@ class VersionCard(_message.Message):
     pinned: bool
     kept: bool
     head_size_bytes: int
-    def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ..., details: _Optional[_Union[VersionDetails, _Mapping]] = ..., score: _Optional[_Union[ReplayScore, _Mapping]] = ..., pinned: _Optional[bool] = ..., kept: _Optional[bool] = ..., head_size_bytes: _Optional[int] = ...) -> None: ...
+    signed: SignedDocument
+    def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ..., details: _Optional[_Union[VersionDetails, _Mapping]] = ..., score: _Optional[_Union[ReplayScore, _Mapping]] = ..., pinned: _Optional[bool] = ..., kept: _Optional[bool] = ..., head_size_bytes: _Optional[int] = ..., signed: _Optional[_Union[SignedDocument, _Mapping]] = ...) -> None: ...
 
 class VersionDetails(_message.Message):
     __slots__ = ("staleness_p90", "staleness_max", "rejections", "aggregation", "origin", "policy", "prior_statistics", "notes")
@@ -611,6 +641,34 @@ class AuditEntry(_message.Message):
     detail: str
     def __init__(self, unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., subject: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
+class GetKeysRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetKeysReply(_message.Message):
+    __slots__ = ("roots", "root_key_present")
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_KEY_PRESENT_FIELD_NUMBER: _ClassVar[int]
+    roots: _containers.RepeatedCompositeFieldContainer[SignedDocument]
+    root_key_present: bool
+    def __init__(self, roots: _Optional[_Iterable[_Union[SignedDocument, _Mapping]]] = ..., root_key_present: _Optional[bool] = ...) -> None: ...
+
+class RotateKeyRequest(_message.Message):
+    __slots__ = ("role", "root")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    root: SignedDocument
+    def __init__(self, role: _Optional[str] = ..., root: _Optional[_Union[SignedDocument, _Mapping]] = ...) -> None: ...
+
+class RotateKeyReply(_message.Message):
+    __slots__ = ("roots", "unsigned_root")
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    UNSIGNED_ROOT_FIELD_NUMBER: _ClassVar[int]
+    roots: _containers.RepeatedCompositeFieldContainer[SignedDocument]
+    unsigned_root: bytes
+    def __init__(self, roots: _Optional[_Iterable[_Union[SignedDocument, _Mapping]]] = ..., unsigned_root: _Optional[bytes] = ...) -> None: ...
+
 class ListAuditRequest(_message.Message):
     __slots__ = ("since_unix_seconds",)
     SINCE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -712,12 +770,14 @@ class RenewCertificateRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., signing_request: _Optional[bytes] = ...) -> None: ...
 
 class CertificateReply(_message.Message):
-    __slots__ = ("certificate", "authority")
+    __slots__ = ("certificate", "authority", "roots")
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
     certificate: bytes
     authority: bytes
-    def __init__(self, certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ...) -> None: ...
+    roots: _containers.RepeatedCompositeFieldContainer[SignedDocument]
+    def __init__(self, certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[SignedDocument, _Mapping]]] = ...) -> None: ...
 
 class EnrollClusterRequest(_message.Message):
     __slots__ = ("cluster",)

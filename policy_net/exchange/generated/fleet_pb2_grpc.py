@@ -592,6 +592,16 @@ class AdminStub:
                 request_serializer=fleet__pb2.ListAuditRequest.SerializeToString,
                 response_deserializer=fleet__pb2.ListAuditReply.FromString,
                 _registered_method=True)
+        self.GetKeys = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/GetKeys',
+                request_serializer=fleet__pb2.GetKeysRequest.SerializeToString,
+                response_deserializer=fleet__pb2.GetKeysReply.FromString,
+                _registered_method=True)
+        self.RotateKey = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/RotateKey',
+                request_serializer=fleet__pb2.RotateKeyRequest.SerializeToString,
+                response_deserializer=fleet__pb2.RotateKeyReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -671,6 +681,19 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetKeys(self, request, context):
+        """The keys that sign for this fleet, and the next ones in their place.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateKey(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -733,6 +756,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListAudit,
                     request_deserializer=fleet__pb2.ListAuditRequest.FromString,
                     response_serializer=fleet__pb2.ListAuditReply.SerializeToString,
+            ),
+            'GetKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetKeys,
+                    request_deserializer=fleet__pb2.GetKeysRequest.FromString,
+                    response_serializer=fleet__pb2.GetKeysReply.SerializeToString,
+            ),
+            'RotateKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateKey,
+                    request_deserializer=fleet__pb2.RotateKeyRequest.FromString,
+                    response_serializer=fleet__pb2.RotateKeyReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1060,6 +1093,60 @@ class Admin:
             '/fedl2.fleet.v1.Admin/ListAudit',
             fleet__pb2.ListAuditRequest.SerializeToString,
             fleet__pb2.ListAuditReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/GetKeys',
+            fleet__pb2.GetKeysRequest.SerializeToString,
+            fleet__pb2.GetKeysReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/RotateKey',
+            fleet__pb2.RotateKeyRequest.SerializeToString,
+            fleet__pb2.RotateKeyReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,131 @@
+"""Commands of `policyctl key`: which keys sign for the fleet, and new ones in their place.
+
+A root key that is not on the learner's machine signs here: the learner sends the next root, this program looks at it,
+signs it and sends it back. The key itself never travels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from foundation.option_groups import with_option_groups
+from global_learner.errors import BadConfig, StateUnusable
+from global_learner.policyctl.client import AdminClient
+from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.views import Facts
+from global_learner.registry.fleet_keys import new_signing_key, read_signing_key
+from policy_net.errors import NotTrusted
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.signed_documents import Role, Root, SignedDocument, follow_roots, public_hex, read_root, signed
+
+key_app = typer.Typer(no_args_is_help=True, help="The keys that sign for the fleet.")
+
+_SHOWN_CHARACTERS = 16
+
+
+@key_app.command("show")
+@with_option_groups
+def show_keys(options: CallOptions) -> None:
+    """The fleet, and the public key of every role; whether the root's private key is on the learner's machine."""
+    with options.client() as client:
+        reply = client.keys()
+    root = _newest(reply.roots)
+    facts: Facts = {
+        "fleet": root.fleet,
+        "root": root.number,
+        "root_key_present": reply.root_key_present,
+        "keys": {role.value: list(root.keys[role]) for role in Role},
+    }
+    options.show(facts, _table(facts))
+
+
+@key_app.command("rotate")
+@with_option_groups
+def rotate_key(
+    role: Annotated[Role, typer.Argument(help="Whose key: root, version or timestamp.")],
+    root_key: Annotated[
+        Path | None,
+        typer.Option("--root-key", help="The root's private key, if the learner's machine lacks it."),
+    ] = None,
+    new_root_key: Annotated[
+        Path | None, typer.Option("--new-root-key", help="Where the new root's private key is to be written.")
+    ] = None,
+    *,
+    options: CallOptions,
+) -> None:
+    """Put a new key in a role's place; agents follow by themselves, and versions are signed again."""
+    if (new_root_key is not None) is not (role is Role.ROOT and root_key is not None):
+        raise BadConfig("--new-root-key FILE goes with `rotate root --root-key FILE`, and with nothing else")
+    with options.client() as client:
+        before = _newest(client.keys().roots)
+        if root_key is None:
+            reply = client.rotate_key(role, None)
+            if reply.unsigned_root:
+                raise BadConfig(
+                    "the root key is not on the learner's machine: name it with --root-key FILE; nothing was changed"
+                )
+        else:
+            reply = client.rotate_key(role, _signed_root(client, role, before, root_key, new_root_key))
+    after = _newest(reply.roots)
+    facts: Facts = {
+        "role": role.value,
+        "root": after.number,
+        "from_key": before.keys[role][0],
+        "to_key": after.keys[role][0],
+    }
+    table = Table("role", "key before", "key now", "root", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_row(
+        role.value, facts["from_key"][:_SHOWN_CHARACTERS], facts["to_key"][:_SHOWN_CHARACTERS], str(after.number)
+    )
+    options.show(facts, table)
+
+
+def _signed_root(
+    client: AdminClient, role: Role, before: Root, root_key: Path, new_root_key: Path | None
+) -> SignedDocument:
+    """The next root, looked at and signed here."""
+    key = read_signing_key(root_key)
+    if public_hex(key) not in before.keys[Role.ROOT]:
+        raise BadConfig(f"{root_key}: is not the root key of fleet {before.fleet[:12]}")
+    if role is Role.ROOT:
+        assert new_root_key is not None  # noqa: S101  (looked at before)
+        following = new_signing_key(new_root_key)
+        keys = {**before.keys, Role.ROOT: (public_hex(following),)}
+        payload = dataclasses.replace(before, number=before.number + 1, keys=keys).to_bytes()
+        return signed(payload, [key, following])
+    payload = client.rotate_key(role, None).unsigned_root
+    if not payload:
+        raise BadConfig("the root key is on the learner's machine, which has signed by itself; remove it from there")
+    proposed = read_root(SignedDocument(payload, ()))
+    expected = dataclasses.replace(before, number=before.number + 1, keys={**before.keys, role: proposed.keys[role]})
+    if proposed != expected or expected.to_bytes() != payload:
+        raise StateUnusable(f"the learner's next root changes more than its {role} key; it was not signed")
+    return signed(payload, [key])
+
+
+def _newest(messages: Sequence[fleet_pb2.SignedDocument]) -> Root:
+    try:
+        return follow_roots(tuple(map(SignedDocument.of, messages)))
+    except NotTrusted as error:
+        raise StateUnusable(f"the learner's roots cannot be followed: {error}") from error
+
+
+def _table(facts: Facts) -> Table:
+    where = "on the learner's machine" if facts["root_key_present"] else "kept elsewhere"
+    table = Table(
+        "role",
+        "public key",
+        title=f"fleet {facts['fleet']}, root {facts['root']}, whose key is {where}",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for role, keys in facts["keys"].items():
+        table.add_row(role, ", ".join(keys))
+    return table

@@ -1,0 +1,231 @@
+"""Keys with which a fleet's learner signs, on disk: a private file a role, and the chain of roots that names them.
+
+They are made at the first start. The root's key signs nothing but the next root, so its file may be taken off this
+machine; a rotation is then signed where it is kept. A rotation ends with the next root's file: a learner that dies
+before is on the old keys, one that dies after on the new.
+Source: The Update Framework's roles; see `policy_net/exchange/signed_documents.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from foundation.files import write_whole
+from foundation.text import parse_json
+from global_learner.errors import BadRequest, StateUnusable
+from policy_net.errors import NotTrusted, SecretExposed
+from policy_net.exchange.identity_file import make_private_folder, read_private, write_private
+from policy_net.exchange.signed_documents import Role, Root, SignedDocument, follow_roots, public_hex, read_root, signed
+
+_log = structlog.get_logger()
+
+FOLDER = "signing"
+"""Of the state directory."""
+_FLEET_BYTES = 16
+
+
+class FleetKeys:
+    """The keys in a folder; made where there are none."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open or make.
+
+        Raises:
+            StateUnusable: a file is missing, damaged, or does not belong to the others.
+            SecretExposed: others may read a key.
+        """
+        self._folder = folder
+        try:
+            make_private_folder(folder)
+            if not self._root_files():
+                self._begin()
+            self.roots: tuple[SignedDocument, ...] = tuple(map(_read_root_file, self._root_files()))
+            self.root: Root = follow_roots(self.roots)
+            self._keys = {role: self._key_in_force(role) for role in (Role.VERSION, Role.TIMESTAMP)}
+            self._settle_root_key()
+        except OSError as error:
+            raise StateUnusable(f"{folder}: cannot be read and written ({error.strerror}); mend the disk") from error
+        except NotTrusted as error:
+            raise StateUnusable(f"{folder}: its roots cannot be used ({error}); restore it from a copy") from error
+
+    @property
+    def root_key_present(self) -> bool:
+        """Whether the root's key is here, and not kept elsewhere."""
+        return self._path(Role.ROOT).exists()
+
+    @property
+    def earlier_version_keys(self) -> tuple[str, ...]:
+        """Public keys that signed versions before a rotation."""
+        now = self.root.keys[Role.VERSION]
+        keys = [key for document in self.roots for key in read_root(document).keys[Role.VERSION] if key not in now]
+        return tuple(dict.fromkeys(keys))
+
+    def sign(self, role: Role, payload: bytes) -> SignedDocument:
+        """Sign a version's statement or a timestamp."""
+        return signed(payload, [self._keys[role]])
+
+    def next_root(self, role: Role) -> bytes:
+        """The next root, with a new key of this role, to be signed; nothing changes yet.
+
+        The new key waits on disk. Asked again, it is the same root.
+
+        Raises:
+            BadRequest: it is the root's own key, which is made where it is kept.
+            OSError: the disk refuses.
+        """
+        if role is Role.ROOT and not self.root_key_present:
+            raise BadRequest(
+                "the root key is not on the learner's machine: rotate it where it is kept, with --root-key FILE and "
+                "--new-root-key FILE"
+            )
+        if not self._next(role).exists():
+            write_private(self._next(role), _pem(Ed25519PrivateKey.generate()))
+        keys = {**self.root.keys, role: (public_hex(_read_key(self._next(role))),)}
+        return dataclasses.replace(self.root, number=self.root.number + 1, keys=keys).to_bytes()
+
+    def rotate(self, role: Role) -> None:
+        """Put a new key in a role's place, signed with the root's key, which must be here.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        payload = self.next_root(role)
+        signers = [self._key_in_force(Role.ROOT)]
+        if role is Role.ROOT:
+            signers.append(_read_key(self._next(role)))
+        self._install(signed(payload, signers))
+
+    def install(self, changed: Role, document: SignedDocument) -> None:
+        """Take the next root, with another key of one role, signed where the root's key is kept.
+
+        Raises:
+            BadRequest: it does not follow the present one, changes something else, or names a key that is not here.
+            OSError: the disk refuses.
+        """
+        try:
+            following = follow_roots((*self.roots, document))
+        except NotTrusted as error:
+            raise BadRequest(f"this is not the next root: {error}") from error
+        if any(following.keys[role] != self.root.keys[role] for role in Role if role is not changed):
+            raise BadRequest(f"root {following.number} changes more than the {changed} key")
+        if changed is not Role.ROOT and document.payload != self.next_root(changed):
+            raise BadRequest(f"root {following.number} names a {changed} key that is not this learner's")
+        self._install(document)
+
+    def _install(self, document: SignedDocument) -> None:
+        following = follow_roots((*self.roots, document))
+        self._write_root(document, following.number)
+        self.roots, self.root = (*self.roots, document), following
+        self._keys = {role: self._key_in_force(role) for role in self._keys}
+        self._settle_root_key()
+
+    def _begin(self) -> None:
+        keys = {role: Ed25519PrivateKey.generate() for role in Role}
+        for role, key in keys.items():
+            if self._path(role).exists():
+                raise StateUnusable(
+                    f"{self._folder}: holds {self._path(role).name}, and no root: restore it from a copy, or move it "
+                    "away whole to begin with new keys, which agents must be told to trust"
+                )
+            write_private(self._next(role), _pem(key))
+        publics = {role: (public_hex(key),) for role, key in keys.items()}
+        root = Root(secrets.token_hex(_FLEET_BYTES), 1, publics)
+        self._write_root(signed(root.to_bytes(), [keys[Role.ROOT]]), 1)
+        _log.info("fleet-keys-made", folder=str(self._folder), fleet=root.fleet)
+
+    def _write_root(self, document: SignedDocument, number: int) -> None:
+        write_whole(self._folder / f"root-{number:05d}.json", json.dumps(document.to_json(), indent=1) + "\n")
+
+    def _root_files(self) -> Sequence[Path]:
+        return sorted(self._folder.glob("root-*.json"))
+
+    def _key_in_force(self, role: Role) -> Ed25519PrivateKey:
+        """The key that the newest root names; one that waited takes its place now."""
+        named = self.root.keys[role]
+        path, waiting = self._path(role), self._next(role)
+        if waiting.exists():
+            key = _read_key(waiting)
+            if public_hex(key) in named:
+                waiting.replace(path)
+                return key
+        if not path.exists():
+            raise StateUnusable(f"{path}: is gone; restore it from a copy: without it nothing can be signed")
+        key = _read_key(path)
+        if public_hex(key) not in named:
+            if role is Role.ROOT:
+                raise StateUnusable(f"{path}: is not the key of root {self.root.number}; move it away")
+            raise StateUnusable(f"{path}: is not the {role} key of root {self.root.number}; restore it from a copy")
+        return key
+
+    def _settle_root_key(self) -> None:
+        waiting = self._next(Role.ROOT)
+        if self.root_key_present or (waiting.exists() and public_hex(_read_key(waiting)) in self.root.keys[Role.ROOT]):
+            self._key_in_force(Role.ROOT)
+
+    def _path(self, role: Role) -> Path:
+        return self._folder / f"{role}.key"
+
+    def _next(self, role: Role) -> Path:
+        return self._folder / f"{role}.next.key"
+
+
+def read_signing_key(path: Path) -> Ed25519PrivateKey:
+    """A private key from a file that only its owner may read.
+
+    Raises:
+        BadRequest: it cannot be read, or is no such key.
+        SecretExposed: others may read it.
+    """
+    try:
+        return _read_key(path)
+    except (OSError, StateUnusable) as error:
+        raise BadRequest(f"{path}: is no Ed25519 private key (PEM) that can be read") from error
+
+
+def new_signing_key(path: Path) -> Ed25519PrivateKey:
+    """A new private key, in a file that must not be there yet.
+
+    Raises:
+        BadRequest: there is a file of this name, or it cannot be written.
+    """
+    if path.exists():
+        raise BadRequest(f"{path}: is there already; name a file that is not")
+    key = Ed25519PrivateKey.generate()
+    try:
+        write_private(path, _pem(key))
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be written ({error.strerror})") from error
+    return key
+
+
+def _read_root_file(path: Path) -> SignedDocument:
+    try:
+        return SignedDocument.from_json(parse_json(path.read_bytes()))
+    except (ValueError, NotTrusted) as error:
+        raise StateUnusable(f"{path}: damaged ({error}); restore it from a copy") from error
+
+
+def _read_key(path: Path) -> Ed25519PrivateKey:
+    try:
+        key = serialization.load_pem_private_key(read_private(path), None)
+    except SecretExposed:
+        raise
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise StateUnusable(f"{path}: is no private key; restore it from a copy") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise StateUnusable(f"{path}: is a private key of another kind than Ed25519; restore it from a copy")
+    return key
+
+
+def _pem(key: Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

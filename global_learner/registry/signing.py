@@ -1,0 +1,152 @@
+"""Signatures of versions and of assignments: what each version is, and what each cluster is to act on for now.
+
+Used by the registry's thread for versions, and by the event loop for timestamps. A timestamp is made again when a third
+of its life is over, or when it says something else: a heartbeat costs no signature.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from foundation.files import write_whole
+from foundation.text import parse_json
+from global_learner.errors import StateUnusable
+from global_learner.registry.fleet_keys import FOLDER, FleetKeys
+from global_learner.registry.tables import VersionRow
+from policy_net.errors import NotTrusted
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.signed_documents import (
+    Role,
+    Root,
+    SignedDocument,
+    Timestamp,
+    VersionStatement,
+    is_signed_by,
+    version_statement,
+)
+
+_NUMBERS = "timestamp.json"
+_RESERVED = 60_000
+"""Numbers are milliseconds where the clock goes on; one is written down a minute, and a restart begins behind it."""
+_MOST_CLUSTERS = 200_000
+
+
+def statement_of(row: VersionRow, fleet: str) -> VersionStatement:
+    """What the registry says that a version is."""
+    return VersionStatement(fleet, row.version, row.parent, row.head_step, row.digest, row.spec_digest)
+
+
+class Signing:
+    """Signs for a fleet.
+
+    Args:
+        lifetime_seconds: how long a timestamp holds.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, state_dir: Path, lifetime_seconds: float, clock: Callable[[], float]) -> None:
+        """Open the keys, or make them.
+
+        Raises:
+            StateUnusable: they cannot be used.
+            SecretExposed: others may read them.
+        """
+        self.keys = FleetKeys(state_dir / FOLDER)
+        self._lifetime_seconds = lifetime_seconds
+        self._clock = clock
+        self._numbers = state_dir / FOLDER / _NUMBERS
+        self._number = self._reserved = self._read_reserved()
+        self._issued: dict[str, tuple[Timestamp, float, SignedDocument]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def root(self) -> Root:
+        """Which keys sign now."""
+        return self.keys.root
+
+    def sign(self, row: VersionRow) -> None:
+        """Sign what a version is, in its row."""
+        document = self.keys.sign(Role.VERSION, statement_of(row, self.root.fleet).to_bytes())
+        row.signed = document.message().SerializeToString()
+
+    def is_due(self, row: VersionRow) -> bool:
+        """Whether a version is to be signed now: it never was, or with a key of before a rotation."""
+        if row.signed is None:
+            return True
+        document = signed_document(row.signed)
+        same = document.payload == statement_of(row, self.root.fleet).to_bytes()
+        return same and is_signed_by(document, self.keys.earlier_version_keys)
+
+    def is_sound(self, row: VersionRow) -> bool:
+        """Whether a version's signature holds, and says what the registry does."""
+        try:
+            stated = version_statement(signed_document(row.signed or b""), self.root)
+        except NotTrusted:
+            return False
+        return stated == statement_of(row, self.root.fleet)
+
+    def rotate(self, role: Role) -> None:
+        """A new key in a role's place; see `FleetKeys.rotate`. Versions are to be signed again."""
+        with self._lock:
+            self.keys.rotate(role)
+            self._issued.clear()
+
+    def install(self, role: Role, root: SignedDocument) -> None:
+        """The next root, signed elsewhere; see `FleetKeys.install`. Versions are to be signed again."""
+        with self._lock:
+            self.keys.install(role, root)
+            self._issued.clear()
+
+    def timestamp(self, cluster: str, assigned_version: int) -> SignedDocument:
+        """That a cluster is to act on a version now.
+
+        Raises:
+            OSError: the number cannot be written down.
+        """
+        now = self._clock()
+        with self._lock:
+            known = self._issued.get(cluster)
+            if known is not None:
+                statement, until, document = known
+                fresh = until - self._lifetime_seconds / 3 <= now < until
+                if statement.assigned_version == assigned_version and fresh:
+                    return document
+            number = max(self._number + 1, int(1000 * now))
+            if number >= self._reserved:
+                write_whole(self._numbers, json.dumps({"reserved": number + _RESERVED}) + "\n")
+                self._reserved = number + _RESERVED
+            self._number = number
+            expires = int(now + self._lifetime_seconds) + 1
+            made = Timestamp(self.root.fleet, cluster, number, assigned_version, expires)
+            document = self.keys.sign(Role.TIMESTAMP, made.to_bytes())
+            if len(self._issued) >= _MOST_CLUSTERS:
+                self._issued.clear()
+            self._issued[cluster] = (made, now + self._lifetime_seconds / 3, document)
+            return document
+
+    def _read_reserved(self) -> int:
+        try:
+            content = parse_json(self._numbers.read_bytes())
+            reserved = content["reserved"]
+            if type(reserved) is not int or reserved < 0:
+                raise ValueError("no number")  # noqa: TRY301
+        except FileNotFoundError:
+            return 0
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise StateUnusable(
+                f"{self._numbers}: cannot be used ({error}); remove it, if this machine's clock was never set back"
+            ) from error
+        return reserved
+
+
+def signed_document(data: bytes) -> SignedDocument:
+    """A statement as the registry keeps it; of what is none, one without signatures."""
+    try:
+        return SignedDocument.of(fleet_pb2.SignedDocument.FromString(data))
+    except DecodeError:
+        return SignedDocument(b"", ())
