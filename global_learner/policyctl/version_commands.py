@@ -11,7 +11,7 @@ from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
 from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
 from global_learner.policyctl.version_diff import diff_table, difference
-from global_learner.policyctl.version_verify import signer, trusted_root, verified, verified_file, verify_table
+from global_learner.policyctl.version_verify import check_file, signer, trusted_root, verified, verify_table
 from global_learner.policyctl.version_views import (
     pin_table,
     shown_version_facts,
@@ -59,7 +59,9 @@ def diff_versions(first: VersionArgument, second: VersionArgument, options: Call
 @version_app.command("verify")
 @with_option_groups
 def verify_versions(
-    version: Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`; all unless given.")] = "",
+    version: Annotated[
+        str | None, typer.Argument(help="A version such as 3 or v3, or `latest`; all unless given.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", help="Look at this copy of the version's policy file too.")
     ] = None,
@@ -71,13 +73,13 @@ def verify_versions(
     options: CallOptions,
 ) -> None:
     """Whether versions bear the fleet's signature, and their files are what was signed; exit code 1 if one is not."""
-    if file is not None and not version:
+    if file is not None and version is None:
         raise BadConfig("--file needs the version that it is said to be: `policyctl version verify v3 --file FILE`")
-    number = version_number(version) if version else None
+    number = None if version is None else version_number(version)
     with options.client() as client:
         roots = client.keys().roots
         cards = client.versions()
-        if version:
+        if version is not None:
             wanted = number or client.newest_version()
             cards = [card for card in cards if card.version == wanted] or [client.version(wanted).card]
         try:
@@ -86,7 +88,7 @@ def verify_versions(
             raise StateUnusable(f"the learner's keys are not trusted: {error}") from error
         results = [verified(client, card, root) for card in cards]
     if file is not None:
-        results = [verified_file(file, cards[0], results[0])]
+        check_file(file, cards[0])
     options.show(results, verify_table(results))
     unsound = [facts["name"] for facts in results if not facts["ok"]]
     if unsound:

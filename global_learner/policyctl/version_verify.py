@@ -58,23 +58,21 @@ def verified(client: AdminClient, card: fleet_pb2.VersionCard, root: Root) -> Fa
     return {**facts, "ok": True}
 
 
-def verified_file(path: Path, card: fleet_pb2.VersionCard, facts: Facts) -> Facts:
-    """The same of a file that is at hand: whether its bytes are the version's.
+def check_file(path: Path, card: fleet_pb2.VersionCard) -> None:
+    """See that a file that is at hand is a version's.
 
     Raises:
-        BadConfig: it cannot be read.
+        BadConfig: it cannot be read, or its bytes are others.
     """
     try:
         found = digest_of(path.read_bytes())
     except OSError as error:
         raise BadConfig(f"--file {path}: cannot be read ({error.strerror})") from error
-    if facts["ok"] and found != card.digest:
-        return {
-            **facts,
-            "ok": False,
-            "problem": f"{path} has digest {found[:12]}, and v{card.version} {card.digest[:12]}",
-        }
-    return facts
+    if found != card.digest:
+        raise BadConfig(
+            f"--file {path}: is not v{card.version}: its digest is {found[:12]}, that of v{card.version} is "
+            f"{card.digest[:12]}; do not use it"
+        )
 
 
 def signer(client: AdminClient, card: fleet_pb2.VersionCard) -> Facts:
