@@ -62,6 +62,7 @@ class FleetTrust:
         self._pinned: SignedDocument | None = None
         self._number = 0
         self._expires_unix_seconds = 0
+        self._assigned: Timestamp | None = None
         content = read_json(self._path)
         if content is None:
             return
@@ -136,10 +137,12 @@ class FleetTrust:
             try:
                 if document is None:
                     raise NotTrusted("there is no timestamp", Distrust.UNSIGNED)  # noqa: TRY301
-                stamp = self._checked_timestamp(document, self._root, version)
+                stamp = self._checked_timestamp(document, self._root)
+                _check_version(stamp, version)
             except NotTrusted as error:
                 raise self._rejected(version, error) from error
             self._number, self._expires_unix_seconds = stamp.number, stamp.expires_unix_seconds
+            self._assigned = stamp
 
     def _checked(self, fetched: FetchedPolicy, root: Root) -> Timestamp:
         if fetched.signed is None or fetched.timestamp is None:
@@ -153,9 +156,12 @@ class FleetTrust:
                 f"the signature is of digest {stated.digest[:12]}, the learner says {fetched.digest[:12]}",
                 Distrust.BAD_DIGEST,
             )
-        return self._checked_timestamp(fetched.timestamp, root, fetched.version)
+        stamp = self._checked_timestamp(fetched.timestamp, root)
+        if not self._was_assigned(fetched.version):
+            _check_version(stamp, fetched.version)
+        return stamp
 
-    def _checked_timestamp(self, document: SignedDocument, root: Root, version: int) -> Timestamp:
+    def _checked_timestamp(self, document: SignedDocument, root: Root) -> Timestamp:
         stamp = timestamp(document, root)
         if stamp.cluster != self._cluster:
             raise NotTrusted(f"its timestamp is cluster {stamp.cluster[:63]}'s", Distrust.OTHER_ASSIGNMENT)
@@ -168,11 +174,15 @@ class FleetTrust:
             )
         if stamp.number < self._number:
             raise NotTrusted("its timestamp is older than one that was seen: an old answer", Distrust.REPLAYED)
-        if stamp.assigned_version != version:
-            raise NotTrusted(
-                f"its timestamp assigns v{stamp.assigned_version} to this cluster", Distrust.OTHER_ASSIGNMENT
-            )
         return stamp
+
+    def _was_assigned(self, version: int) -> bool:
+        """Whether the newest heartbeat's answer assigned it, and it may still act by that.
+
+        A learner that publishes often has assigned the next version by the time at which this one is fetched.
+        """
+        stamp = self._assigned
+        return stamp is not None and stamp.assigned_version == version and self._clock() < stamp.expires_unix_seconds
 
     def _check_unsigned(self, version: int) -> None:
         if self._pinned is not None:
@@ -199,3 +209,8 @@ class FleetTrust:
             _log.info("fleet-keys-pinned", fleet=root.fleet, root=root.number, file=str(self._path))
         elif before.number != root.number:
             _log.info("fleet-keys-followed", fleet=root.fleet, root=root.number)
+
+
+def _check_version(stamp: Timestamp, version: int) -> None:
+    if stamp.assigned_version != version:
+        raise NotTrusted(f"its timestamp assigns v{stamp.assigned_version} to this cluster", Distrust.OTHER_ASSIGNMENT)

@@ -148,6 +148,20 @@ def test_an_enrollment_with_an_older_learner_or_damaged_keys_changes_nothing(age
     agent.trust.check(agent.fleet.version(2))
 
 
+def test_a_version_that_was_followed_by_another_while_it_was_fetched_is_acted_with_until_its_time_is_over(
+    agent: Pinned,
+) -> None:
+    fleet = agent.fleet
+    agent.trust.check_assignment(2, fleet.timestamp(2))
+    agent.trust.check(fleet.version(2, timestamp=fleet.timestamp(3)))
+    with pytest.raises(VersionRejected):
+        agent.trust.check(fleet.version(1, timestamp=fleet.timestamp(3)))
+    agent.clock.now += 10_000_000.0
+    with pytest.raises(VersionRejected) as caught:
+        agent.trust.check(fleet.version(2, timestamp=fleet.timestamp(3)))
+    assert caught.value.reason in {Distrust.EXPIRED, Distrust.OTHER_ASSIGNMENT}
+
+
 def test_heartbeats_are_held_to_the_same(agent: Pinned) -> None:
     fleet = agent.fleet
     old = fleet.timestamp(1)
