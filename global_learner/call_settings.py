@@ -1,7 +1,7 @@
 """Settings of calls: how much one caller may ask of the learner, so that it takes nothing from the others.
 
-Rates are those of one cluster, so that a fleet may come back all at once. Operators have no rate, and calls in progress
-of their own that no cluster can take.
+Rates are those of one cluster, so that a fleet may come back all at once; they are kept where clusters show
+certificates. Operators have no rate, and calls in progress of their own that no cluster can take.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CallSettings(Section):
     """A connection over which nothing came for so long is asked for a sign of life, and closed if there is none within
     a third of that."""
     burst: int = Field(20, ge=1, le=10_000)
-    """So many of each of the following calls may come at once, after a pause."""
+    """So many of each of the following calls may come at once, after a pause. These rates need certificates."""
     registrations_per_minute: float = Field(30.0, gt=0.0, le=60_000.0)
     """`Register` of one cluster. An agent registers once a start; each writes to the registry's disk."""
     reports_per_minute: float = Field(60.0, gt=0.0, le=60_000.0)

@@ -118,7 +118,7 @@ class FleetLink(RepeatedWork):
         """Act on what the learner assigns, if it is the fleet that does so, and now."""
         trust, version = self._source.trust, assignment.version
         if trust is None or version != self._version:
-            self._consider(version, spec)
+            self._consider(assignment, spec)
             return
         try:
             trust.check_assignment(version, assignment.timestamp)
@@ -160,15 +160,16 @@ class FleetLink(RepeatedWork):
         version, reason = self._refused
         return replace(self._status(), refused_version=version, refused_reason=reason)
 
-    def _consider(self, version: int, spec: WeightSpec) -> None:
+    def _consider(self, assignment: Assignment, spec: WeightSpec) -> None:
         """Fetch, check and propose an assigned version that is not active yet."""
+        version = assignment.version
         if version in (0, self._version):
             return
         if self._is_put_off(version):
             return
         try:
             fetched = self._learner.fetch_policy(version)
-            candidate = self._source.checked(fetched, spec)
+            candidate = self._source.checked(fetched, spec, assignment.timestamp)
         except (VersionRejected, LearnerRefused) as error:
             self._refuse(version, error)
             return

@@ -127,7 +127,13 @@ class LearnerClient:
             if spec.digest != reply.spec_digest:
                 raise LearnerRefused(f"the learner's spec has digest {spec.digest}, it says {reply.spec_digest}")
         return Registration(
-            reply.incarnation, spec, reply.head_step, reply.assigned_version, reply.learning, reply.rounds
+            reply.incarnation,
+            spec,
+            reply.head_step,
+            reply.assigned_version,
+            reply.learning,
+            reply.rounds,
+            _document(reply, "timestamp"),
         )
 
     def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
@@ -187,8 +193,7 @@ class LearnerClient:
         )
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
         reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)
-        timestamp = SignedDocument.of(reply.timestamp) if reply.HasField("timestamp") else None
-        return Assignment(reply.assigned_version, reply.head_step, reply.reregister, timestamp)
+        return Assignment(reply.assigned_version, reply.head_step, reply.reregister, _document(reply, "timestamp"))
 
     def poll(self, registration: Registration) -> RoundTask | None:
         """See `Learner.poll`."""
@@ -230,8 +235,8 @@ class LearnerClient:
             reply.version,
             reply.policy_file,
             reply.digest,
-            SignedDocument.of(reply.signed) if reply.HasField("signed") else None,
-            SignedDocument.of(reply.timestamp) if reply.HasField("timestamp") else None,
+            _document(reply, "signed"),
+            _document(reply, "timestamp"),
             tuple(map(SignedDocument.of, reply.roots)),
         )
 
@@ -307,3 +312,8 @@ class HeadCheck:
             newest = self._step if incarnation == self._incarnation else 0
             self._incarnation, self._step = incarnation, max(newest, step)
         return Head(step, weights)
+
+
+def _document(reply: Any, name: str) -> SignedDocument | None:
+    """A field that only learners which sign have."""
+    return SignedDocument.of(getattr(reply, name)) if reply.HasField(name) else None

@@ -33,6 +33,7 @@ class Registration:
         spec: of the head.
         learning: False if this cluster's updates are not wanted.
         rounds: the learner asks for work, round by round; updates are not pushed.
+        timestamp: that this cluster is to act on the assigned version.
     """
 
     incarnation: int
@@ -41,6 +42,7 @@ class Registration:
     assigned_version: int
     learning: bool
     rounds: bool = False
+    timestamp: SignedDocument | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from cluster_agent.recording.state_files import write_bytes
 from cluster_agent.settings import Acting, PolicySettings
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of
-from policy_net.exchange.signed_documents import Distrust
+from policy_net.exchange.signed_documents import Distrust, SignedDocument
 from policy_net.exchange.spec import SetSpec, WeightSpec
 
 _KEPT = re.compile(r"^v(\d+)\.safetensors$")
@@ -95,15 +95,15 @@ class PolicySource:
     kept: KeptVersion
     trust: FleetTrust | None = None
 
-    def checked(self, fetched: FetchedPolicy, spec: WeightSpec) -> Candidate:
-        """A fetched version that the fleet's key vouches for, ready to act.
+    def checked(self, fetched: FetchedPolicy, spec: WeightSpec, assigned_by: SignedDocument | None = None) -> Candidate:
+        """A fetched version that the fleet's key vouches for, ready to act; `assigned_by` as in `FleetTrust.check`.
 
         Raises:
             VersionRejected: it cannot be acted with.
             OSError: what is trusted from now on cannot be kept.
         """
         if self.trust is not None:
-            self.trust.check(fetched)
+            self.trust.check(fetched, assigned_by)
         return checked_candidate(fetched, spec, self.factory)
 
 
@@ -171,7 +171,8 @@ def _fetch(source: PolicySource, access: LearnerAccess) -> Candidate:
     if source.settings.acting is Acting.HEAD:
         if isinstance(registration.spec, SetSpec) and registration.assigned_version:
             # The head is weights alone; what is believed of speeds at first stands in the version's file.
-            source.checked(learner.fetch_policy(registration.assigned_version), registration.spec)
+            fetched = learner.fetch_policy(registration.assigned_version)
+            source.checked(fetched, registration.spec, registration.timestamp)
         head = learner.pull_head(registration, None)
         if head is None:
             raise LearnerRefused("PullHead: the learner sent no head")
@@ -179,6 +180,6 @@ def _fetch(source: PolicySource, access: LearnerAccess) -> Candidate:
     if registration.assigned_version == 0:
         raise LearnerRefused("the learner has assigned no version to this cluster")
     fetched = learner.fetch_policy(registration.assigned_version)
-    candidate = source.checked(fetched, registration.spec)
+    candidate = source.checked(fetched, registration.spec, registration.timestamp)
     source.kept.keep(fetched)
     return candidate

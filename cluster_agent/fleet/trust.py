@@ -9,6 +9,7 @@ Source: The Update Framework; see `policy_net/exchange/signed_documents.py`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -62,7 +63,6 @@ class FleetTrust:
         self._pinned: SignedDocument | None = None
         self._number = 0
         self._expires_unix_seconds = 0
-        self._assigned: Timestamp | None = None
         content = read_json(self._path)
         if content is None:
             return
@@ -104,8 +104,13 @@ class FleetTrust:
                 other = self._pinned is None or root.fleet != self._root.fleet
                 self._pin(roots[-1], root, 0 if other else self._number)
 
-    def check(self, fetched: FetchedPolicy) -> None:
+    def check(self, fetched: FetchedPolicy, assigned_by: SignedDocument | None = None) -> None:
         """See that a fetched version is the fleet's, and this cluster's to act on now; its digest is not looked at.
+
+        Args:
+            assigned_by: the timestamp for which it was fetched. A learner that publishes often has assigned the next
+                version by the time at which this one is here: it may act until that one does. One that was taken back
+                meanwhile may not.
 
         Raises:
             VersionRejected: it is not, or cannot be known to be.
@@ -117,7 +122,7 @@ class FleetTrust:
                 return
             try:
                 root = follow_roots(fetched.roots, self._pinned)
-                stamp = self._checked(fetched, root)
+                stamp = self._checked(fetched, assigned_by, root)
             except NotTrusted as error:
                 raise self._rejected(fetched.version, error) from error
             self._pin(fetched.roots[-1], root, stamp.number)
@@ -137,14 +142,12 @@ class FleetTrust:
             try:
                 if document is None:
                     raise NotTrusted("there is no timestamp", Distrust.UNSIGNED)  # noqa: TRY301
-                stamp = self._checked_timestamp(document, self._root)
-                _check_version(stamp, version)
+                stamp = self._checked_timestamp(document, self._root, version)
             except NotTrusted as error:
                 raise self._rejected(version, error) from error
             self._number, self._expires_unix_seconds = stamp.number, stamp.expires_unix_seconds
-            self._assigned = stamp
 
-    def _checked(self, fetched: FetchedPolicy, root: Root) -> Timestamp:
+    def _checked(self, fetched: FetchedPolicy, assigned_by: SignedDocument | None, root: Root) -> Timestamp:
         if fetched.signed is None or fetched.timestamp is None:
             missing = "statement" if fetched.signed is None else "timestamp"
             raise NotTrusted(f"it comes without a signed {missing}", Distrust.UNSIGNED)
@@ -157,11 +160,13 @@ class FleetTrust:
                 Distrust.BAD_DIGEST,
             )
         stamp = self._checked_timestamp(fetched.timestamp, root)
-        if not self._was_assigned(fetched.version):
-            _check_version(stamp, fetched.version)
-        return stamp
+        if assigned_by is not None and fetched.version < stamp.assigned_version:
+            with contextlib.suppress(NotTrusted):
+                self._checked_timestamp(assigned_by, root, fetched.version)
+                return stamp
+        return self._checked_timestamp(fetched.timestamp, root, fetched.version)
 
-    def _checked_timestamp(self, document: SignedDocument, root: Root) -> Timestamp:
+    def _checked_timestamp(self, document: SignedDocument, root: Root, version: int | None = None) -> Timestamp:
         stamp = timestamp(document, root)
         if stamp.cluster != self._cluster:
             raise NotTrusted(f"its timestamp is cluster {stamp.cluster[:63]}'s", Distrust.OTHER_ASSIGNMENT)
@@ -174,15 +179,11 @@ class FleetTrust:
             )
         if stamp.number < self._number:
             raise NotTrusted("its timestamp is older than one that was seen: an old answer", Distrust.REPLAYED)
+        if version is not None and stamp.assigned_version != version:
+            raise NotTrusted(
+                f"its timestamp assigns v{stamp.assigned_version} to this cluster", Distrust.OTHER_ASSIGNMENT
+            )
         return stamp
-
-    def _was_assigned(self, version: int) -> bool:
-        """Whether the newest heartbeat's answer assigned it, and it may still act by that.
-
-        A learner that publishes often has assigned the next version by the time at which this one is fetched.
-        """
-        stamp = self._assigned
-        return stamp is not None and stamp.assigned_version == version and self._clock() < stamp.expires_unix_seconds
 
     def _check_unsigned(self, version: int) -> None:
         if self._pinned is not None:
@@ -209,8 +210,3 @@ class FleetTrust:
             _log.info("fleet-keys-pinned", fleet=root.fleet, root=root.number, file=str(self._path))
         elif before.number != root.number:
             _log.info("fleet-keys-followed", fleet=root.fleet, root=root.number)
-
-
-def _check_version(stamp: Timestamp, version: int) -> None:
-    if stamp.assigned_version != version:
-        raise NotTrusted(f"its timestamp assigns v{stamp.assigned_version} to this cluster", Distrust.OTHER_ASSIGNMENT)

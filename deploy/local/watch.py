@@ -14,6 +14,8 @@ from policy_net.exchange.identity_file import read_identity
 CALL_SECONDS = 30.0
 """Deadline of one question; the learner answers in milliseconds unless the machine is overloaded."""
 
+_NOT_FOR_US = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterNow:
@@ -72,10 +74,16 @@ class LearnerWatch:
         self._channel.close()
 
     def now(self) -> FleetNow | None:
-        """The fleet as it is, or None if the learner does not answer."""
+        """The fleet as it is, or None if the learner does not answer.
+
+        Raises:
+            DemoFailed: it answers, but not to us.
+        """
         try:
             reply = self._admin.GetFleet(fleet_pb2.GetFleetRequest(), timeout=CALL_SECONDS)
-        except grpc.RpcError:
+        except grpc.RpcError as error:
+            if error.code() in _NOT_FOR_US:
+                raise DemoFailed(f"the learner does not tell us of its fleet: {error.details()}") from error
             return None
         return FleetNow(
             head_step=reply.head_step,

@@ -79,6 +79,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             assigned_version=registration.assigned_version,
             learning=True,
             rounds=self._learner.rounds is not None,
+            timestamp=self._timestamp(cluster, registration.assigned_version),
         )
 
     @answered

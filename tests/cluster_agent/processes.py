@@ -17,6 +17,8 @@ import yaml
 from reserved_port import ReservedPort
 
 from cluster_agent.recording.decision_log import CURRENT, closed_files, read_log
+from deploy.local.watch import LearnerWatch
+from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress
 from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec
@@ -72,6 +74,7 @@ class Fleet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.programs: list[Program] = []
+        self._sockets: list[SocketAddress] = []
         self._reserved = ReservedPort()
         self.port = self._reserved.port
         self.policy = folder / "v1.safetensors"
@@ -93,6 +96,11 @@ class Fleet:
         learner = self._start("global_learner.cli", "serve", "learner", content | changes)
         wait_until(port_file.exists, f"learner started: {learner.output.read_text()}")
         return learner
+
+    def watch(self) -> LearnerWatch:
+        """The learner as its own user sees it; needs it to have started."""
+        self._sockets.append(SocketAddress(self.folder / "learner" / OPERATOR_SOCKET))
+        return LearnerWatch(self._sockets[-1].target)
 
     def start_agent(
         self, cluster: str, *, slot_wall_seconds: float = 0.03, episodes: int = 1, **changes: object
@@ -144,6 +152,8 @@ class Fleet:
             if program.process.poll() is None:
                 program.kill()
         self._reserved.close()
+        for socket in self._sockets:
+            socket.close()
 
     def _start(self, module: str, command: str, name: str, content: dict[str, Any]) -> Program:
         config = self.folder / f"{name}.yaml"

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 from processes import ENDLESS, SPEC, Fleet, is_rising, same_states, wait_until
 
-from deploy.local.watch import LearnerWatch
 from global_learner.storage.receipts import audit, read_receipts
 
 pytestmark = pytest.mark.heavy
@@ -26,7 +25,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 def wait_for_updates(fleet: Fleet, count: int, what: str) -> None:
     """Wait until the learner has taken so many."""
-    watch = LearnerWatch(f"127.0.0.1:{fleet.port}")
+    watch = fleet.watch()
 
     def are_there() -> bool:
         now = watch.now()

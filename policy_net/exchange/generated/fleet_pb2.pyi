@@ -34,7 +34,7 @@ class RegisterRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., spec_digest: _Optional[str] = ..., job_types: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("incarnation", "spec_json", "spec_digest", "head_step", "assigned_version", "learning", "rounds")
+    __slots__ = ("incarnation", "spec_json", "spec_digest", "head_step", "assigned_version", "learning", "rounds", "timestamp")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,7 @@ class RegisterReply(_message.Message):
     ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
     LEARNING_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     spec_json: str
     spec_digest: str
@@ -49,7 +50,8 @@ class RegisterReply(_message.Message):
     assigned_version: int
     learning: bool
     rounds: bool
-    def __init__(self, incarnation: _Optional[int] = ..., spec_json: _Optional[str] = ..., spec_digest: _Optional[str] = ..., head_step: _Optional[int] = ..., assigned_version: _Optional[int] = ..., learning: _Optional[bool] = ..., rounds: _Optional[bool] = ...) -> None: ...
+    timestamp: SignedDocument
+    def __init__(self, incarnation: _Optional[int] = ..., spec_json: _Optional[str] = ..., spec_digest: _Optional[str] = ..., head_step: _Optional[int] = ..., assigned_version: _Optional[int] = ..., learning: _Optional[bool] = ..., rounds: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ...) -> None: ...
 
 class PullHeadRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "have_step", "have")

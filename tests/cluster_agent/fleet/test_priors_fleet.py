@@ -61,11 +61,10 @@ class Newest:
 
 @pytest.mark.heavy
 def test_a_fourth_cluster_starts_with_what_three_have_seen(fleet: Fleet) -> None:
-    calls = {"fetches_per_minute": 6000.0}  # it publishes several versions a second
-    fleet.start_learner(publish={"every_steps": 4, "auto_assign": True}, calls=calls)
+    fleet.start_learner(publish={"every_steps": 4, "auto_assign": True})
     for seed, name in enumerate(CLUSTERS):
         start(fleet, name, seed)
-    watch = LearnerWatch(f"127.0.0.1:{fleet.port}")
+    watch = fleet.watch()
     newest = Newest(watch)
     try:
 

@@ -10,7 +10,6 @@ import pytest
 from processes import PATIENCE_SECONDS, Fleet, made_again, wait_until
 
 from cluster_agent.recording.decision_log import CURRENT
-from deploy.local.watch import LearnerWatch
 from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, read_policy_file
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
@@ -52,7 +51,7 @@ def run_until(
 ) -> tuple[PolicyFile, PolicyFile]:
     """Let the fleet reach a step and a version that moved, to which all of these clusters contributed more than once,
     and what else is waited for; end it in good order, and return the first version and the newest."""
-    watch = LearnerWatch(f"127.0.0.1:{fleet.port}")
+    watch = fleet.watch()
     begin = fleet.policy.read_bytes()
 
     def reached() -> bool:

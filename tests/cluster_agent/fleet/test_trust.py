@@ -148,18 +148,25 @@ def test_an_enrollment_with_an_older_learner_or_damaged_keys_changes_nothing(age
     agent.trust.check(agent.fleet.version(2))
 
 
-def test_a_version_that_was_followed_by_another_while_it_was_fetched_is_acted_with_until_its_time_is_over(
-    agent: Pinned,
-) -> None:
+def test_a_version_that_was_followed_by_another_while_it_was_fetched_is_acted_with(agent: Pinned) -> None:
     fleet = agent.fleet
-    agent.trust.check_assignment(2, fleet.timestamp(2))
-    agent.trust.check(fleet.version(2, timestamp=fleet.timestamp(3)))
-    with pytest.raises(VersionRejected):
-        agent.trust.check(fleet.version(1, timestamp=fleet.timestamp(3)))
-    agent.clock.now += 10_000_000.0
+    agent.refuses(fleet.version(2, timestamp=fleet.timestamp(3)), Distrust.OTHER_ASSIGNMENT)
+    assigned_by = fleet.timestamp(2)
+    agent.trust.check(fleet.version(2, timestamp=fleet.timestamp(3)), assigned_by=assigned_by)
+
+
+@pytest.mark.parametrize("case", ["another-version", "another-cluster", "another-fleet", "expired", "taken-back"])
+def test_what_it_was_fetched_for_has_to_be_the_fleets_and_of_now(agent: Pinned, case: str) -> None:
+    said = SigningFleet() if case == "another-fleet" else agent.fleet
+    assigned_by = said.timestamp(
+        1 if case == "another-version" else 2,
+        cluster="west" if case == "another-cluster" else "north",
+        expires=100 if case == "expired" else 200,
+    )
+    followed = agent.fleet.version(2, timestamp=agent.fleet.timestamp(1 if case == "taken-back" else 3))
     with pytest.raises(VersionRejected) as caught:
-        agent.trust.check(fleet.version(2, timestamp=fleet.timestamp(3)))
-    assert caught.value.reason in {Distrust.EXPIRED, Distrust.OTHER_ASSIGNMENT}
+        agent.trust.check(followed, assigned_by=assigned_by)
+    assert caught.value.reason == Distrust.OTHER_ASSIGNMENT
 
 
 def test_heartbeats_are_held_to_the_same(agent: Pinned) -> None:

@@ -40,7 +40,7 @@ def test_fedmedian_trains_three_clusters_round_by_round_and_goes_on_after_kill_9
         "baseline": False,
     }
     agents = [fleet.start_agent(name, backend=backend, **fleet.learning()) for name in CLUSTERS]
-    watch = LearnerWatch(f"127.0.0.1:{fleet.port}")
+    watch = fleet.watch()
     try:
         wait_until(lambda: steps(watch) >= 6, "two rounds", PATIENCE_SECONDS)
         learner.kill()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from global_learner.errors import TooOften
+from global_learner.identity import Caller, Role
+from global_learner.service.lanes import Hosts, Lane, lanes_of
 from global_learner.service.rate_limits import RateLimits
+from global_learner.settings import IdentitySettings, LearnerSettings
 
 
 class Clock:
@@ -45,3 +50,20 @@ def test_no_pauses_let_more_through_than_burst_and_rate(pauses: list[float]) -> 
             continue
         taken += 1
     assert taken <= 5 + (clock.now - 1000.0) * 1.0 + 1e-6
+
+
+def test_rates_are_kept_where_certificates_tell_callers_apart() -> None:
+    for identity, kept in ((None, False), (IdentitySettings(), True)):
+        settings = LearnerSettings(
+            state_dir=Path("state"), initial_policy=Path("policy"), listen="127.0.0.1:7100", identity=identity
+        )
+        lanes = lanes_of(Hosts(), settings, message_bytes=1 << 20, clock=Clock())
+        north = Caller("north", Role.CLUSTER)
+        for _ in range(settings.calls.burst):
+            assert lanes.lane(north, "FetchPolicy") is Lane.REGISTRY
+        if kept:
+            with pytest.raises(TooOften):
+                lanes.lane(north, "FetchPolicy")
+        else:
+            assert lanes.lane(north, "FetchPolicy") is Lane.REGISTRY
+        assert lanes.lane(Caller("root", Role.ADMIN), "FetchPolicy") is Lane.OPERATORS
