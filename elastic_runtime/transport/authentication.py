@@ -2,12 +2,15 @@
 
 With CURVE a connection's key must be one that `allow` named, and its peer is the one that it was named for. Without,
 the peer proves (ZeroMQ's PLAIN mechanism) that it has the job's token: not by the token itself but by a digest of it
-with both names and a random number, so that it never crosses the network. Such a proof can be overheard and repeated,
-and nothing is encrypted: use CURVE where the network is not trusted.
+with both names and a random number, so that it never crosses the network. It is a thread of its own so that peers
+connect, and are refused, while the application computes.
 
-It is a thread of its own so that peers connect, and are refused, while the application computes.
+Such a digest can be overheard and repeated, and tells nothing about whoever listens. So both sides then prove anew, by
+what the other one has just drawn (`challenge`, `answer`), before anything that matters is said or believed. What
+follows is neither encrypted nor sealed: use CURVE where somebody could stand in between.
 
-Source: ZeroMQ's RFC 27, ZAP (ZeroMQ Authentication Protocol).
+Source: ZeroMQ's RFC 27, ZAP (ZeroMQ Authentication Protocol); challenge and response as in RFC 5802 (SCRAM), without
+its passwords of few bits.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from zmq.utils import z85
 from elastic_runtime.transport.counters import RefusalLog
 from elastic_runtime.transport.errors import Refusal
 from elastic_runtime.transport.settings import MOST_NAME_BYTES, Clock
+from elastic_runtime.transport.wire import NONCE_BYTES, Challenge, Hello
 
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _STOP_ADDRESS = "inproc://fedl2.identity.stop"
@@ -50,20 +54,46 @@ class CurveKeys:
 
 
 def prove(token: str, sender: str, receiver: str) -> str:
-    """That whoever says it has the job's token; for this sender and receiver only."""
+    """That whoever says it has the job's token, or heard somebody prove it; for this sender and receiver only."""
     nonce = secrets.token_hex(16)
-    return f"{nonce}.{_digest(token, sender, receiver, nonce)}"
+    return f"{nonce}.{_digest(token, 'connect', sender, receiver, nonce).hex()}"
 
 
 def proved(token: str, sender: str, receiver: str, proof: str) -> bool:
     """Whether `proof` was made by `prove` with the same arguments."""
     nonce, _, digest = proof.partition(".")
-    return hmac.compare_digest(digest.encode(), _digest(token, sender, receiver, nonce).encode())
+    return hmac.compare_digest(digest.encode(), _digest(token, "connect", sender, receiver, nonce).hex().encode())
 
 
-def _digest(token: str, sender: str, receiver: str, nonce: str) -> str:
-    said = "\0".join(("fedl2 data plane", sender, receiver, nonce)).encode()
-    return hmac.new(token.encode(), said, hashlib.sha256).hexdigest()
+def challenge(token: str, hello: Hello, receiver: str) -> Challenge:
+    """The receiver's answer to a hello: that it has the token, and what the sender has to answer."""
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    return Challenge(nonce, _of_hello(token, "receiver", hello, receiver, nonce))
+
+
+def is_genuine(token: str, hello: Hello, receiver: str, said: Challenge) -> bool:
+    """Whether `said` was made by `challenge` with the same arguments."""
+    return hmac.compare_digest(said.proof, _of_hello(token, "receiver", hello, receiver, said.nonce))
+
+
+def answer(token: str, hello: Hello, receiver: str, said: Challenge) -> bytes:
+    """The sender's answer to a challenge; the receiver compares it with its own."""
+    return _of_hello(token, "sender", hello, receiver, said.nonce)
+
+
+def sharing_proof(token: str, side: str, sender: str, receiver: str, link: bytes, nonce: bytes) -> str:
+    """That one side (`sender`, `reader`) of a connection which hands over memory has the token; hex."""
+    return _digest(token, f"sharing, {side}", sender, receiver, link, nonce).hex()
+
+
+def _of_hello(token: str, side: str, hello: Hello, receiver: str, nonce: bytes) -> bytes:
+    return _digest(token, side, hello.name, receiver, hello.incarnation, hello.link, nonce)
+
+
+def _digest(token: str, *said: str | bytes) -> bytes:
+    parts = [each.encode() if isinstance(each, str) else each for each in ("fedl2 data plane 2", *said)]
+    sealed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+    return hmac.new(token.encode(), sealed, hashlib.sha256).digest()
 
 
 class ZapAuthenticator:

@@ -1,13 +1,14 @@
 """Messages that come in: one socket for all peers, one `Connection` for each of their links.
 
-Nothing of a connection reaches the caller before its hello, and its hello only counts if ZeroMQ authenticated the same
-name. After a frame that is not what its place asks for, nothing that follows can be understood: the connection is
-rejected, which its sender notices, and connects again.
+Nothing of a connection reaches the caller before its sender has answered our challenge to its hello, and the hello only
+counts if ZeroMQ authenticated the same name. After a frame that is not what its place asks for, nothing that follows
+can be understood: the connection is rejected, which its sender notices, and connects again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from elastic_runtime.transport.assembly import Assembly, MemoryPool
-from elastic_runtime.transport.authentication import ZapAuthenticator
+from elastic_runtime.transport.authentication import ZapAuthenticator, answer, challenge
 from elastic_runtime.transport.counters import RefusalLog
 from elastic_runtime.transport.errors import Refusal
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
@@ -26,13 +27,16 @@ from elastic_runtime.transport.sockets import NOT_WAITING, LocalEnd, Socket, is_
 from elastic_runtime.transport.wire import (
     NOTHING,
     Acknowledgement,
+    Challenge,
     Hello,
     Malformed,
     Reference,
     pack_acknowledgement,
+    pack_challenge,
     pack_rejection,
     unpack_hello,
     unpack_message,
+    unpack_proof,
 )
 
 _MUCH_BYTES = 256 * 1024
@@ -49,9 +53,12 @@ class Connection:
 
     identity: bytes
     hello: Hello
+    challenge: Challenge
+    """Which its sender has to answer first."""
     descriptor: int
     """Of its socket, by which ZeroMQ tells that it ended."""
     assembly: Assembly | None = None
+    proven: bool = False
     rejected: bool = False
 
 
@@ -158,6 +165,8 @@ class Inbound:
             elif self._authenticator.is_forbidden(connection.hello.name):
                 self._skip()
                 self._reject(connection, Refusal.FORBIDDEN, "not allowed any more")
+            elif not connection.proven:
+                self._take_proof(connection)
             else:
                 message = self._take_frame(connection)
                 if message is not None:
@@ -202,11 +211,28 @@ class Inbound:
             self._refuse(identity, user, Refusal.FORBIDDEN, "not allowed any more")
             return
         self.pump()  # an earlier connection's end may bear the same descriptor
+        said = challenge(self._local.token, hello, self._local.name)
+        self._connections[identity] = Connection(identity, hello, said, descriptor)
+        self._answer(identity, pack_challenge(said))
+
+    def _take_proof(self, connection: Connection) -> None:
+        hello = connection.hello
+        try:
+            proof = unpack_proof(self.socket.recv(NOT_WAITING))
+            self._expect_last()
+        except Malformed as error:
+            self._skip_rest()
+            self._reject(connection, Refusal.MALFORMED, str(error))
+            return
+        if not hmac.compare_digest(proof, answer(self._local.token, hello, self._local.name, connection.challenge)):
+            self._reject(connection, Refusal.BAD_TOKEN, "it did not answer our challenge: wrong token, or a repetition")
+            return
+        connection.proven = True
+        user = hello.name
         before = self._by_peer.get(user)
         if before is not None:
             self._end(before, "another connection took its place")
-        connection = Connection(identity, hello, descriptor)
-        self._connections[identity] = self._by_peer[user] = connection
+        self._by_peer[user] = connection
         numbering = self._numberings.get(user)
         if numbering is None or numbering.incarnation != hello.incarnation:
             self._numberings[user] = Numbering(hello.incarnation)

@@ -82,6 +82,11 @@ class Links:
         if link is not None:
             link.acknowledge(received)
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether messages wait for a peer's proof."""
+        return any(link.is_holding for link in self._links.values())
+
     def pollables(self) -> list[Socket | int]:
         """What has news when it is readable."""
         return [pollable for link in self._links.values() for pollable in link.pollables()]

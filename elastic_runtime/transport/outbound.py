@@ -2,6 +2,10 @@
 
 ZeroMQ would connect again by itself and send what is still queued to whoever answers. Here each connection is a socket
 of its own, so that no message outlives the connection that it was sent on, and what is lost with it is known.
+
+Messages may be sent as soon as the connection stands, but none leaves before the peer has proved that it has the job's
+token: what listens at the address of a server that died is given nothing. The peer does so when its application next
+looks at its messages, before which it would have read none anyway.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from enum import StrEnum
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from elastic_runtime.transport.authentication import answer, is_genuine
 from elastic_runtime.transport.counters import WayCounters
 from elastic_runtime.transport.message import Event, PeerLost, PeerUp, Way
 from elastic_runtime.transport.regions import Part, Region
@@ -32,6 +37,7 @@ from elastic_runtime.transport.sockets import (
 )
 from elastic_runtime.transport.wire import (
     Acknowledgement,
+    Challenge,
     Hello,
     Kind,
     Malformed,
@@ -41,6 +47,8 @@ from elastic_runtime.transport.wire import (
     kind_of,
     pack_hello,
     pack_message,
+    pack_proof,
+    unpack_challenge,
     unpack_reason,
     unpack_sequence,
 )
@@ -79,7 +87,9 @@ class Link:
         self._socket: Socket | None = None
         self._monitor: Socket | None = None
         self._regions: RegionSender | None = None
-        self._link = b""
+        self._hello = Hello(local.incarnation, b"", local.name)
+        self._held: list[bytes | bytearray | zmq.Frame] | None = []
+        """Frames that wait for the peer's proof; None once it came."""
         self._failures = 0
         self._next_seconds = local.clock()
         self._sent = 0
@@ -96,6 +106,11 @@ class Link:
     def shares_memory(self) -> bool:
         """Whether the peer reads our regions in place."""
         return self._regions is not None and self._regions.proven
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether messages wait for the peer's proof."""
+        return bool(self._held)
 
     def pollables(self) -> list[Socket | int]:
         """What has news when it is readable."""
@@ -194,21 +209,23 @@ class Link:
         if self._monitor is not None:
             self._monitor.close()
         self._socket = self._monitor = None
+        self._held = []
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self.state = LinkState.WAITING
 
     def _open(self) -> None:
         local = self._local
-        self._link = secrets.token_bytes(16)
-        endpoint, self._regions = _choose_way(self.address, local, self.peer, self._link)
-        self._socket, self._monitor = dial(self._context, local, self.peer, self.address.public_key, self._link)
+        link = secrets.token_bytes(16)
+        self._hello = Hello(local.incarnation, link, local.name)
+        endpoint, self._regions = _choose_way(self.address, local, self.peer, link)
+        self._socket, self._monitor = dial(self._context, local, self.peer, self.address.public_key, link)
         self.state = LinkState.CONNECTING
         self._next_seconds = local.clock() + 2 * local.settings.handshake_seconds
         try:
             self._socket.connect(endpoint)
             with contextlib.suppress(zmq.Again):  # it failed already, as the monitor will say
-                self._put(pack_hello(Hello(local.incarnation, self._link, local.name)))
+                self._socket.send(pack_hello(self._hello), NOT_WAITING)
         except zmq.ZMQError as error:
             self.fail(f"{endpoint}: {error}")
 
@@ -219,16 +236,32 @@ class Link:
                 kind = kind_of(frame)
                 if kind is Kind.REJECTION:
                     self.fail(f"it rejected a message: {unpack_reason(frame)}")
-                elif kind is Kind.ACKNOWLEDGEMENT:
+                elif self._held is not None and kind is Kind.CHALLENGE:
+                    self._meet(unpack_challenge(frame), self._held)
+                elif self._held is None and kind is Kind.ACKNOWLEDGEMENT:
                     self._received(unpack_sequence(frame))
                 else:
                     self.fail("it answers what no endpoint would")
             except Malformed:
                 self.fail("it answers what no endpoint would")
 
+    def _meet(self, challenge: Challenge, held: Sequence[bytes | bytearray | zmq.Frame]) -> None:
+        """Answer the peer's challenge, and send what waited for it."""
+        local = self._local
+        if not is_genuine(local.token, self._hello, self.peer, challenge):
+            self.fail("whoever answers at its address does not have the job's token")
+            return
+        self._held = None
+        self._failures = 0
+        try:
+            for frame in (pack_proof(answer(local.token, self._hello, self.peer, challenge)), *held):
+                self._put(frame)
+        except zmq.ZMQError as error:
+            self.fail(f"the socket does not take a message: {error}")
+
     def acknowledge(self, received: Acknowledgement) -> None:
         """The peer said with a message of its own what it has received."""
-        if received.link == self._link:
+        if received.link == self._hello.link and self._held is None:
             self._received(received.sequence)
 
     def _received(self, sequence: int) -> None:
@@ -243,7 +276,6 @@ class Link:
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.state = LinkState.UP
                 self.trouble = ""
-                self._failures = 0
                 self._counters.connections += 1
                 self._events.append(PeerUp(self.peer, Way.OUT))
             elif failure is not None:
@@ -281,7 +313,10 @@ class Link:
     def _put(self, frame: bytes | bytearray | zmq.Frame) -> None:
         if self._socket is None:
             raise zmq.ZMQError(errno.ENOTCONN)
-        self._socket.send(frame, NOT_WAITING, copy=False, track=False)
+        if self._held is not None:
+            self._held.append(frame)
+        else:
+            self._socket.send(frame, NOT_WAITING, copy=False, track=False)
 
 
 def _choose_way(address: Address, local: LocalEnd, peer: str, link: bytes) -> tuple[str, RegionSender | None]:

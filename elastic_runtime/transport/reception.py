@@ -53,7 +53,7 @@ class Reception:
                 return None
             self._inbound.receipts.tell_all()
             left = deadline - self._clock()
-            if left > 0.0 and self._wait_for_frame(min(left, _FRAME_SECONDS)):
+            if left > 0.0 and not self._links.is_holding and self._wait_for_frame(min(left, _FRAME_SECONDS)):
                 continue
             expired = left <= 0.0
             if self._wait(left):

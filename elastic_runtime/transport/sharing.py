@@ -3,12 +3,13 @@
 A region has no name that could be opened; its descriptor is passed (SCM_RIGHTS). The socket lies in the abstract
 namespace, so that it leaves no file behind either. Who asks for it is on the same host, in the same network namespace;
 that memory can really be shared is tried with a probe before any message relies on it: the sender hands over one page
-with a random number, and the reader says what it read. Both sides belong to one user and prove the job's token.
+with a random number, and the reader proves what it read. Both sides belong to one user and prove the job's token.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hmac
 import json
 import mmap
 import os
@@ -18,7 +19,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from elastic_runtime.transport.authentication import prove, proved
+from elastic_runtime.transport.authentication import sharing_proof
 from elastic_runtime.transport.counters import RefusalLog
 from elastic_runtime.transport.errors import Refusal
 from elastic_runtime.transport.regions import SEALS, Region, allocate_pages
@@ -46,7 +47,8 @@ class RegionSender:
             OSError: there is nobody.
         """
         self._given: set[int] = set()
-        self._nonce = secrets.token_hex(_NONCE_BYTES // 2).encode()
+        self._answer = ""
+        """What a reader says that has read the probe."""
         self.proven = False
         """Whether the reader has read the probe."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -67,8 +69,11 @@ class RegionSender:
         probe = Region("probe", _PROBE_BYTES, shared=True, allocate=allocate_pages)
         if probe.descriptor is None:
             raise OSError("no shared memory here")
-        probe.memory[:_NONCE_BYTES] = self._nonce
-        hello = {"hello": sender, "link": link.hex(), "proof": prove(token, sender, receiver)}
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        probe.memory[:_NONCE_BYTES] = nonce
+        self._answer = sharing_proof(token, "reader", sender, receiver, link, nonce)
+        proof = sharing_proof(token, "sender", sender, receiver, link, nonce)
+        hello = {"hello": sender, "link": link.hex(), "proof": proof}
         self._give(hello, probe.descriptor)
         probe.forget_descriptor()
 
@@ -86,7 +91,7 @@ class RegionSender:
             answer = self._socket.recv(_MOST_PACKET_BYTES)
         except BlockingIOError:
             return
-        if answer != self._nonce:
+        if not hmac.compare_digest(answer, self._answer.encode()):
             raise ConnectionResetError("the reader does not share memory with us")
         self.proven = True
 
@@ -173,12 +178,14 @@ class RegionReader:
         packet = json.loads(data)
         if not self.link:
             (probe,) = descriptors
-            if not proved(token, str(packet["hello"]), receiver, str(packet["proof"])):
-                raise SharingRefused("wrong token")
+            sender, link = str(packet["hello"]), bytes.fromhex(packet["link"])
             with _map_sealed(probe, _PROBE_BYTES) as mapped:
-                self._socket.send(mapped[:_NONCE_BYTES])
-            self.sender = str(packet["hello"])
-            self.link = bytes.fromhex(packet["link"])
+                nonce = mapped[:_NONCE_BYTES]
+            proof = sharing_proof(token, "sender", sender, receiver, link, nonce)
+            if not hmac.compare_digest(proof.encode(), str(packet["proof"]).encode()):
+                raise SharingRefused("wrong token")
+            self._socket.send(sharing_proof(token, "reader", sender, receiver, link, nonce).encode())
+            self.sender, self.link = sender, link
         elif "region" in packet:
             (descriptor,) = descriptors
             number, size_bytes = int(packet["region"]), int(packet["size_bytes"])

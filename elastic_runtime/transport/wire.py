@@ -5,6 +5,9 @@ Every frame is a ZeroMQ message of its own: a multipart message would be handed 
 and could not be copied to its place, and its memory used again, while the rest is under way.
 
 Both sides cut the payload by the same rule (`cut`), so that no frame needs a head. Small parts share a frame.
+
+A connection begins with three frames: the sender's hello, the receiver's challenge, which proves that it has the job's
+token, and the sender's proof of the same (`authentication.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 MAGIC = 0xF2DA
-VERSION = 1
+VERSION = 2
+"""1 had no challenge and no proof."""
 SMALL_PART_BYTES = 32 * 1024
 """Parts below this share frames: a copy costs less than a frame of their own."""
 JOINED_FRAME_BYTES = 256 * 1024
@@ -28,6 +32,8 @@ _HELLO = struct.Struct("<16s16s")
 _MESSAGE = struct.Struct("<QIII16sQ")
 _PART = struct.Struct("<IQQ")
 _SEQUENCE = struct.Struct("<Q")
+NONCE_BYTES = 16
+PROOF_BYTES = 32
 
 
 class Kind(IntEnum):
@@ -37,6 +43,8 @@ class Kind(IntEnum):
     MESSAGE = 2
     ACKNOWLEDGEMENT = 3
     REJECTION = 4
+    CHALLENGE = 5
+    PROOF = 6
 
 
 class Malformed(Exception):
@@ -49,9 +57,18 @@ class Hello(NamedTuple):
     incarnation: bytes
     """16 random bytes of the sending endpoint."""
     link: bytes
-    """16 random bytes of the connection."""
+    """16 random bytes of the connection, which nobody can have heard before: the sender's challenge."""
     name: str
     """The sender's."""
+
+
+class Challenge(NamedTuple):
+    """The receiver's answer to a hello."""
+
+    nonce: bytes
+    """16 random bytes."""
+    proof: bytes
+    """32 bytes, of this hello and nonce."""
 
 
 class Reference(NamedTuple):
@@ -149,6 +166,16 @@ def pack_hello(hello: Hello) -> bytes:
     return _HEAD.pack(MAGIC, VERSION, Kind.HELLO) + _HELLO.pack(hello.incarnation, hello.link) + hello.name.encode()
 
 
+def pack_challenge(challenge: Challenge) -> bytes:
+    """As bytes."""
+    return _HEAD.pack(MAGIC, VERSION, Kind.CHALLENGE) + challenge.nonce + challenge.proof
+
+
+def pack_proof(proof: bytes) -> bytes:
+    """As bytes."""
+    return _HEAD.pack(MAGIC, VERSION, Kind.PROOF) + proof
+
+
 def pack_message(head: MessageHead) -> bytes:
     """As bytes."""
     fixed = _MESSAGE.pack(
@@ -198,6 +225,25 @@ def unpack_hello(frame: bytes) -> Hello:
         raise Malformed(str(error)) from error
 
 
+def unpack_challenge(frame: bytes) -> Challenge:
+    """Read `pack_challenge`'s bytes.
+
+    Raises:
+        Malformed: they are not.
+    """
+    said = _fixed(frame, Kind.CHALLENGE, NONCE_BYTES + PROOF_BYTES)
+    return Challenge(said[:NONCE_BYTES], said[NONCE_BYTES:])
+
+
+def unpack_proof(frame: bytes) -> bytes:
+    """Read `pack_proof`'s bytes.
+
+    Raises:
+        Malformed: they are not.
+    """
+    return _fixed(frame, Kind.PROOF, PROOF_BYTES)
+
+
 def unpack_message(frame: bytes, *, max_header_bytes: int, max_parts: int, max_message_bytes: int) -> MessageHead:
     """Read `pack_message`'s bytes.
 
@@ -241,3 +287,10 @@ def unpack_sequence(frame: bytes) -> int:
 def unpack_reason(frame: bytes) -> str:
     """Read `pack_rejection`'s bytes, whatever they hold."""
     return frame[_HEAD.size :].decode(errors="replace")
+
+
+def _fixed(frame: bytes, kind: Kind, size_bytes: int) -> bytes:
+    said = kind_of(frame)
+    if said is not kind or len(frame) != _HEAD.size + size_bytes:
+        raise Malformed(f"a {said.name.lower()} of {len(frame)} bytes where a {kind.name.lower()} belongs")
+    return frame[_HEAD.size :]

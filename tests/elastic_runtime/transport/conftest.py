@@ -81,14 +81,19 @@ class Wire:
             self.turn()
 
     def message(self, endpoint: Endpoint) -> Message:
-        """The next message that `endpoint` receives; news before it are kept in `events`."""
+        """The next message that `endpoint` receives; news before it are kept in `events`.
+
+        The others look after their connections, as they do while they wait, and receive nothing.
+        """
         deadline = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < deadline:
+            for other in self.endpoints:
+                other._links.pump()
             for event in [*self.events[endpoint]]:
                 if isinstance(event, Message):
                     self.events[endpoint].remove(event)
                     return event
-            event = endpoint.receive(0.1)
+            event = endpoint.receive(0.02)
             if event is not None:
                 self.events[endpoint].append(event)
         raise AssertionError("no message came")

@@ -8,6 +8,8 @@ import json
 import mmap
 import os
 import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -18,15 +20,29 @@ from elastic_runtime.transport import (
     BadMessage,
     CurveKeys,
     Message,
+    PeerLost,
     PeerUnreachable,
     PeerUp,
     Refusal,
     authentication,
     counters,
 )
-from elastic_runtime.transport.authentication import prove
+from elastic_runtime.transport.authentication import answer, challenge, prove, sharing_proof
 from elastic_runtime.transport.regions import SEALS
-from elastic_runtime.transport.wire import Hello, MessageHead, Reference, pack_hello, pack_message
+from elastic_runtime.transport.wire import (
+    Challenge,
+    Hello,
+    MessageHead,
+    Reference,
+    pack_acknowledgement,
+    pack_challenge,
+    pack_hello,
+    pack_message,
+    pack_proof,
+    unpack_challenge,
+    unpack_hello,
+    unpack_proof,
+)
 
 MB = 1024 * 1024
 TOKEN = "of the job"  # noqa: S105 -- guards nothing
@@ -34,19 +50,34 @@ LINK = bytes(range(16))
 
 
 class Intruder:
-    """A ZeroMQ socket that knows the token and says what it wants."""
+    """A ZeroMQ socket that knows the token and says what it wants; or that heard who knows it, and repeats that."""
 
-    def __init__(self, server, *, proof_of: str = "worker-9") -> None:
+    def __init__(self, server, *, proof_of: str = "worker-9", heard: bytes | None = None) -> None:
+        self.server = server
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.routing_id = b"L" + LINK
         self.socket.plain_username = proof_of.encode()
-        self.socket.plain_password = prove(TOKEN, proof_of, server.name).encode()
+        self.socket.plain_password = heard or prove(TOKEN, proof_of, server.name).encode()
         self.socket.connect(json.loads(server.address)["tcp"])
 
     def hello(self, name: str = "worker-9") -> None:
         self.socket.send(pack_hello(Hello(bytes(16), LINK, name)))
+
+    def challenge(self) -> Challenge:
+        """What the server answers to a hello."""
+        deadline = time.monotonic() + 60.0
+        while not self.socket.poll(1):
+            assert time.monotonic() < deadline, "no challenge came"
+            assert self.server.receive(0.01) is None
+        return unpack_challenge(self.socket.recv())
+
+    def prove(self) -> None:
+        """Say hello, and answer the challenge as one may who knows the token."""
+        self.hello()
+        said = self.challenge()
+        self.socket.send(pack_proof(answer(TOKEN, Hello(bytes(16), LINK, "worker-9"), self.server.name, said)))
 
     def message(self, sequence: int, *references: Reference, header: bytes = b"") -> None:
         self.socket.send(pack_message(MessageHead(sequence, MB, references, header)))
@@ -178,7 +209,7 @@ def test_a_message_before_the_hello_is_dropped(tcp, server, intruder):
     ],
 )
 def test_malformed_frames_end_the_connection_and_reach_nobody(tcp, server, intruder, frames):
-    intruder.hello()
+    intruder.prove()
     for frame in frames:
         intruder.socket.send(frame)
     intruder.message(2, header=b"after")
@@ -193,7 +224,7 @@ def test_malformed_frames_end_the_connection_and_reach_nobody(tcp, server, intru
 
 
 def test_a_message_with_a_number_from_before_is_dropped_and_a_gap_is_counted(tcp, server, intruder):
-    intruder.hello()
+    intruder.prove()
     for sequence, header in ((1, b"a"), (4, b"b"), (4, b"again"), (2, b"late"), (5, b"c")):
         intruder.message(sequence, Reference(0, 0, 10), header=header)
         intruder.socket.send(b"0123456789")
@@ -203,7 +234,7 @@ def test_a_message_with_a_number_from_before_is_dropped_and_a_gap_is_counted(tcp
 
 
 def test_memory_that_was_not_handed_over_is_not_read(tcp, server, intruder):
-    intruder.hello()
+    intruder.prove()
     intruder.message(1, Reference(7, 0, 100))
     tcp.until(lambda: server.refusals[Refusal.OUT_OF_RANGE] == 1)
     assert not _messages(tcp, server)
@@ -225,7 +256,8 @@ def _packets(server, *packets, proof: str | None = None):
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(60.0)
     connection.connect("\0" + json.loads(server.address)["share"])
-    proof = prove(TOKEN, "worker-9", server.name) if proof is None else proof
+    if proof is None:
+        proof = sharing_proof(TOKEN, "sender", "worker-9", server.name, LINK, bytes(32))
     hello = {"hello": "worker-9", "link": LINK.hex(), "proof": proof}
     for fields, size_bytes, seals in [(hello, mmap.PAGESIZE, SEALS), *packets]:
         descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
@@ -257,16 +289,159 @@ def test_memory_that_could_fail_its_reader_is_refused(shared_wire, packet):
     server = shared_wire.endpoint("ps-0")
     with _packets(server, packet) as connection:
         shared_wire.until(lambda: server.refusals[Refusal.SHARING] == 1)
-        assert len(connection.recv(100)) == 32  # the answer to the probe
+        answered = sharing_proof(TOKEN, "reader", "worker-9", server.name, LINK, bytes(32))
+        assert connection.recv(100) == answered.encode()
         assert connection.recv(100) == b""
     assert not [path for path in _open_files() if path.startswith("/memfd:test")]
 
 
-def test_memory_from_somebody_without_the_token_is_refused(shared_wire):
+@pytest.mark.parametrize(
+    "proof",
+    [
+        pytest.param("", id="none"),
+        pytest.param(sharing_proof("a guess", "sender", "worker-9", "ps-0", LINK, bytes(32)), id="another token's"),
+        pytest.param(sharing_proof(TOKEN, "sender", "worker-9", "ps-0", bytes(16), bytes(32)), id="of another link"),
+        pytest.param(sharing_proof(TOKEN, "sender", "worker-9", "ps-0", LINK, bytes(31) + b"1"), id="of another probe"),
+        pytest.param(sharing_proof(TOKEN, "reader", "worker-9", "ps-0", LINK, bytes(32)), id="what a reader says"),
+    ],
+)
+def test_memory_from_somebody_without_the_token_is_refused(shared_wire, proof):
     server = shared_wire.endpoint("ps-0")
-    with _packets(server, proof="x.y") as connection:
+    with _packets(server, proof=proof) as connection:
         shared_wire.until(lambda: server.refusals[Refusal.SHARING] == 1)
         assert connection.recv(100) == b""
+
+
+class Impostor:
+    """Sits at the address of a server that died, lets everybody in, and keeps what it is told."""
+
+    def __init__(self, tcp_address: str) -> None:
+        self._context = zmq.Context()
+        self._thread = _LetsAllIn(self._context)
+        self.socket = self._context.socket(zmq.ROUTER)
+        self.socket.linger = 0
+        self.socket.plain_server = True
+        self.socket.zap_domain = b"fedl2"
+        self.socket.bind(tcp_address)
+        self.heard: list[bytes] = []
+
+    def hears(self) -> tuple[bytes, bytes]:
+        """From whom, and what."""
+        peer, frame = self.socket.recv_multipart()
+        self.heard.append(frame)
+        return peer, frame
+
+    def close(self) -> None:
+        self.socket.close()
+        self._thread.close()
+        self._context.destroy(linger=0)
+
+
+class _LetsAllIn:
+    def __init__(self, context: zmq.Context) -> None:
+        self.passwords: list[bytes] = []
+        self._socket = context.socket(zmq.REP)
+        self._socket.linger = 0
+        self._socket.bind("inproc://zeromq.zap.01")
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._ends = threading.Event()
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            if self._socket.poll(20):
+                version, request, *_, name, password = self._socket.recv_multipart()
+                self.passwords.append(password)
+                self._socket.send_multipart([version, request, b"200", b"OK", name, b""])
+        self._socket.close()
+
+    def close(self) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def impostor(tcp, server):
+    """In the place of a server that has met worker-9 before."""
+    made = Impostor("tcp://127.0.0.1:0")
+    yield made
+    made.close()
+
+
+FORGED = {
+    "another token's": lambda hello: pack_challenge(challenge("a guess", hello, "ps-0")),
+    "another server's": lambda hello: pack_challenge(challenge(TOKEN, hello, "ps-1")),
+    "another connection's": lambda hello: pack_challenge(challenge(TOKEN, hello._replace(link=LINK), "ps-0")),
+    "an acknowledgement": lambda hello: pack_acknowledgement(1),
+    "garbage": lambda hello: b"garbage",
+    "cut short": lambda hello: pack_challenge(challenge(TOKEN, hello, "ps-0"))[:-1],
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_whoever_sits_at_the_address_of_a_dead_server_hears_a_hello_and_nothing_else(tcp, server, impostor, forged):
+    worker = tcp.endpoint("worker-0")
+    place = impostor.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    worker.connect("ps-0", json.dumps({**json.loads(server.address), "tcp": place}))
+    tcp.until(lambda: worker.is_up("ps-0"))
+    worker.send("ps-0", b"gradient")
+    met = len(tcp.events[worker])
+    tcp.until(lambda: bool(impostor.socket.poll(1)))
+    peer, hello = impostor.hears()
+    impostor.socket.send_multipart([peer, FORGED[forged](unpack_hello(hello))])
+    tcp.until(lambda: any(isinstance(event, PeerLost) for event in tcp.events[worker][met:]))
+    (lost,) = [event for event in tcp.events[worker][met:] if isinstance(event, PeerLost)]
+    assert list(lost.unacknowledged) == [1]
+    assert ("does not have the job's token" in lost.reason) is ("'s" in forged)
+    while impostor.socket.poll(50):
+        impostor.hears()
+    assert all(unpack_hello(frame).name == "worker-0" for frame in impostor.heard)
+    worker.connect("ps-0", server.address)
+    tcp.connect((worker, server))
+    worker.send("ps-0", b"again")
+    assert tcp.message(server).header == b"again"
+
+
+def test_what_was_overheard_lets_nobody_in_and_disturbs_nobody(tcp, server, impostor):
+    worker = tcp.endpoint("worker-9")
+    place = impostor.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+    worker.connect("ps-0", json.dumps({**json.loads(server.address), "tcp": place}))
+    tcp.until(lambda: bool(impostor.socket.poll(1)))
+    peer, hello = impostor.hears()
+    said = challenge(TOKEN, unpack_hello(hello), "ps-0")  # the true server's, overheard
+    impostor.socket.send_multipart([peer, pack_challenge(said)])
+    tcp.until(lambda: bool(impostor.socket.poll(1)))
+    _, proof = impostor.hears()
+    assert unpack_proof(proof) == answer(TOKEN, unpack_hello(hello), "ps-0", said)
+    worker.connect("ps-0", server.address)
+    tcp.connect((worker, server))
+    repeated = Intruder(server, heard=impostor._thread.passwords[0])
+    try:
+        repeated.socket.send(hello)
+        assert repeated.challenge() != said
+        repeated.socket.send(proof)
+        repeated.message(1, header=b"from nobody")
+        tcp.until(lambda: server.refusals[Refusal.BAD_TOKEN] == 1)
+        assert repeated.socket.poll(60_000)
+        assert b"bad-token" in repeated.socket.recv()
+        worker.send("ps-0", b"undisturbed")
+        assert tcp.message(server).header == b"undisturbed"
+        assert worker.losses("ps-0") == (0, 0)
+        assert not tcp.events[server]
+    finally:
+        repeated.close()
+
+
+@pytest.mark.parametrize(
+    "frames", [[b"garbage"], [pack_proof(bytes(31))], [pack_proof(bytes(33))], [b"two", b"frames"]]
+)
+def test_a_challenge_that_is_answered_by_something_else_ends_the_connection(tcp, server, intruder, frames):
+    intruder.hello()
+    intruder.challenge()
+    intruder.socket.send_multipart(frames)
+    intruder.message(1, header=b"after")
+    tcp.until(lambda: server.refusals[Refusal.MALFORMED] == 1)
+    assert not tcp.events[server]
 
 
 def test_bytes_that_are_no_protocol_at_all_are_counted(tcp, server):

@@ -80,5 +80,5 @@ def test_anything_else_is_malformed_and_nothing_worse(prefix, data):
 def test_another_version_is_malformed():
     hello = bytearray(pack_hello(Hello(bytes(16), bytes(16), "worker-0")))
     hello[2] += 1
-    with pytest.raises(Malformed, match="version 2"):
+    with pytest.raises(Malformed, match="version 3"):
         unpack_hello(bytes(hello))
