@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hostile.attackers import READY, Target
-from benchmarks.hostile.honest import Phase
+from benchmarks.hostile.honest import PACE_SECONDS, Phase
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import Server, start_learner
 from deploy.local.processes import Processes
@@ -117,31 +117,45 @@ class _Operator:
             self._memory = max(self._memory, _memory_bytes(self._server.pid))
 
 
-def measure(
-    folder: Path, attacks: Sequence[str], rounds: int, seconds: float, seed: int, on_step: OnStep
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured; `seconds` are a phase's, `aggregation` a mode of the learner's."""
+
+    attacks: Sequence[str]
+    rounds: int
+    seconds: float
+    seed: int
+    aggregation: str
+
+
+def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
     """All figures, as the command prints them."""
     results = []
-    for attack in attacks:
+    for attack in plan.attacks:
         pairs = []
-        for number in range(rounds):
-            on_step(f"{attack}: round {number + 1} of {rounds}")
-            pairs.append(_round(folder / f"{attack}-{number}", attack, seconds, seed + number))
+        for number in range(plan.rounds):
+            on_step(f"{attack}: round {number + 1} of {plan.rounds}")
+            pairs.append(_round(folder / f"{attack}-{number}", attack, plan, plan.seed + number))
         results.append(_result(attack, pairs))
-    return {"attacks": results, "honest_clusters": len(HONEST), "rounds": rounds, "seconds": seconds, "seed": seed}
+    return {"honest_clusters": len(HONEST)} | asdict(plan) | {"attacks": results}
 
 
-def _round(folder: Path, attack: str, seconds: float, seed: int) -> tuple[Watched, Watched]:
+def _round(folder: Path, attack: str, plan: Plan, seed: int) -> tuple[Watched, Watched]:
     folder.mkdir()
+    pace = 2.0 / PACE_SECONDS
+    sections = {
+        "aggregation": {"mode": plan.aggregation},
+        "ingest": {"updates_per_second": pace, "burst_updates": round(pace)},
+    }
     with Processes(folder) as processes:
-        server = start_learner(processes, folder, "learner", policy(), (*HONEST, ATTACKER))
+        server = start_learner(processes, folder, "learner", policy(), (*HONEST, ATTACKER), **sections)
         honest = _Honest(server, seed)
         try:
             honest.run(WARM_SECONDS)
-            calm = _watched(server, honest, seconds)
+            calm = _watched(server, honest, plan.seconds)
             attacker = _start(attack, server, seed)
             try:
-                return calm, _watched(server, honest, seconds)
+                return calm, _watched(server, honest, plan.seconds)
             finally:
                 attacker.kill()
                 attacker.wait()

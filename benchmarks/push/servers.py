@@ -44,8 +44,10 @@ class Server:
     http_port: int = 0
 
 
-def start_learner(processes: Processes, folder: Path, name: str, policy: PolicyFile, clusters: Sequence[str]) -> Server:
-    """Start a learner, with identities if `clusters` are named, and enroll these."""
+def start_learner(
+    processes: Processes, folder: Path, name: str, policy: PolicyFile, clusters: Sequence[str], **sections: object
+) -> Server:
+    """Start a learner, with identities if `clusters` are named, and enroll these; `sections` are further settings."""
     home = folder / name
     home.mkdir()
     write_policy_file(home / "first.safetensors", policy)
@@ -56,6 +58,7 @@ def start_learner(processes: Processes, folder: Path, name: str, policy: PolicyF
         "port_file": "ports.json",
         "telemetry": {"http_listen": "127.0.0.1:0"},
         "scores": {"enabled": False},
+        **sections,
     }
     if clusters:
         content["identity"] = {"enroll_port": 0}
