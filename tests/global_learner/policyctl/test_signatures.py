@@ -22,7 +22,7 @@ def test_an_operator_verifies_versions_rotates_keys_and_keeps_the_root_key_elsew
 ) -> None:
     learner = LearnerProcess(tmp_path, publish={"every_steps": 1})
     learner.start()
-    monkeypatch.setenv("FEDL2_LEARNER", learner.address)
+    monkeypatch.setenv("FEDL2_LEARNER", learner.operator_address)
     state = tmp_path / "state"
     offline, next_offline = tmp_path / "offline.key", tmp_path / "next.key"
 
@@ -87,7 +87,7 @@ def test_an_operator_verifies_versions_rotates_keys_and_keeps_the_root_key_elsew
 
         learner.kill()
         learner.start()
-        monkeypatch.setenv("FEDL2_LEARNER", learner.address)
+        monkeypatch.setenv("FEDL2_LEARNER", learner.operator_address)
         all_sound()
         (card,) = [card for card in asked("version", "list") if card["version"] == 2]
         file = state / "policies" / f"{card['digest']}.safetensors"
