@@ -242,7 +242,12 @@ class LearnerSettings(Section):
     def _robust_off_loopback(cls, values: Any) -> Any:
         """Where others can reach the learner and nobody chose an aggregation, none is to rule by being there."""
         listen = values.get("listen") if isinstance(values, dict) else None
-        if not isinstance(listen, str) or is_loopback(listen) or "aggregation" in values:
+        if not isinstance(listen, str) or "aggregation" in values:
+            return values
+        try:
+            if is_loopback(listen):
+                return values
+        except ValueError:  # no address: the check of `listen` says so
             return values
         return {**values, "aggregation": {"mode": Mode.ROBUST.value}}
 

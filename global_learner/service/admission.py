@@ -206,6 +206,9 @@ class _Call:
             desk.open_calls[self._caller.name] -= 1
             if not desk.open_calls[self._caller.name]:
                 del desk.open_calls[self._caller.name]
+        # A refused call's error holds what it was refused for: in a circle that would stay until a collection, and
+        # these come by number of objects, not by megabytes.
+        self._task = self._timer = None
 
 
 def bounded_server(

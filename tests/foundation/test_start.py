@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,17 @@ def started(program: str, moment: int, *words: str) -> subprocess.CompletedProce
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=200, cwd=ROOT)
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Programs are not told to ignore them, as those are that a shell starts in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("program", [*ENTRIES, "demo"])
 def test_an_interrupt_while_a_program_starts_is_one_line(program: str) -> None:
     whole = started(program, 0, "--help")

@@ -72,6 +72,7 @@ SOUND: dict[str, Line] = {
     "policy-net inspect": lambda place: [str(place.good_policy), "-o", "json"],
     "policy-net fit-speed": lambda place: ["--table", str(place.good_speeds), "-o", "json"],
     "global-learner serve": lambda place: ["--config", str(place.folder / "learner.yaml")],
+    "global-learner accept-loss": lambda place: ["--config", str(place.folder / "learner.yaml")],
     "cluster-agent run": lambda place: ["--config", str(place.folder / "agent.yaml")],
     "cluster-agent replay-log": lambda place: [str(place.folder / "decisions.jsonl")],
     "policyctl fleet": asked(),
