@@ -144,6 +144,13 @@ def aggregate(
         replies: vectors and the samples that they weigh by.
         spec: names the arrays.
     """
+    with _older_objects_left_alone():
+        return _aggregated(strategy, number, current, replies, spec)
+
+
+def _aggregated(
+    strategy: Any, number: int, current: Weights, replies: Sequence[tuple[Weights, int]], spec: WeightSpec
+) -> Weights | None:
     from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict  # noqa: PLC0415
     from flwr.app.exception import AppExitException  # noqa: PLC0415
 
@@ -161,7 +168,7 @@ def aggregate(
         for node, (vector, samples) in enumerate(replies, start=1)
     ]
     try:
-        with np.errstate(all="ignore"), _older_objects_left_alone():
+        with np.errstate(all="ignore"):
             arrays, _ = strategy.aggregate_train(number, messages)
     except AppExitException:
         return None
@@ -175,12 +182,16 @@ def aggregate(
 def _older_objects_left_alone() -> Iterator[None]:
     """Flower collects garbage once a reply; in a process with many objects that takes longer than the strategy.
 
-    What was there before is set aside meanwhile, which takes no time, so that only the replies are looked through.
+    What was there before is set aside meanwhile, which takes no time, so that only the replies are looked through. They
+    hold their arrays in circles, and what is set aside counts as old from then on, for which Python hardly ever looks
+    again: so garbage is collected before that and, while only the replies are left to look through, after it.
     """
+    gc.collect(1)
     gc.freeze()
     try:
         yield
     finally:
+        gc.collect()
         gc.unfreeze()
 
 

@@ -21,7 +21,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from global_learner.call_settings import CallSettings
-from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal, TooOften
+from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal
 from global_learner.identity import Caller
 from global_learner.service.calls import Context, refuse
 from global_learner.service.connection_guard import ConnectionGuard
@@ -37,8 +37,6 @@ UNKNOWN = "unknown"
 """The method of a call that names none of ours; its own words would be anybody's."""
 _LIFE_SIGN_SHARE = 3
 """A silent connection is asked for a sign of life once a while, and has a third of that while to give one."""
-_PAUSE_SECONDS = 0.5
-"""Who asks too often is told so after this, or asking again at once would cost the others as much as being answered."""
 _MOST_OPEN = 256
 """Calls of one caller that may be open, with those whose refusal it does not read; twice what an operator may queue."""
 
@@ -134,9 +132,6 @@ class _Call:
         try:
             await self._be_seated(context)
             request = self._parsed(await self._message(context))
-        except TooOften as error:
-            await asyncio.sleep(_PAUSE_SECONDS)
-            await refuse(self._desk.telemetry, context, self._method, error)
         except LearnerError as error:
             await refuse(self._desk.telemetry, context, self._method, error)
         return await self._handler.unary_unary(request, context)  # type: ignore[misc]  # its method is one of ours

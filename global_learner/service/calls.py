@@ -86,6 +86,8 @@ _FAILURES: dict[type[Exception], str] = {
 }
 
 _LONGEST_LOGGED = 2000
+_PAUSE_SECONDS = 0.5
+"""Who asks too often is told so after this, or asking again at once would cost the others as much as being answered."""
 _REFUSAL_SECONDS = 10.0
 """How long a caller may take to read a refusal, which is one line."""
 
@@ -130,6 +132,8 @@ async def refuse(
     status = _of(_STATUSES, error, grpc.StatusCode.INTERNAL)
     reason = _of(_REASONS, error, Refusal.FAILED)
     message = plain_line(str(error))
+    if isinstance(error, (TooOften, TooFast)):
+        await asyncio.sleep(_PAUSE_SECONDS)
     if reason is not Refusal.FAILED:
         telemetry.refusal_log.on_refusal(context.peer(), reason, method, status.name, str(error)[:_LONGEST_LOGGED])
         message = _of(_FAILURES, error, message)

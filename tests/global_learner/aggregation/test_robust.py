@@ -1,5 +1,6 @@
 """The aggregation of learners that others can reach: who is outvoted, who is waited for, and who weighs what."""
 
+import gc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -164,3 +165,28 @@ def test_in_a_fleet_of_five_it_does_what_was_measured() -> None:
             aggregator.apply(state, AppliedUpdate(step, 1e-3, 5, 0.0, sent, aggregator.kind_of_next(name)))
         ended.append(state.weights)
     np.testing.assert_allclose(ended[0], ended[1], rtol=1e-5, atol=1e-6)
+
+
+def test_neither_cohorts_nor_what_was_garbage_before_them_stay_in_memory() -> None:
+    class Call:
+        """Refers to itself, as a served call does."""
+
+        alive = 0
+
+        def __init__(self) -> None:
+            self.own = self
+            Call.alive += 1
+
+        def __del__(self) -> None:
+            Call.alive -= 1
+
+    aggregator = build_aggregator(AggregationSettings.model_validate({"mode": "robust"}), OptimizerSettings(), SPEC)
+    state = AdamState.start(np.zeros(SPEC.parameter_count, np.float32))
+    for _ in range(30):
+        for name in NAMES:
+            Call()
+            kind = aggregator.kind_of_next(name, NAMES)
+            sent = update(1, cluster=name, gradient=TRUE, samples=20)
+            aggregator.apply(state, AppliedUpdate(state.step + 1, 1e-2, len(NAMES), 0.0, sent, kind))
+    assert Call.alive <= len(NAMES)
+    assert not [each for each in gc.get_objects() if type(each).__name__ == "ArrayRecord"]
