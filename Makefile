@@ -51,7 +51,8 @@ test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of each of its files
-	FEDL2_KILLS=1000 FEDL2_PLACES=200 $(BIN)/python -m pytest -s tests/faults/test_learner_killed.py tests/hostile/test_durability.py
+	@# These take longer than whatever else hangs that long.
+	FEDL2_KILLS=1000 FEDL2_PLACES=200 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/faults/test_learner_killed.py tests/hostile/test_durability.py
 
 check: $(STAMP) ## ruff, mypy, import-linter, docs tests
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG, RECEIPTS, Losses
 from global_learner.storage.receipts import REMOVED_NAME, Removed
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
+from global_learner.updates.quarantine_record import QuarantineRecord
 from policy_net.exchange.policy_file import PolicyFile
 
 _log = structlog.get_logger()
@@ -41,7 +43,7 @@ def find_losses(settings: LearnerSettings, initial: PolicyFile, unix_seconds: fl
     """
     with StateDir(settings.state_dir, Losses.LIST) as state, contextlib.ExitStack() as opened:
         try:
-            _read(state, settings, initial, unix_seconds, opened)
+            read_stores(state, settings, initial, unix_seconds, opened)
         except (OSError, SQLAlchemyError) as error:
             raise StateUnusable(f"state_dir {state.path}: cannot be read ({error})") from error
         return list(dict.fromkeys(state.commits.losses))
@@ -55,25 +57,35 @@ def accept_losses(settings: LearnerSettings, initial: PolicyFile, actor: str, un
     """
     with StateDir(settings.state_dir, Losses.ACCEPT) as state, contextlib.ExitStack() as opened:
         try:
-            stores, found = _read(state, settings, initial, unix_seconds, opened)
+            stores = read_stores(state, settings, initial, unix_seconds, opened)
             losses = list(dict.fromkeys(state.commits.losses))
             if losses:
-                _accept(state, stores, found, losses, actor, unix_seconds)
+                _accept(state, stores, losses, actor, unix_seconds)
         except (OSError, SQLAlchemyError) as error:
             raise StateUnusable(f"state_dir {state.path}: cannot be written ({error}); nothing is lost yet") from error
         return losses
 
 
 @dataclass(frozen=True, slots=True)
-class _Stores:
+class Stores:
+    """All that a state directory holds, opened and checked; `found` is where the learner was."""
+
     registry: Registry
     identities: IdentityStore | None
     beliefs: BeliefStore
+    quarantine: QuarantineRecord
+    found: Found
 
 
-def _read(
+def read_stores(
     state: StateDir, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float, opened: contextlib.ExitStack
-) -> tuple[_Stores, Found]:
+) -> Stores:
+    """Open all that a start opens, in its order, and check each against the others; `opened` closes them.
+
+    Raises:
+        StateUnusable: it cannot be gone on from, whatever is accepted.
+        OSError, SQLAlchemyError: it cannot be read.
+    """
     registry = opened.enter_context(contextlib.closing(Registry(state.path, state.commits)))
     folder = state.path / IDENTITY_FOLDER
     identities = IdentityStore(folder, state.commits) if folder.is_dir() else None
@@ -82,18 +94,24 @@ def _read(
     beliefs = opened.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
     if registry.newest() is None:
         raise StateUnusable(f"{state.path}: its registry holds no version to go on from; restore it from a backup")
-    return _Stores(registry, identities, beliefs), read_state(state, registry, settings, initial, unix_seconds)
+    quarantine = QuarantineRecord(state.path, state.commits, unix_seconds)
+    found = read_state(state, registry, settings, initial, unix_seconds)
+    return Stores(registry, identities, beliefs, quarantine, found)
 
 
-def _accept(state: StateDir, stores: _Stores, found: Found, losses: list[str], actor: str, unix_seconds: float) -> None:
-    registry = stores.registry
+def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix_seconds: float) -> None:
+    registry, found = stores.registry, stores.found
     head = found.head
+    aside = state.path / LOST_FOLDER / f"{unix_seconds:.0f}"
     before, known = head.step, state.commits.count(LOG)
     step = max(before, known) + 1
     for line in losses:
         registry.note(actor, "loss-accepted", "state", line, unix_seconds)
     registry.note(actor, "loss-accepted", "state", f"the head of step {before} goes on at step {step}", unix_seconds)
     state.commits.accept()
+    if stores.quarantine.is_lost:
+        _move_aside([path for path in (stores.quarantine.path,) if path.exists()], aside)
+        stores.quarantine.write(stores.quarantine.kept)
     if stores.identities is not None:
         stores.identities.recount()
     stores.beliefs.recount()
@@ -105,9 +123,8 @@ def _accept(state: StateDir, stores: _Stores, found: Found, losses: list[str], a
     for name, record in head.ledger.clusters.items():
         counts[name, record.sequences.incarnation] = record.sequences.count
         counts[name, 0] = record.accepted - record.sequences.count
-    aside = state.path / LOST_FOLDER / f"{unix_seconds:.0f}"
     for folder in (state.log, state.receipts):
-        _move_aside(folder, aside / folder.name)
+        _move_aside(sorted(folder.iterdir()), aside / folder.name)
     write_whole(state.receipts / REMOVED_NAME, Removed(step, +counts).to_json(), alone=True)
     state.commits.committed(RECEIPTS, step)
     state.commits.committed(LOG, step)
@@ -115,9 +132,9 @@ def _accept(state: StateDir, stores: _Stores, found: Found, losses: list[str], a
     _log.warning("loss-accepted", actor=actor, head_step=step, before=before, aside=str(aside), losses=losses)
 
 
-def _move_aside(folder: Path, aside: Path) -> None:
+def _move_aside(paths: Sequence[Path], aside: Path) -> None:
     aside.mkdir(parents=True, exist_ok=True)
-    for path in sorted(folder.iterdir()):
+    for path in paths:
         path.rename(aside / path.name)
-    sync_folder(aside)
-    sync_folder(folder)
+    for folder in {aside, *(path.parent for path in paths)}:
+        sync_folder(folder)

@@ -167,7 +167,7 @@ def _recovered_learner(
     beliefs: FleetBeliefs,
 ) -> FleetLearner:
     started = time.perf_counter()
-    quarantine = Quarantine(settings.quarantine, state.path, time.time)
+    quarantine = Quarantine(settings.quarantine, state.path, time.time, commits=state.commits)
     beliefs.priors.exclude(lambda cluster, _: quarantine.until(cluster) is not None)
     recovered = recover(state, registry.registry, settings, initial, time.time(), beliefs.priors)
     _sign_versions(state, registry.registry)

@@ -43,6 +43,8 @@ RECEIPTS = "receipts"
 """The step of the newest receipt."""
 SETTINGS = "settings"
 """1 once the settings of the log were written."""
+QUARANTINE = "quarantine"
+"""How often the record of quarantines was written."""
 _SLOT_BYTES = 4096
 """A slot never shares a page with the other one."""
 _PREFIX = struct.Struct("<8sII")  # magic, crc32 of the length and the content, length of the content
@@ -153,6 +155,8 @@ class Commits:
                 self.lose(f"{where}: the receipts of updates {count + 1} to {seen}, which {by} knows, are missing")
             elif store == VERSIONS:
                 self.lose(f"{where}: v{seen}, which {by} knows, is missing; the newest is v{count}")
+            elif count == 0:
+                self.lose(f"{where}: gone or emptied: {by} saw {seen} change{'s' if seen > 1 else ''} of it")
             else:
                 changes = f"{seen - count} change{'s' if seen - count > 1 else ''}"
                 self.lose(f"{where}: {changes} fewer than {by} saw: it fell back to an older state")

@@ -2,36 +2,32 @@
 
 A cluster has a budget of faults, a leaky bucket: each faulty update fills it by one, each sound one empties it by a
 little. So a burst of faults ends in quarantine, and so does a constant share of them, however it is spread; rare ones
-are forgiven. How long a quarantine lasts is counted on a clock that nobody sets. `quarantine.jsonl` of the state
-directory keeps what remains of each, and when and why it began, for people; time in which no learner runs does not
-count. It is written aside and takes its name last, with a checksum over all of it, before the first update is turned
-away for it.
+are forgiven. How long a quarantine lasts is counted on a clock that nobody sets. What remains of each, and of each
+budget, outlives the learner (`quarantine_record.py`); time in which no learner runs does not count. A quarantine is on
+disk before the first update is turned away for it; what changes with every update is written down once a minute.
 """
 
 from __future__ import annotations
 
-import json
 import time
-import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from foundation.files import write_whole
-from foundation.text import parse_json
-from global_learner.errors import FAULTY, Rejection, StateUnusable, UpdateRejected
+from global_learner.errors import FAULTY, Rejection, UpdateRejected
 from global_learner.settings import QuarantineSettings
+from global_learner.storage.commits import Commits
+from global_learner.updates.quarantine_record import Judgements, QuarantineRecord
 
 _log = structlog.get_logger()
 
-_NAME = "quarantine.jsonl"
-_FORMAT = 2
 _EVENTS_KEPT = 1000
 _KEEP_SECONDS = 60.0
-"""What remains is written down this often while clusters push: a crash makes a quarantine at most so much longer."""
+"""What remains is written down this often while clusters push: a crash makes a quarantine at most so much longer, and
+forgets at most the faults of so long."""
 
 
 class Quarantine:
@@ -40,6 +36,7 @@ class Quarantine:
     Args:
         wall_clock: Unix seconds, for people; nothing depends on it.
         clock: monotonic seconds.
+        commits: the state directory's record, which its own is counted in.
     """
 
     def __init__(
@@ -48,22 +45,27 @@ class Quarantine:
         state_dir: Path,
         wall_clock: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
+        commits: Commits | None = None,
     ) -> None:
         """Go on from what the state directory says.
 
         Raises:
-            StateUnusable: the record is damaged.
+            StateUnusable: the record is damaged, gone or an older one.
         """
         self._settings = settings
-        self._path = state_dir / _NAME
         self._wall_clock = wall_clock
         self._clock = clock
-        self._faults: dict[str, int] = {}  # in parts of a fault, of which a sound update takes back one
-        remaining, events = _read(self._path, wall_clock())
-        now = clock()
-        self._ends = {cluster: now + seconds for cluster, seconds in remaining.items()}
-        self._events: deque[dict[str, Any]] = deque(events, maxlen=_EVENTS_KEPT)
+        self._record = QuarantineRecord(state_dir, commits, wall_clock())
+        found, now = self._record.kept, clock()
+        self._ends = {cluster: now + seconds for cluster, seconds in found.remaining_seconds.items()}
+        self._events: deque[Mapping[str, Any]] = deque(found.events, maxlen=_EVENTS_KEPT)
+        # In parts of a fault, of which a sound update takes back one.
+        most, parts = (settings.rejections - 1) * settings.within_updates, settings.within_updates
+        self._faults = {cluster: min(round(parts * level), most) for cluster, level in found.faults.items()}
         self._kept_at = now
+        self._changed = self._record.is_old
+        if self._changed:
+            self.keep()
 
     @property
     def count(self) -> int:
@@ -86,7 +88,7 @@ class Quarantine:
             UpdateRejected: they are not.
         """
         seconds = self.remaining(cluster)
-        if self._ends and self._clock() - self._kept_at >= _KEEP_SECONDS:
+        if (self._ends or self._changed) and self._clock() - self._kept_at >= _KEEP_SECONDS:
             self.keep()
         if seconds:
             raise UpdateRejected(
@@ -101,6 +103,7 @@ class Quarantine:
             return
         parts = self._settings.within_updates
         faults = self._faults.pop(cluster, 0)
+        self._changed = self._changed or faults > 0 or reason is not None
         if reason is None:
             if faults > 1:
                 self._faults[cluster] = faults - 1
@@ -121,78 +124,25 @@ class Quarantine:
         return True
 
     def keep(self) -> None:
-        """Write down what remains; where that fails, it is tried again with the next update."""
-        self._ends = {cluster: end for cluster, end in self._ends.items() if end > self._clock()}
-        if not (self._ends or self._path.exists()):
+        """Write down what is known; where that fails, it is tried again with the next update."""
+        now, parts = self._clock(), self._settings.within_updates
+        expired = [cluster for cluster, end in self._ends.items() if end <= now]
+        for cluster in expired:
+            del self._ends[cluster]
+        self._changed = self._changed or bool(expired)
+        if not (self._ends or self._changed):
             return
-        now = self._clock()
+        remaining = {cluster: end - now for cluster, end in self._ends.items()}
+        faults = {cluster: level / parts for cluster, level in self._faults.items()}
         try:
-            write_whole(self._path, _text({c: end - now for c, end in self._ends.items()}, self._events), alone=True)
-            self._kept_at = now
+            self._record.write(Judgements(remaining, faults, list(self._events)))
+            self._kept_at, self._changed = now, False
         except OSError as error:
             self._kept_at = now - _KEEP_SECONDS
-            _log.error("quarantine-not-kept", file=str(self._path), reason=error.strerror or str(error))
+            _log.error("quarantine-not-kept", file=str(self._record.path), reason=error.strerror or str(error))
 
     def _note(self, event: str, cluster: str, **facts: Any) -> None:
         self._events.append({"event": event, "cluster": cluster, "unix_seconds": self._wall_clock(), **facts})
+        self._changed = True
         self.keep()
         _log.warning(f"cluster-{event}", cluster=cluster, **facts)
-
-
-def _text(remaining: dict[str, float], events: Sequence[dict[str, Any]] | deque[dict[str, Any]]) -> str:
-    body = "".join(json.dumps(line) + "\n" for line in ({"format": _FORMAT}, *events, {"remaining_seconds": remaining}))
-    return body + json.dumps({"crc32": f"{zlib.crc32(body.encode()):08x}"}) + "\n"
-
-
-def _read(path: Path, unix_seconds: float) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """What remains of each cluster's quarantine in seconds, and what happened so far."""
-    if not path.exists():
-        return {}, []
-    try:
-        text = path.read_bytes().decode()
-    except (UnicodeDecodeError, OSError) as error:
-        raise _damaged(path, "it cannot be read") from error
-    if not text:
-        path.unlink()  # said once
-        advice = "a crash of an older learner can leave it so; whoever was in quarantine is looked at again"
-        _log.warning("quarantine-record-empty", file=str(path), advice=advice)
-        return {}, []
-    first = text.partition("\n")[0]
-    return _read_first_format(path, text, unix_seconds) if first.startswith('{"event"') else _read_whole(path, text)
-
-
-def _read_whole(path: Path, text: str) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    body, _, _ = text.removesuffix("\n").rpartition("\n")
-    body += "\n"
-    if text != body + json.dumps({"crc32": f"{zlib.crc32(body.encode()):08x}"}) + "\n":
-        raise _damaged(path, "its checksum is not that of its lines")
-    lines = [parse_json(line) for line in body.splitlines()]
-    if lines[0] != {"format": _FORMAT}:
-        raise StateUnusable(f"{path}: of a format that this learner does not know: {lines[0]}; start a newer one")
-    return {cluster: float(seconds) for cluster, seconds in lines[-1]["remaining_seconds"].items()}, lines[1:-1]
-
-
-def _read_first_format(path: Path, text: str, unix_seconds: float) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """The record as learners wrote it line by line, without a checksum, by the wall clock."""
-    *whole, torn = text.split("\n")
-    if torn:
-        _log.warning("quarantine-record-torn", file=str(path), line=len(whole) + 1)
-    until: dict[str, float] = {}
-    events = []
-    for number, line in enumerate(whole, start=1):
-        try:
-            entry = parse_json(line)
-            if entry["event"] == "quarantined":
-                until[entry["cluster"]] = float(entry["until_unix_seconds"])
-            else:
-                until.pop(entry["cluster"], None)
-            events.append(entry)
-        except (ValueError, KeyError, TypeError) as error:
-            raise _damaged(path, f"line {number} cannot be read") from error
-    return {cluster: end - unix_seconds for cluster, end in until.items() if end > unix_seconds}, events
-
-
-def _damaged(path: Path, what: str) -> StateUnusable:
-    return StateUnusable(
-        f"{path}: damaged ({what}); restore it from a copy, or remove it: whoever was in quarantine is looked at again"
-    )

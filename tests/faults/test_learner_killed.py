@@ -92,6 +92,7 @@ class Pusher:
         ).step
 
 
+@pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.heavy
 def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path) -> None:
     rng = random.Random(20)

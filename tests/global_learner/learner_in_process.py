@@ -64,7 +64,7 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
         telemetry = Telemetry()
         beliefs = fleet_beliefs(config, registry, telemetry)
         recovered = recover(state, registry.registry, config, policy(spec), time.time(), beliefs.priors)
-        quarantine = Quarantine(config.quarantine, state.path, time.time)
+        quarantine = Quarantine(config.quarantine, state.path, time.time, commits=state.commits)
         learner = Learner(config, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
         server = grpc.aio.server()
         with open_identities(config, ExternalCredentials(), state.path, registry, telemetry, time.time) as who:

@@ -7,7 +7,7 @@ import pytest
 from learner_makers import SPEC, applied, policy, write_segment
 from learner_makers import settings as learner_settings
 
-from global_learner.errors import StateUnusable
+from global_learner.errors import Rejection, StateUnusable
 from global_learner.loss import LOST_FOLDER, accept_losses, find_losses
 from global_learner.recovery import Recovered, recover
 from global_learner.registry.registry import Registry
@@ -16,6 +16,7 @@ from global_learner.storage.commits import LOG
 from global_learner.storage.receipts import audit, read_receipts, read_removed
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import segment_name
+from global_learner.updates.quarantine import Quarantine
 
 
 def started(config: LearnerSettings, registrations: int = 0) -> Recovered:
@@ -129,3 +130,57 @@ def test_without_a_loss_there_is_nothing_to_accept(tmp_path: Path) -> None:
     served(config, last=5, acknowledged=5)
     assert accept_losses(config, policy(), "ada", 7.0) == []
     assert started(config).head.step == 5
+
+
+def quarantined(config: LearnerSettings) -> Path:
+    """A state directory in which two clusters are in quarantine, after a kill."""
+    started(config, registrations=1)
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path, state.commits)
+        quarantine = Quarantine(config.quarantine, state.path, lambda: 0.0, lambda: 0.0, state.commits)
+        for cluster in ("north", "south"):
+            for _ in range(config.quarantine.rejections):
+                quarantine.on_judged(cluster, Rejection.NOT_FINITE)
+        registry.register("north", False, (), 0.0)
+        registry.close()
+    return config.state_dir / "quarantine.jsonl"
+
+
+def held(config: LearnerSettings) -> int:
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path, state.commits)
+        try:
+            return Quarantine(config.quarantine, state.path, lambda: 0.0, lambda: 0.0, state.commits).count
+        finally:
+            registry.close()
+
+
+@pytest.mark.parametrize("damaged", ["gone", "emptied", "flipped", "of yesterday"])
+@pytest.mark.parametrize("known_by", ["commits", "the registry alone"])
+def test_who_was_in_quarantine_is_not_free_because_the_record_was_damaged(
+    tmp_path: Path, damaged: str, known_by: str
+) -> None:
+    config = learner_settings(tmp_path)
+    record = quarantined(config)
+    assert held(config) == 2
+    whole = record.read_bytes()
+    if damaged == "of yesterday":
+        with StateDir(config.state_dir) as state:
+            Quarantine(config.quarantine, state.path, lambda: 0.0, lambda: 0.0, state.commits).release("north")
+        started(config, registrations=1)
+        record.write_bytes(whole)
+    elif damaged == "gone":
+        record.unlink()
+    else:
+        record.write_bytes(whole.replace(b"0", b"1", 1) if damaged == "flipped" else b"")
+    if known_by != "commits":
+        (config.state_dir / "commits").unlink()
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=r"quarantine\.jsonl: .*accept-loss"):
+            held(config)
+    (line,) = find_losses(config, policy(), 7.0)
+    assert "quarantine.jsonl" in line
+    assert accept_losses(config, policy(), "ada", 7.0) == [line]
+    assert held(config) == (2 if damaged == "of yesterday" else 0)
+    assert (config.state_dir / LOST_FOLDER / "7" / "quarantine.jsonl").exists() == (damaged != "gone")
+    assert find_losses(config, policy(), 8.0) == []

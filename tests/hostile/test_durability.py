@@ -39,9 +39,8 @@ from global_learner.storage.update_records import PREFIXES, Prefix
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.identity_file import new_key, signing_request
 
-pytestmark = pytest.mark.heavy
-
 PLACES = int(os.environ.get("FEDL2_PLACES", "4"))
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600 + 60 * PLACES)]
 DATABASES = ("registry.sqlite", "beliefs.sqlite", "identity/identities.sqlite")
 REBUILT = ("lock", "-shm", ".partial")
 """Hold nothing: a process number, SQLite's index of its WAL, a file that was never finished."""

@@ -73,7 +73,7 @@ class FleetMachine(RuleBasedStateMachine):
             self.registry = RegistryThread(Registry(self.state.path, self.state.commits))
             recovered = recover(self.state, self.registry.registry, self.settings, policy(), time.time())
             telemetry = Telemetry()
-            quarantine = Quarantine(self.settings.quarantine, self.state.path, time.time)
+            quarantine = Quarantine(self.settings.quarantine, self.state.path, time.time, commits=self.state.commits)
             self.beliefs = fleet_beliefs(self.settings, self.registry, telemetry)
             opened = Opened(self.state, self.registry, recovered, quarantine, self.beliefs)
             self.learner = Learner(self.settings, opened, telemetry)

@@ -1,5 +1,6 @@
 """Who is put in quarantine, for how long, and who lets it out."""
 
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,53 @@ def test_an_emptied_record_is_said_once_and_begun_anew(tmp_path: Path) -> None:
     assert [line["event"] for line in said] == ["quarantine-record-empty"]
     faulty(make(tmp_path), 3)
     assert make(tmp_path).count == 1
+
+
+def test_a_used_up_budget_is_used_up_after_a_restart_too(tmp_path: Path) -> None:
+    first = make(tmp_path, rejections=8, within_updates=20)
+    faulty(first, 6)
+    first.on_judged("north", None)
+    first.keep()
+    again = make(tmp_path, rejections=8, within_updates=20)
+    faulty(again, 1)
+    assert again.count == 0  # 5 and 19/20, and one more
+    faulty(again, 1)
+    assert again.count == 1
+    # Counted in faults, so that it holds whatever forgives one by then.
+    faulty(again, 4, "south")
+    again.keep()
+    other = make(tmp_path, rejections=5, within_updates=50)
+    assert begun_after(other, []) is None
+    faulty(other, 1, "south")
+    assert (other.remaining("south") > 0.0, other.count) == (True, 2)
+
+
+def test_budgets_are_written_down_once_a_minute_so_that_a_crash_forgets_that_much(tmp_path: Path) -> None:
+    clock = Clock()
+    quarantine = make(tmp_path, clock, rejections=3)
+    faulty(quarantine, 1)
+    for _ in range(7):
+        clock.now += 10.0
+        quarantine.admit("south")
+        quarantine.on_judged("south", None)
+    written = (tmp_path / "quarantine.jsonl").stat().st_mtime_ns
+    clock.now += 1000.0
+    quarantine.admit("south")  # nothing changed since
+    assert (tmp_path / "quarantine.jsonl").stat().st_mtime_ns == written
+    after = make(tmp_path, rejections=3)  # killed
+    faulty(after, 1)
+    assert after.count == 0
+    faulty(after, 1)
+    assert after.count == 1
+
+
+def test_a_record_without_budgets_is_read_and_counted_from_then_on(tmp_path: Path) -> None:
+    body = '{"format": 2}\n{"remaining_seconds": {"north": 40.0}}\n'
+    whole = body + f'{{"crc32": "{zlib.crc32(body.encode()):08x}"}}\n'
+    (tmp_path / "quarantine.jsonl").write_text(whole)
+    assert make(tmp_path).remaining("north") == 40.0
+    assert '"count": 1' in (tmp_path / "quarantine.jsonl").read_text()
+    assert make(tmp_path).remaining("north") == 40.0
 
 
 def test_with_zero_seconds_nobody_is_quarantined(tmp_path: Path) -> None:
