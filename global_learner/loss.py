@@ -21,9 +21,11 @@ from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import StateUnusable
 from global_learner.recovery import Found, read_state, save
+from global_learner.registry.fleet_keys import FOLDER as SIGNING_FOLDER
+from global_learner.registry.fleet_keys import check_keys
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
-from global_learner.storage.commits import LOG, RECEIPTS, Losses
+from global_learner.storage.commits import LOG, RECEIPTS, ROOTS, Losses
 from global_learner.storage.receipts import REMOVED_NAME, Removed
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.updates.quarantine_record import QuarantineRecord
@@ -68,12 +70,18 @@ def accept_losses(settings: LearnerSettings, initial: PolicyFile, actor: str, un
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """All that a state directory holds, opened and checked; `found` is where the learner was."""
+    """All that a state directory holds, opened and checked.
+
+    Attributes:
+        found: where the learner was.
+        keys_usable: whether the fleet's keys can be gone on from.
+    """
 
     registry: Registry
     identities: IdentityStore | None
     beliefs: BeliefStore
     quarantine: QuarantineRecord
+    keys_usable: bool
     found: Found
 
 
@@ -94,9 +102,10 @@ def read_stores(
     beliefs = opened.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
     if registry.newest() is None:
         raise StateUnusable(f"{state.path}: its registry holds no version to go on from; restore it from a backup")
+    keys_usable = check_keys(state.path / SIGNING_FOLDER, state.commits)
     quarantine = QuarantineRecord(state.path, state.commits, unix_seconds)
     found = read_state(state, registry, settings, initial, unix_seconds)
-    return Stores(registry, identities, beliefs, quarantine, found)
+    return Stores(registry, identities, beliefs, quarantine, keys_usable, found)
 
 
 def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix_seconds: float) -> None:
@@ -112,6 +121,12 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
     if stores.quarantine.is_lost:
         _move_aside([path for path in (stores.quarantine.path,) if path.exists()], aside)
         stores.quarantine.write(stores.quarantine.kept)
+    if not stores.keys_usable:
+        # The next start makes new ones, for another fleet as far as agents can tell.
+        keys = state.path / SIGNING_FOLDER
+        _move_aside(sorted(keys.glob("*")), aside / keys.name)
+        state.commits.committed(ROOTS, 0)
+        registry.forget_signatures()
     if stores.identities is not None:
         stores.identities.recount()
     stores.beliefs.recount()

@@ -56,6 +56,15 @@ class Authority:
         """The authority's own certificate."""
         return self._certificate.public_bytes(Encoding.PEM)
 
+    @property
+    def is_self_signed(self) -> bool:
+        """Whether its certificate is as its own key signed it, to the last bit."""
+        try:
+            self._certificate.verify_directly_issued_by(self._certificate)
+        except (InvalidSignature, ValueError, TypeError):
+            return False
+        return True
+
     def for_client(self, public_key: PublicKey, name: str, now: float, lifetime_seconds: float) -> Issued:
         """A certificate with which `name` shows who it is; ends with the authority at the latest."""
         ends = min(now + lifetime_seconds, self._certificate.not_valid_after_utc.timestamp())

@@ -50,10 +50,19 @@ def open_authority(folder: Path, now: float) -> Authority:
     key_file, certificate_file = folder / AUTHORITY_KEY_FILE, folder / "ca.pem"
     if not certificate_file.exists():
         # A key that is there stays: what it signed is then still good, should only the certificate have been lost.
-        if not key_file.exists():
+        if key_file.exists():
+            meaning = "it was gone; another one of the same key is in its place, and certificates stay good"
+            _log.warning("authority-certificate-renewed", file=str(certificate_file), meaning=meaning)
+        else:
             write_private(key_file, new_key())
         write_private(certificate_file, _self_signed(_read_key(key_file), now))
-    return read_authority(certificate_file, key_file, now)
+    authority = read_authority(certificate_file, key_file, now)
+    if not authority.is_self_signed:
+        raise BadConfig(
+            f"certificate authority: {certificate_file} is damaged: it is not what its key signed; bring it back, or "
+            "remove it: another one is then made of the same key"
+        )
+    return authority
 
 
 def read_authority(certificate_file: Path, key_file: Path, now: float) -> Authority:
@@ -92,7 +101,8 @@ def ensure_administrator(path: Path, authority: Authority, store: IdentityStore,
     Raises:
         OSError: the disk refuses.
     """
-    sound = False
+    sound, first = False, not any(known.role is Role.ADMIN for known in store.known.values())
+    reason = "it was gone"
     try:
         present = read_identity(path)
         known = store.known.get(present.fingerprint)
@@ -100,9 +110,13 @@ def ensure_administrator(path: Path, authority: Authority, store: IdentityStore,
         sound = ours and present.authority == authority.pem
         if sound and now < present.renewal_unix_seconds():
             return
+        reason = "it is not what this learner issued"
     except IdentityFileError as error:
         if path.exists():
-            _log.warning("administrator-unreadable", reason=str(error))
+            reason = str(error)
+    if not (sound or first):
+        advice = "copies of the earlier one are void"
+        _log.warning("administrator-replaced", file=str(path), reason=reason, advice=advice)
     key_pem = new_key()
     public_key = serialization.load_pem_private_key(key_pem, None).public_key()
     assert isinstance(public_key, ec.EllipticCurvePublicKey)  # noqa: S101  (new_key makes no other)

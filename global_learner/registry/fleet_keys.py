@@ -2,16 +2,18 @@
 
 They are made at the first start. The root's key signs nothing but the next root, so its file may be taken off this
 machine; a rotation is then signed where it is kept. A rotation ends with the next root's file: a learner that dies
-before is on the old keys, one that dies after on the new.
+before is on the old keys, one that dies after on the new. The commit record knows the newest root's number: new keys
+are never made where there were some, and no older root is gone back to.
 Source: The Update Framework's roles; see `policy_net/exchange/signed_documents.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import structlog
@@ -23,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from foundation.files import write_whole
 from foundation.text import parse_json
 from global_learner.errors import BadRequest, StateUnusable
+from global_learner.storage.commits import ROOTS, Commits
 from policy_net.errors import NotTrusted, SecretExposed
 from policy_net.exchange.identity_file import make_private_folder, read_private, write_private
 from policy_net.exchange.signed_documents import Role, Root, SignedDocument, follow_roots, public_hex, read_root, signed
@@ -32,31 +35,37 @@ _log = structlog.get_logger()
 FOLDER = "signing"
 """Of the state directory."""
 _FLEET_BYTES = 16
+_WAITING = ".next.key"
+_BEGIN_ANEW = "begin with new keys, which agents must be told to trust: `global-learner accept-loss`"
 
 
 class FleetKeys:
     """The keys in a folder; made where there are none."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commits: Commits | None = None) -> None:
         """Open or make.
+
+        Args:
+            folder: where they lie.
+            commits: the state directory's record, which the roots are counted in.
 
         Raises:
             StateUnusable: a file is missing, damaged, or does not belong to the others.
             SecretExposed: others may read a key.
         """
         self._folder = folder
-        try:
+        self._commits = commits
+        with _usable(folder):
+            if commits is not None:
+                commits.found(ROOTS, len(_root_files(folder)), str(folder))
             make_private_folder(folder)
-            if not self._root_files():
+            if not _root_files(folder):
                 self._begin()
-            self.roots: tuple[SignedDocument, ...] = tuple(map(_read_root_file, self._root_files()))
+            self.roots: tuple[SignedDocument, ...] = tuple(map(_read_root_file, _root_files(folder)))
             self.root: Root = follow_roots(self.roots)
             self._keys = {role: self._key_in_force(role) for role in (Role.VERSION, Role.TIMESTAMP)}
             self._settle_root_key()
-        except OSError as error:
-            raise StateUnusable(f"{folder}: cannot be read and written ({error.strerror}); mend the disk") from error
-        except NotTrusted as error:
-            raise StateUnusable(f"{folder}: its roots cannot be used ({error}); restore it from a copy") from error
+            self._count()
 
     @property
     def root_key_present(self) -> bool:
@@ -125,18 +134,23 @@ class FleetKeys:
     def _install(self, document: SignedDocument) -> None:
         following = follow_roots((*self.roots, document))
         self._write_root(document, following.number)
+        self._count(following.number)
         self.roots, self.root = (*self.roots, document), following
         self._keys = {role: self._key_in_force(role) for role in self._keys}
         self._settle_root_key()
 
+    def _count(self, number: int | None = None) -> None:
+        if self._commits is not None and self._commits.count(ROOTS) != (number or self.root.number):
+            self._commits.committed(ROOTS, number or self.root.number)
+
     def _begin(self) -> None:
+        for path in sorted(self._folder.glob("*.key")):
+            if not path.name.endswith(_WAITING):
+                raise StateUnusable(
+                    f"{self._folder}: holds {path.name}, and no root: restore it from a copy, or {_BEGIN_ANEW}"
+                )
         keys = {role: Ed25519PrivateKey.generate() for role in Role}
         for role, key in keys.items():
-            if self._path(role).exists():
-                raise StateUnusable(
-                    f"{self._folder}: holds {self._path(role).name}, and no root: restore it from a copy, or move it "
-                    "away whole to begin with new keys, which agents must be told to trust"
-                )
             write_private(self._next(role), _pem(key))
         publics = {role: (public_hex(key),) for role, key in keys.items()}
         root = Root(secrets.token_hex(_FLEET_BYTES), 1, publics)
@@ -146,37 +160,100 @@ class FleetKeys:
     def _write_root(self, document: SignedDocument, number: int) -> None:
         write_whole(self._folder / f"root-{number:05d}.json", json.dumps(document.to_json(), indent=1) + "\n")
 
-    def _root_files(self) -> Sequence[Path]:
-        return sorted(self._folder.glob("root-*.json"))
-
     def _key_in_force(self, role: Role) -> Ed25519PrivateKey:
         """The key that the newest root names; one that waited takes its place now."""
-        named = self.root.keys[role]
-        path, waiting = self._path(role), self._next(role)
-        if waiting.exists():
-            key = _read_key(waiting)
-            if public_hex(key) in named:
-                waiting.replace(path)
-                return key
-        if not path.exists():
-            raise StateUnusable(f"{path}: is gone; restore it from a copy: without it nothing can be signed")
-        key = _read_key(path)
-        if public_hex(key) not in named:
-            if role is Role.ROOT:
-                raise StateUnusable(f"{path}: is not the key of root {self.root.number}; move it away")
-            raise StateUnusable(f"{path}: is not the {role} key of root {self.root.number}; restore it from a copy")
+        path, key = _find_key(self._folder, role, self.root)
+        if path != self._path(role):
+            path.replace(self._path(role))
         return key
 
     def _settle_root_key(self) -> None:
-        waiting = self._next(Role.ROOT)
-        if self.root_key_present or (waiting.exists() and public_hex(_read_key(waiting)) in self.root.keys[Role.ROOT]):
+        if _names_waiting(self._folder, Role.ROOT, self.root) or self.root_key_present:
             self._key_in_force(Role.ROOT)
+        else:
+            _log.info("root-key-elsewhere", file=str(self._path(Role.ROOT)), meaning="roots are signed where it is")
 
     def _path(self, role: Role) -> Path:
-        return self._folder / f"{role}.key"
+        return _path(self._folder, role)
 
     def _next(self, role: Role) -> Path:
-        return self._folder / f"{role}.next.key"
+        return _next(self._folder, role)
+
+
+def check_keys(folder: Path, commits: Commits) -> bool:
+    """See, without changing anything, whether the keys in a folder can be gone on from; what is lost is noted.
+
+    Raises:
+        SecretExposed: others may read a key.
+        StateUnusable: they cannot, and losses are refused.
+    """
+    files = _root_files(folder)
+    known = commits.count(ROOTS)
+    commits.found(ROOTS, len(files), str(folder))
+    if len(files) < known or not (files or any(folder.glob("*.key"))):
+        return not known
+    try:
+        with _usable(folder):
+            root = follow_roots(tuple(map(_read_root_file, files)))
+            for role in (Role.VERSION, Role.TIMESTAMP):
+                _find_key(folder, role, root)
+            if _path(folder, Role.ROOT).exists():
+                _find_key(folder, Role.ROOT, root)
+    except StateUnusable as error:
+        commits.lose(str(error))
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateUnusable(f"{folder}: cannot be read and written ({error.strerror}); mend the disk") from error
+    except NotTrusted as error:
+        raise StateUnusable(
+            f"{folder}: its roots cannot be used ({error}); restore it from a copy, or {_BEGIN_ANEW}"
+        ) from error
+
+
+def _path(folder: Path, role: Role) -> Path:
+    return folder / f"{role}.key"
+
+
+def _next(folder: Path, role: Role) -> Path:
+    return folder / f"{role}{_WAITING}"
+
+
+def _root_files(folder: Path) -> Sequence[Path]:
+    return sorted(folder.glob("root-*.json"))
+
+
+def _names_waiting(folder: Path, role: Role, root: Root) -> bool:
+    """Whether the key that waits is the one that the root names."""
+    waiting = _next(folder, role)
+    return waiting.exists() and public_hex(_read_key(waiting)) in root.keys[role]
+
+
+def _find_key(folder: Path, role: Role, root: Root) -> tuple[Path, Ed25519PrivateKey]:
+    """The key that a root names, and where it lies: in its place, or waiting.
+
+    Raises:
+        StateUnusable: it is not there.
+    """
+    if _names_waiting(folder, role, root):
+        return _next(folder, role), _read_key(_next(folder, role))
+    path = _path(folder, role)
+    if not path.exists():
+        raise StateUnusable(
+            f"{path}: is gone; restore it from a copy: without it nothing can be signed; or {_BEGIN_ANEW}"
+        )
+    key = _read_key(path)
+    if public_hex(key) not in root.keys[role]:
+        if role is Role.ROOT:
+            raise StateUnusable(f"{path}: is not the key of root {root.number}; move it away")
+        raise StateUnusable(f"{path}: is not the {role} key of root {root.number}; restore it, or {_BEGIN_ANEW}")
+    return path, key
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:

@@ -42,7 +42,7 @@ class Registry:
     """Versions, assignments and incarnations in one SQLite file, policy files beside it."""
 
     def __init__(self, state_dir: Path, commits: Commits | None = None, signing: Signing | None = None) -> None:
-        """Open or create; with `signing`, every version is signed as it is published.
+        """Open or create; with `signing`, which may be put in place later, every version is signed as it is published.
 
         Args:
             state_dir: where it lies.
@@ -296,6 +296,11 @@ class Registry:
                 else:
                     unsound.append(row.version)
         return done, unsound
+
+    def forget_signatures(self) -> None:
+        """Have every version signed anew with the next keys, as those that signed them are gone."""
+        with self._database.transaction() as session:
+            session.execute(update(VersionRow).values(signed=None))
 
     def _is_damaged(self, digest: str) -> bool:
         try:

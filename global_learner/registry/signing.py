@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
 from google.protobuf.message import DecodeError
 
 from foundation.files import write_whole
@@ -18,6 +20,7 @@ from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from global_learner.registry.fleet_keys import FOLDER, FleetKeys
 from global_learner.registry.tables import VersionRow
+from global_learner.storage.commits import TIMESTAMPS, Commits
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import (
@@ -29,6 +32,8 @@ from policy_net.exchange.signed_documents import (
     is_signed_by,
     version_statement,
 )
+
+_log = structlog.get_logger()
 
 _NUMBERS = "timestamp.json"
 _RESERVED = 60_000
@@ -47,16 +52,20 @@ class Signing:
     Args:
         lifetime_seconds: how long a timestamp holds.
         clock: Unix seconds.
+        commits: the state directory's record, which roots and timestamps are counted in.
     """
 
-    def __init__(self, state_dir: Path, lifetime_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, state_dir: Path, lifetime_seconds: float, clock: Callable[[], float], commits: Commits | None = None
+    ) -> None:
         """Open the keys, or make them.
 
         Raises:
             StateUnusable: they cannot be used.
             SecretExposed: others may read them.
         """
-        self.keys = FleetKeys(state_dir / FOLDER)
+        self.keys = FleetKeys(state_dir / FOLDER, commits)
+        self._commits = commits
         self._lifetime_seconds = lifetime_seconds
         self._clock = clock
         self._numbers = state_dir / FOLDER / _NUMBERS
@@ -118,8 +127,7 @@ class Signing:
                     return document
             number = max(self._number + 1, int(1000 * now))
             if number >= self._reserved:
-                write_whole(self._numbers, json.dumps({"reserved": number + _RESERVED}) + "\n")
-                self._reserved = number + _RESERVED
+                self._reserve(number + _RESERVED)
             self._number = number
             expires = int(now + self._lifetime_seconds) + 1
             made = Timestamp(self.root.fleet, cluster, number, assigned_version, expires)
@@ -129,19 +137,43 @@ class Signing:
             self._issued[cluster] = (made, now + self._lifetime_seconds / 3, document)
             return document
 
+    @property
+    def reserved_number(self) -> int:
+        """The number that no timestamp has reached, on disk."""
+        return self._reserved
+
+    def _reserve(self, number: int) -> None:
+        write_whole(self._numbers, json.dumps({"reserved": number, "crc": _checksum(number)}) + "\n")
+        self._reserved = number
+        if self._commits is not None:
+            self._commits.committed(TIMESTAMPS, number)
+
     def _read_reserved(self) -> int:
+        """The number in the file, or what others know of it where it is damaged, gone or an older one."""
+        known = 0 if self._commits is None else self._commits.count(TIMESTAMPS)
         try:
             content = parse_json(self._numbers.read_bytes())
             reserved = content["reserved"]
-            if type(reserved) is not int or reserved < 0:
-                raise ValueError("no number")  # noqa: TRY301
+            if (
+                type(reserved) is not int
+                or reserved < 0
+                or content.get("crc", _checksum(reserved)) != _checksum(reserved)
+            ):
+                raise ValueError("no number, or not the one that was written")  # noqa: TRY301
         except FileNotFoundError:
-            return 0
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise StateUnusable(
-                f"{self._numbers}: cannot be used ({error}); remove it, if this machine's clock was never set back"
-            ) from error
-        return reserved
+            reserved = 0
+        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            if not known:
+                raise StateUnusable(
+                    f"{self._numbers}: cannot be used ({error}); remove it, if this machine's clock was never set back"
+                ) from error
+            _log.warning("timestamp-record-damaged", file=str(self._numbers), reason=str(error), went_on_from=known)
+            reserved = 0
+        return max(reserved, known)
+
+
+def _checksum(number: int) -> int:
+    return zlib.crc32(str(number).encode())
 
 
 def signed_document(data: bytes) -> SignedDocument:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import policy_net.baselines  # noqa: F401  (registers the baselines' names)
-from foundation.files import write_whole
+from foundation.files import PRIVATE, write_whole
 from global_learner.scores.replay_set import BASELINES, NAME, REPLAYS, STATES_A_REPLAY, set_digest, worlds
 from policy_net.domain import ClusterState, Decision, PolicyContext, Trigger
 from policy_net.laboratory.simulation.engine import Simulation
@@ -65,18 +65,43 @@ def average_jct(name_or_file: str, workload: Workload, environment: Environment)
 
 def baseline_jcts(cache: Path) -> dict[str, dict[str, float]]:
     """By replay and baseline; computed once for a set and kept."""
-    path = cache / f"baselines-{set_digest()[:16]}.json"
-    try:
-        found = json.loads(path.read_text())
-        return {entry.name: {name: float(found[entry.name][name]) for name in BASELINES} for entry in REPLAYS}
-    except (OSError, ValueError, TypeError, KeyError):
-        pass  # none yet, or damaged: it is only a cache
+    path = baselines_file(cache)
+    kept = read_baselines(path)
+    if kept is not None:
+        return kept
     jcts = {
         entry.name: {name: average_jct(name, workload, environment) for name in BASELINES}
         for entry, workload, environment in worlds()
     }
-    write_whole(path, json.dumps(jcts), durable=False)
+    write_baselines(path, jcts)
     return jcts
+
+
+def baselines_file(cache: Path) -> Path:
+    """Where what the baselines make of these replays is kept."""
+    return cache / f"baselines-{set_digest()[:16]}.json"
+
+
+def write_baselines(path: Path, jcts: Mapping[str, Mapping[str, float]]) -> None:
+    """Keep what was computed, with a checksum.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    text = json.dumps(jcts)
+    write_whole(path, json.dumps({"jcts": jcts, "crc": zlib.crc32(text.encode())}), durable=False, mode=PRIVATE)
+
+
+def read_baselines(path: Path) -> dict[str, dict[str, float]] | None:
+    """What was kept; None if there is nothing, or it is damaged: it can be computed again."""
+    try:
+        content = json.loads(path.read_text())
+        found = content["jcts"]
+        if zlib.crc32(json.dumps(found).encode()) != content["crc"]:
+            return None
+        return {entry.name: {name: float(found[entry.name][name]) for name in BASELINES} for entry in REPLAYS}
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def fixed_moments(workload: Workload, environment: Environment) -> Iterator[tuple[ClusterState, Trigger]]:

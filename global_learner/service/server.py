@@ -87,7 +87,7 @@ async def serve(settings: LearnerSettings) -> None:
     with (
         contextlib.ExitStack() as stack,
         StateDir(settings.state_dir) as state,
-        contextlib.closing(RegistryThread(Registry(state.path, state.commits, _signing(settings, state)))) as registry,
+        contextlib.closing(_registry(settings, state)) as registry,
         open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
         contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)) as store,
     ):
@@ -197,8 +197,15 @@ def _operators(
         yield server
 
 
-def _signing(settings: LearnerSettings, state: StateDir) -> Signing:
-    return Signing(state.path, 60.0 * settings.signing.timestamp_minutes, time.time)
+def _registry(settings: LearnerSettings, state: StateDir) -> RegistryThread:
+    """The registry, and then the keys: what the registry saw of them says whether there must be some."""
+    registry = Registry(state.path, state.commits)
+    try:
+        registry.signing = Signing(state.path, 60.0 * settings.signing.timestamp_minutes, time.time, state.commits)
+    except BaseException:
+        registry.close()
+        raise
+    return RegistryThread(registry)
 
 
 def _sign_versions(state: StateDir, registry: Registry) -> None:

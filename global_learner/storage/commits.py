@@ -45,6 +45,10 @@ SETTINGS = "settings"
 """1 once the settings of the log were written."""
 QUARANTINE = "quarantine"
 """How often the record of quarantines was written."""
+ROOTS = "roots"
+"""The number of the newest root of the fleet's keys."""
+TIMESTAMPS = "timestamps"
+"""The number that no timestamp has reached."""
 _SLOT_BYTES = 4096
 """A slot never shares a page with the other one."""
 _PREFIX = struct.Struct("<8sII")  # magic, crc32 of the length and the content, length of the content
@@ -153,6 +157,8 @@ class Commits:
                 self.lose(f"{where}: {missing} missing, which {by} knows as acknowledged")
             elif store == RECEIPTS:
                 self.lose(f"{where}: the receipts of updates {count + 1} to {seen}, which {by} knows, are missing")
+            elif store == ROOTS:
+                self.lose(f"{where}: root {seen}, which {by} knows, is missing; the newest is {count or 'none'}")
             elif store == VERSIONS:
                 self.lose(f"{where}: v{seen}, which {by} knows, is missing; the newest is v{count}")
             elif count == 0:

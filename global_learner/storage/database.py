@@ -250,7 +250,9 @@ def _read_counts(path: Path) -> dict[str, int]:
         raise DatabaseError(None, None, error) from error
     except sqlite3.DatabaseError as error:
         raise DatabaseError(None, None, error) from error
-    return {str(store): int(count) for store, count in rows}
+    if not all(isinstance(store, str) and isinstance(count, int) for store, count in rows):
+        raise DatabaseError(None, None, sqlite3.DatabaseError(f"table {_TABLE} holds what was never written there"))
+    return dict(rows)
 
 
 def _be_durable(connection: Any, _record: object) -> None:

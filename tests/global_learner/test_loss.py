@@ -6,17 +6,21 @@ from pathlib import Path
 import pytest
 from learner_makers import SPEC, applied, policy, write_segment
 from learner_makers import settings as learner_settings
+from sqlalchemy import select
 
 from global_learner.errors import Rejection, StateUnusable
 from global_learner.loss import LOST_FOLDER, accept_losses, find_losses
 from global_learner.recovery import Recovered, recover
 from global_learner.registry.registry import Registry
+from global_learner.registry.signing import Signing
+from global_learner.registry.tables import VersionRow
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG
 from global_learner.storage.receipts import audit, read_receipts, read_removed
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import segment_name
 from global_learner.updates.quarantine import Quarantine
+from policy_net.exchange.signed_documents import Role, timestamp
 
 
 def started(config: LearnerSettings, registrations: int = 0) -> Recovered:
@@ -184,3 +188,73 @@ def test_who_was_in_quarantine_is_not_free_because_the_record_was_damaged(
     assert held(config) == (2 if damaged == "of yesterday" else 0)
     assert (config.state_dir / LOST_FOLDER / "7" / "quarantine.jsonl").exists() == (damaged != "gone")
     assert find_losses(config, policy(), 8.0) == []
+
+
+def signed_fleet(config: LearnerSettings, rotations: int = 0) -> tuple[str, int]:
+    """Open registry and keys as a start does; the fleet's name, and how many versions are signed for it."""
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path, state.commits)
+        try:
+            registry.signing = Signing(state.path, 60.0, lambda: 1000.0, state.commits)
+            recover(state, registry, config, policy(), 0.0)
+            for _ in range(rotations):
+                registry.signing.rotate(Role.ROOT)
+                registry.register("north", False, (), 0.0)
+            registry.sign_versions()
+            sound = sum(
+                registry.signing.is_sound(row) for row in registry._database.session().scalars(select(VersionRow))
+            )
+        finally:
+            registry.close()
+    return registry.signing.root.fleet, sound
+
+
+@pytest.mark.parametrize("known_by", ["commits", "the registry alone"])
+@pytest.mark.parametrize("lost", ["all", "all roots", "the newest root", "a key"])
+def test_keys_that_were_lost_are_never_replaced_in_silence(tmp_path: Path, lost: str, known_by: str) -> None:
+    config = learner_settings(tmp_path)
+    fleet, _ = signed_fleet(config, rotations=2)
+    keys = config.state_dir / "signing"
+    (keys / "root.key").unlink()  # kept elsewhere
+    assert signed_fleet(config) == (fleet, 1)
+    if lost == "all":
+        shutil.rmtree(keys)
+    for path in keys.glob(
+        {"all roots": "root-*", "the newest root": "root-00003*", "a key": "version.key"}.get(lost, "-")
+    ):
+        path.unlink()
+    if known_by != "commits":
+        (config.state_dir / "commits").unlink()
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=r"signing.*accept-loss"):
+            signed_fleet(config)
+    (line,) = find_losses(config, policy(), 7.0)
+    assert "signing" in line
+    assert accept_losses(config, policy(), "ada", 7.0) == [line]
+    other, sound = signed_fleet(config)
+    assert (other != fleet, sound) == (True, 1)
+    assert (config.state_dir / LOST_FOLDER / "7" / "signing").is_dir()
+    assert find_losses(config, policy(), 8.0) == []
+
+
+def test_numbers_of_timestamps_go_on_whatever_became_of_their_file(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    signed_fleet(config)
+    numbers = config.state_dir / "signing" / "timestamp.json"
+
+    def next_number(now: float) -> int:
+        with StateDir(config.state_dir) as state:
+            signing = Signing(state.path, 60.0, lambda: now, state.commits)
+            return timestamp(signing.timestamp("north", 1), signing.root).number
+
+    last = next_number(5000.0)
+    for damage in (
+        numbers.unlink,
+        lambda: numbers.write_text(""),
+        lambda: numbers.write_text('{"reserved": 7}'),
+        lambda: numbers.write_text('{"reserved": 99999999999999, "crc": 1}'),
+    ):
+        damage()
+        number = next_number(10.0)  # by a clock that was set back
+        assert last < number < last + 1_000_000
+        last = number

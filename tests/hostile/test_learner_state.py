@@ -25,10 +25,8 @@ from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.learner import Learner
-from global_learner.registry.registry import Registry
-from global_learner.registry.registry_thread import RegistryThread
 from global_learner.service.identity_setup import open_identities, read_external_credentials
-from global_learner.service.server import _recovered_learner
+from global_learner.service.server import _recovered_learner, _registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
@@ -38,8 +36,6 @@ from policy_net.exchange.identity_file import new_key, signing_request
 pytestmark = pytest.mark.heavy
 
 View = dict[str, Any]
-FORGOTTEN = frozenset({"quarantine.jsonl=gone"})
-"""Clusters are looked at again, and quarantined again if they need it; nothing says that there was a record."""
 LONGEST_LINE = 700
 
 
@@ -49,7 +45,7 @@ async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any],
     telemetry = Telemetry()
     with contextlib.ExitStack() as stack:
         state = stack.enter_context(StateDir(settings.state_dir))
-        thread = stack.enter_context(contextlib.closing(RegistryThread(Registry(state.path, state.commits))))
+        thread = stack.enter_context(contextlib.closing(_registry(settings, state)))
         external = read_external_credentials(settings, time.time())
         identities = stack.enter_context(open_identities(settings, external, state.path, thread, telemetry, time.time))
         store = stack.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
@@ -165,7 +161,7 @@ def test_damage_is_mended_and_said_or_refused_in_one_line(lived: Path, tmp_path:
                 continue
         warned = [line["event"] for line in said if line["log_level"] in ("warning", "error")]
         outcomes[label] = "whole" if view == whole else f"mended, {warned}"
-        if view != whole and not warned and label not in FORGOTTEN:
+        if view != whole and not warned:
             changed = [key for key in whole if view[key] != whole[key]]
             wrong.append(f"{label}: silently other in { {key: (whole[key], view[key]) for key in changed} }"[:600])
     assert not wrong, "\n".join(wrong)

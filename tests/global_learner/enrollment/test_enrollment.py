@@ -5,13 +5,23 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from identity_makers import NOON, Clock, enrolling
 
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.types import State
-from global_learner.errors import BadConfig, BadRequest, EnrollmentRefused, IdentityRefused, NoAuthority, UnknownCluster
+from global_learner.errors import (
+    BadConfig,
+    BadRequest,
+    EnrollmentRefused,
+    IdentityRefused,
+    LearnerError,
+    NoAuthority,
+    UnknownCluster,
+)
 from global_learner.service.identity_setup import keep_administrator
 from policy_net.errors import SecretExposed
 from policy_net.exchange.identity_file import new_key, read_identity, signing_request
@@ -245,20 +255,28 @@ def test_secrets_are_for_their_owner_only_and_an_exposed_key_is_not_used(tmp_pat
         pass
 
 
+def _rename(certificate: Path) -> None:
+    """One bit of the authority's name: a sound certificate still, but for its signature."""
+    parsed = x509.load_pem_x509_certificate(certificate.read_bytes()).public_bytes(Encoding.DER)
+    changed = x509.load_der_x509_certificate(parsed.replace(b"fedl2 fleet", b"fedl2 flees"))
+    certificate.write_bytes(changed.public_bytes(Encoding.PEM))
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda folder: (folder / "ca.key").unlink(), "cannot be read"),
+        (lambda folder: (folder / "ca.key").unlink(), "ca.key: the authority's key is gone"),
         (lambda folder: (folder / "ca.key").write_bytes((folder / "ca.key").read_bytes()[:80]), "no private key"),
         (lambda folder: (folder / "ca.pem").write_bytes(b"-----BEGIN"), "no authority's certificate"),
         (lambda folder: (folder / "ca.key").write_bytes(new_key()), "is not the key of"),
+        (lambda folder: _rename(folder / "ca.pem"), "ca.pem is damaged: it is not what its key signed"),
     ],
 )
 def test_a_damaged_authority_stops_the_start_and_is_not_replaced(tmp_path: Path, damage, says: str) -> None:
     with enrolling(tmp_path) as here:
         pass
     damage(here.folder)
-    with pytest.raises(BadConfig, match=says), enrolling(tmp_path):
+    with pytest.raises(LearnerError, match=says), enrolling(tmp_path):
         pass
 
 

@@ -31,7 +31,7 @@ class State:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, Clock()
-        self.registry = Registry(folder, self.signing())
+        self.registry = Registry(folder, signing=self.signing())
         for step in (0, 10):
             self.registry.publish(policy(seed=step), step, 1e9 + step, {}, 0.0, assign_all=False)
 
@@ -40,7 +40,7 @@ class State:
 
     def reopened(self) -> Registry:
         self.registry.close()
-        self.registry = Registry(self.folder, self.signing())
+        self.registry = Registry(self.folder, signing=self.signing())
         return self.registry
 
     def execute(self, statement: str) -> None:
