@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from foundation.files import sync_folder, write_whole
+from foundation.files import PRIVATE, sync_folder, write_whole
 from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import StateUnusable
@@ -29,6 +29,7 @@ from global_learner.storage.commits import LOG, RECEIPTS, ROOTS, Losses
 from global_learner.storage.receipts import REMOVED_NAME, Removed
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.updates.quarantine_record import QuarantineRecord
+from policy_net.exchange.identity_file import make_private_folder
 from policy_net.exchange.policy_file import PolicyFile
 
 _log = structlog.get_logger()
@@ -114,6 +115,8 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
     aside = state.path / LOST_FOLDER / f"{unix_seconds:.0f}"
     before, known = head.step, state.commits.count(LOG)
     step = max(before, known) + 1
+    for folder in (aside.parent, aside):
+        make_private_folder(folder)
     for line in losses:
         registry.note(actor, "loss-accepted", "state", line, unix_seconds)
     registry.note(actor, "loss-accepted", "state", f"the head of step {before} goes on at step {step}", unix_seconds)
@@ -140,7 +143,7 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
         counts[name, 0] = record.accepted - record.sequences.count
     for folder in (state.log, state.receipts):
         _move_aside(sorted(folder.iterdir()), aside / folder.name)
-    write_whole(state.receipts / REMOVED_NAME, Removed(step, +counts).to_json(), alone=True)
+    write_whole(state.receipts / REMOVED_NAME, Removed(step, +counts).to_json(), alone=True, mode=PRIVATE)
     state.commits.committed(RECEIPTS, step)
     state.commits.committed(LOG, step)
     state.commits.sync()
@@ -148,7 +151,7 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
 
 
 def _move_aside(paths: Sequence[Path], aside: Path) -> None:
-    aside.mkdir(parents=True, exist_ok=True)
+    make_private_folder(aside)
     for path in paths:
         path.rename(aside / path.name)
     for folder in {aside, *(path.parent for path in paths)}:

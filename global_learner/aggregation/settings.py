@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from foundation.files import write_whole
+from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from policy_net.exchange.spec import SET, WeightSpec
@@ -182,7 +182,7 @@ def write_settings(state_dir: Path, aggregation: AggregationSettings, optimizer:
     text = json.dumps({**content, "checksum": _checksum(content)}, indent=2) + "\n"
     if path.exists() and path.read_text() == text:
         return
-    write_whole(path, text, alone=True)
+    write_whole(path, text, alone=True, mode=PRIVATE)
 
 
 def _checksum(content: Mapping[str, Any]) -> int:

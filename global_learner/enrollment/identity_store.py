@@ -58,7 +58,6 @@ class IdentityStore:
         self.revocations: Mapping[str, float] = {}
         self._tokens: frozenset[str] = frozenset()
         try:
-            path.touch(0o600)
             self._database = Database(path, "identities", "book of identities", create_tables, commits)
             with usable(path, "book of identities"):
                 _AUDIT.check(self._database)

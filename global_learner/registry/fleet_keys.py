@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from foundation.files import write_whole
+from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
 from global_learner.errors import BadRequest, StateUnusable
 from global_learner.storage.commits import ROOTS, Commits
@@ -158,7 +158,8 @@ class FleetKeys:
         _log.info("fleet-keys-made", folder=str(self._folder), fleet=root.fleet)
 
     def _write_root(self, document: SignedDocument, number: int) -> None:
-        write_whole(self._folder / f"root-{number:05d}.json", json.dumps(document.to_json(), indent=1) + "\n")
+        text = json.dumps(document.to_json(), indent=1) + "\n"
+        write_whole(self._folder / f"root-{number:05d}.json", text, mode=PRIVATE)
 
     def _key_in_force(self, role: Role) -> Ed25519PrivateKey:
         """The key that the newest root names; one that waited takes its place now."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foundation.files import write_whole
+from foundation.files import PRIVATE, write_whole
 from global_learner.errors import StateUnusable
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.tables import VersionRow
@@ -24,7 +24,7 @@ class PolicyStore:
 
     def __init__(self, folder: Path, suffix: str = ".safetensors") -> None:
         """Create the folder where there is none."""
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         self._folder = folder
         self._suffix = suffix
 
@@ -36,7 +36,7 @@ class PolicyStore:
         """
         digest = digest_of(data)
         path = self.path(digest)
-        write_whole(path, data, alone=True)
+        write_whole(path, data, alone=True, mode=PRIVATE)
         return digest
 
     def read(self, digest: str) -> bytes:

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 from google.protobuf.message import DecodeError
 
-from foundation.files import write_whole
+from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from global_learner.registry.fleet_keys import FOLDER, FleetKeys
@@ -143,7 +143,7 @@ class Signing:
         return self._reserved
 
     def _reserve(self, number: int) -> None:
-        write_whole(self._numbers, json.dumps({"reserved": number, "crc": _checksum(number)}) + "\n")
+        write_whole(self._numbers, json.dumps({"reserved": number, "crc": _checksum(number)}) + "\n", mode=PRIVATE)
         self._reserved = number
         if self._commits is not None:
             self._commits.committed(TIMESTAMPS, number)

@@ -97,7 +97,7 @@ class Scorer:
 
     async def _run(self) -> None:
         try:
-            await asyncio.to_thread(self._cache.mkdir, exist_ok=True)
+            await asyncio.to_thread(self._cache.mkdir, 0o700, exist_ok=True)
             for card in await self._registry.call(self._registry.registry.versions):
                 if card.kept and _wants_score(card.score):
                     self.add(card.version)

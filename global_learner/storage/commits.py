@@ -28,7 +28,7 @@ from typing import Any
 
 import structlog
 
-from foundation.files import write_at, write_whole
+from foundation.files import PRIVATE, write_at, write_whole
 from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 
@@ -247,7 +247,7 @@ class Commits:
         slot = _slot(content)
         if self._descriptor is None:
             if not self._path.exists() or self._path.stat().st_size != 2 * _SLOT_BYTES:
-                write_whole(self._path, slot * 2, mode=0o600, alone=True)
+                write_whole(self._path, slot * 2, mode=PRIVATE, alone=True)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         write_at(self._descriptor, self._number % 2 * _SLOT_BYTES, [slot])
 

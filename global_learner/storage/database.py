@@ -24,6 +24,7 @@ from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.schema import CreateColumn
 
+from foundation.files import PRIVATE
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import WAY_OUT, Commits, Losses
 
@@ -68,6 +69,8 @@ class Database:
         self._file: int | None = None
         try:
             with usable(path, what):
+                if not self.read_only:
+                    path.touch(PRIVATE)  # its WAL and its index get the same mode
                 if commits is not None and there:
                     self._judge(commits)
                 elif commits is not None:

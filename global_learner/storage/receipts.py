@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from foundation.files import sync_folder, write_at, write_whole
+from foundation.files import PRIVATE, sync_folder, write_at, write_whole
 from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import WAY_OUT
@@ -236,7 +236,7 @@ def append_receipts(folder: Path, receipts: Sequence[Receipt], max_bytes: int) -
     if sealed.end == 0:
         first = seal(0, receipts[0].step - 1)
         data, sealed = first + data, Sealed(0, 0, 0)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
         write_at(descriptor, sealed.end, [data, seal(zlib.crc32(data, sealed.checksum), receipts[-1].step)])
         os.fsync(descriptor)
@@ -265,7 +265,7 @@ def _remove_oldest(folder: Path, max_bytes: int) -> None:
             if receipt.step > through:
                 through = receipt.step
                 applied[receipt.cluster, receipt.incarnation] += 1
-    write_whole(folder / REMOVED_NAME, Removed(through, applied).to_json(), alone=True)
+    write_whole(folder / REMOVED_NAME, Removed(through, applied).to_json(), alone=True, mode=PRIVATE)
     for path in gone:
         path.unlink()
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from foundation.files import sync_folder
+from foundation.files import PRIVATE, sync_folder
 from global_learner.storage.update_log import segment_name
 
 SPARES = 2
@@ -51,7 +51,7 @@ class SegmentFiles:
             spare = self._spares.pop() if self._spares else None
         # Until it has its header, a file must not have the name of a segment.
         blank = spare or self._next_spare()
-        descriptor = os.open(blank, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(blank, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             os.pwrite(descriptor, header, 0)
             sync(descriptor)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foundation.files import Buffer, sync_folder, write_at
+from foundation.files import PRIVATE, Buffer, sync_folder, write_at
 from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from policy_net.exchange.spec import Weights
@@ -115,7 +115,7 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     """
     path = folder / f"head-{snapshot.state.step:020d}.snapshot"
     partial = folder / _PARTIAL
-    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
         os.truncate(descriptor, write_at(descriptor, 0, snapshot_parts(snapshot)))
         os.fsync(descriptor)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 from pathlib import Path
 from types import TracebackType
 
@@ -18,19 +20,36 @@ IDENTITY_FOLDER = "identity"
 """Of the authority's files, the administrator's, and the identities that were given out."""
 
 
-def _keep_private(path: Path) -> None:
-    """Take from others what they may do in a folder: it holds the fleet's state, and a socket that obeys who opens it.
+_SECRETS = (".key", ".pem")
+"""Files that a start refuses where others may read them: closing them would hide that somebody may have a copy."""
+
+
+def _keep_private(path: Path) -> bool:
+    """Take from others what they may do in a folder or with a file: it is the fleet's state; whether that was needed.
 
     Raises:
         OSError: it is this user's, and the system refuses.
     """
-    mode = path.stat().st_mode & 0o777
-    if mode & 0o077:
-        try:
-            path.chmod(mode & 0o700)
-        except PermissionError:
-            advice = "it is another user's: let its owner take all rights from others, chmod 700"
-            _log.warning("state-dir-exposed", folder=str(path), mode=oct(mode), advice=advice)
+    found = path.lstat().st_mode
+    mode = stat.S_IMODE(found)
+    if not mode & 0o077 or not (stat.S_ISDIR(found) or stat.S_ISREG(found)):
+        return False
+    try:
+        path.chmod(mode & 0o700)
+    except PermissionError:
+        advice = "it is another user's: let its owner take all rights from others, chmod go="
+        _log.warning("state-dir-exposed", path=str(path), mode=oct(mode), advice=advice)
+    return True
+
+
+def _keep_all_private(folder: Path) -> None:
+    """The same for whatever an earlier program left in a state directory."""
+    exposed = 0
+    for where, folders, names in os.walk(folder):
+        closed = [name for name in names if not name.endswith(_SECRETS)]
+        exposed += sum(_keep_private(Path(where) / name) for name in (*folders, *closed))
+    if exposed:
+        _log.info("state-dir-closed", folder=str(folder), files=exposed, meaning="only this user may read them now")
 
 
 class StateDir:
@@ -64,6 +83,8 @@ class StateDir:
                 taken.callback(folder_lock.release)
                 file_lock = FileLock(path / "lock", mode=0o600)
                 taken.callback(file_lock.release)
+                if losses is not Losses.LIST:
+                    _keep_all_private(path)
                 self.commits = Commits(path, losses)
                 taken.callback(self.commits.close)
                 self._taken = taken.pop_all()

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from foundation.files import write_whole
+from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import QUARANTINE, WAY_OUT, Commits, Losses
@@ -89,7 +89,7 @@ class QuarantineRecord:
         """
         count = max(self._count, 0 if self._commits is None else self._commits.count(QUARANTINE)) + 1
         data = _text(judgements, count)
-        write_whole(self.path, data, alone=True)
+        write_whole(self.path, data, alone=True, mode=PRIVATE)
         self._count = count
         if self._commits is not None:
             self._commits.committed(QUARANTINE, count, zlib.crc32(data))

@@ -53,7 +53,7 @@ FILES: Mapping[str, Finder] = MappingProxyType(
         "*.sqlite-shm": Finder.NOBODY,
         "lock": Finder.NOBODY,
         "log/spare-*.log": Finder.NOBODY,
-        "snapshots/head.partial": Finder.NOBODY,
+        "*.partial": Finder.NOBODY,
     }
 )
 SAID = ("signing/root.key", "identity/admin.pem", "identity/ca.pem")
