@@ -82,6 +82,17 @@ class Maintenance(Generic[Status]):
         """Why a version or a snapshot waits for room on the disk, or None."""
         return self._full
 
+    @property
+    def refusal(self) -> DiskFull | None:
+        """Why one more update would be refused now, or None."""
+        if self._log.full is not None:
+            return self._log.full
+        return None if self._has_room else self._full
+
+    @property
+    def _has_room(self) -> bool:
+        return self._queue.has_room and self._log.size_bytes < self.max_log_bytes
+
     async def room(self) -> None:
         """Wait until the backlog is short enough, and the log small enough, for one more update.
 
@@ -89,12 +100,11 @@ class Maintenance(Generic[Status]):
             DiskFull: that takes until somebody frees space.
         """
         while True:
-            if self._log.full is not None:
-                raise self._log.full
-            if self._queue.has_room and self._log.size_bytes < self.max_log_bytes:
+            refusal = self.refusal
+            if refusal is not None:
+                raise refusal
+            if self._has_room:
                 return
-            if self._full is not None:
-                raise self._full
             self._moved.clear()
             await self._moved.wait()
 

@@ -29,7 +29,8 @@ learner's log. A good caller beside a bad one notices nothing.
   `ShareBeliefs`, `FetchPolicy` and `RenewCertificate` have a rate for each cluster. Without certificates a caller is a
   connection.
 - **`/readyz`** says 503 and why while callers were refused in the last half minute though they had not had their share:
-  then there is too little room for all of them. That one caller asks too much leaves it at 200.
+  then there is too little room for all of them. That one caller asks too much leaves it at 200. It also says 503 while
+  updates are refused because the disk is full, and once the learner ends.
 - **In the log** the first of one caller's refused calls for a reason stands in full, those that follow within ten
   seconds as one line with their number (`calls-refused`). The counters have every one.
 - **Handshakes** that fail (no certificate, another authority's, an expired one, plain text) never become calls, so no

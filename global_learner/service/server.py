@@ -270,7 +270,8 @@ def _http(
     def not_ready() -> str:
         if ending.is_set() or learner.failed.done():
             return "the learner ends"
-        return lanes.starved()
+        refusal = learner.maintenance.refusal
+        return lanes.starved() if refusal is None else str(refusal)
 
     endpoint = HttpEndpoint(
         address,

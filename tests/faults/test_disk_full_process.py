@@ -1,6 +1,8 @@
 """The real learner whose files may grow no more, as on a full disk: killed amid it, and let go on."""
 
 import resource
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import grpc
@@ -54,6 +56,16 @@ class Cluster:
         raise AssertionError("a thousand updates were taken: the limit does not hold")
 
 
+def readiness(learner: LearnerProcess) -> tuple[int, str]:
+    """The status of /readyz, and what it says."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{learner.http_port}/readyz", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
 @pytest.mark.heavy
 def test_pushes_are_refused_while_the_disk_is_full_and_none_that_was_acknowledged_is_lost(tmp_path: Path) -> None:
     learner = LearnerProcess(
@@ -62,7 +74,7 @@ def test_pushes_are_refused_while_the_disk_is_full_and_none_that_was_acknowledge
         ingest={"max_staleness_steps": 100_000},
         durability={"snapshot_every_steps": 60},
         publish={"every_steps": 1000},
-        telemetry={"http_listen": None, "log_level": "warning"},
+        telemetry={"http_listen": "127.0.0.1:0", "log_level": "warning"},
     )
     try:
         learner.start()
@@ -75,6 +87,8 @@ def test_pushes_are_refused_while_the_disk_is_full_and_none_that_was_acknowledge
         assert "disk is full" in refusal.details()
         assert "\n" not in refusal.details()
         assert cluster.push() is not None  # and goes on refusing
+        status, said = readiness(learner)
+        assert (status, "disk is full" in said or "no room" in said) == (503, True), said
         fleet = learner.fleet()
         assert "no room" in fleet.disk_full
         assert fleet.head_step == cluster.acknowledged
@@ -94,6 +108,7 @@ def test_pushes_are_refused_while_the_disk_is_full_and_none_that_was_acknowledge
             while (error := cluster.push()) is not None:
                 assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert learner.fleet().disk_full == ""
+        assert readiness(learner) == (200, "ready\n")
         pulled = rpc.FleetStub(learner.channel()).PullHead(
             pb.PullHeadRequest(cluster="north", incarnation=cluster.incarnation), timeout=DEADLINE_SECONDS
         )
