@@ -69,12 +69,12 @@ class Database:
         self._file: int | None = None
         try:
             with usable(path, what):
-                if not self.read_only:
-                    path.touch(PRIVATE)  # its WAL and its index get the same mode
                 if commits is not None and there:
                     self._judge(commits)
                 elif commits is not None:
                     commits.found(store, 0, str(path))
+                if not self.read_only:
+                    path.touch(PRIVATE)  # its WAL and its index get the same mode
                 if not (self.read_only and there):
                     create(self._engine)
                     with self._engine.begin() as connection:

@@ -59,7 +59,7 @@ NIGHTLY = "FEDL2_PLACES" in os.environ
 PLACES = int(os.environ.get("FEDL2_PLACES", "4"))
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600 + 60 * PLACES)]
 DATABASES = ("registry.sqlite", "beliefs.sqlite", "identity/identities.sqlite")
-BOUNDARIES = 10
+BOUNDARIES = 6
 """Of each file in `make test`."""
 ALIKE = 2
 """Files of one kind that are damaged: the first, and the newest, which is one that may not go."""
