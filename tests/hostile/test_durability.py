@@ -245,6 +245,12 @@ class Looks:
         return ("said" if noted and pattern_of(name) in SAID else "SILENT"), str(lines)
 
 
+@pytest.mark.parametrize("name", ["budgets.json", "log/index", "signing/root.key.bak", "new/file"])
+def test_a_file_that_nobody_has_named_a_finder_for_is_missed(name: str) -> None:
+    with pytest.raises(AssertionError, match="a new file of the state directory"):
+        pattern_of(name)
+
+
 @pytest.mark.parametrize("keep_wal", [False, True], ids=["checkpointed", "with-wal"])
 def test_no_damage_after_a_kill_is_silent(tmp_path: Path, keep_wal: bool) -> None:
     settings = config(tmp_path)
@@ -278,6 +284,10 @@ def test_no_damage_after_a_kill_is_silent(tmp_path: Path, keep_wal: bool) -> Non
                 counts[pattern, outcome] += 1
                 path.write_bytes(original)
                 path.chmod(0o600)
+        if NIGHTLY:
+            print(
+                pattern, {outcome: count for (store, outcome), count in counts.items() if store == pattern}, flush=True
+            )
     print({f"{store} {outcome}": count for (store, outcome), count in sorted(counts.items())})
     assert not silent, f"{len(silent)} of {counts.total()}:\n" + "\n".join(silent[:40])
     assert seen_of(looks.settings) == (looks.whole, [])
