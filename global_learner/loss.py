@@ -95,6 +95,21 @@ def read_stores(
         StateUnusable: it cannot be gone on from, whatever is accepted.
         OSError, SQLAlchemyError: it cannot be read.
     """
+    try:
+        return _read(state, settings, initial, unix_seconds, opened)
+    except (SQLAlchemyError, ValueError, TypeError, KeyError) as error:
+        # A start would have refused the damaged file; whoever reads on may meet any value in it.
+        if not state.commits.losses:
+            raise
+        raise StateUnusable(
+            f"{'; '.join(state.commits.losses)}; it cannot be gone on from, as what it holds cannot be read "
+            f"({type(error).__name__}): restore it from a backup"
+        ) from error
+
+
+def _read(
+    state: StateDir, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float, opened: contextlib.ExitStack
+) -> Stores:
     registry = opened.enter_context(contextlib.closing(Registry(state.path, state.commits)))
     folder = state.path / IDENTITY_FOLDER
     identities = IdentityStore(folder, state.commits) if folder.is_dir() else None

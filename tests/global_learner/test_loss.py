@@ -1,6 +1,8 @@
 """Losses of acknowledged state: refused at the start by name, and gone on from by an operator's explicit word alone."""
 
+import contextlib
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -258,3 +260,14 @@ def test_numbers_of_timestamps_go_on_whatever_became_of_their_file(tmp_path: Pat
         number = next_number(10.0)  # by a clock that was set back
         assert last < number < last + 1_000_000
         last = number
+
+
+def test_a_database_whose_values_cannot_be_read_is_named_and_not_gone_on_from(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    started(config, registrations=1)
+    with contextlib.closing(sqlite3.connect(config.state_dir / "registry.sqlite")) as database:
+        database.execute("UPDATE clusters SET job_types = 'x'")
+        database.commit()
+    for look in (find_losses, lambda *about: accept_losses(*about[:2], "ada", 7.0)):
+        with pytest.raises(StateUnusable, match=r"registry.sqlite: damaged.*restore it from a backup"):
+            look(config, policy(), 7.0)

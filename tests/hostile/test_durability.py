@@ -30,7 +30,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from damage import files_of
 from learner_makers import SPEC, policy, update
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 from state_files import FILES, SAID, Finder, pattern_of
 from test_learner_state import View, config, opened
 
@@ -116,10 +115,6 @@ def seen_of(settings: LearnerSettings) -> tuple[View, list[str]]:
             stores = read_stores(state, settings, policy(), 0.0, stack)
         except LearnerError as error:
             raise type(error)("; ".join((*losses, str(error)))) from error
-        except SQLAlchemyError:
-            if not losses:
-                raise
-            return {}, list(losses)
         if losses:
             return {}, list(losses)
         assert stores.keys_usable
