@@ -51,6 +51,7 @@ STATE = State(
         77,
         2,
         False,
+        12,
         {"worker-1": "worker-0"},
     ),
     requests=Requests((RequestState("a b", "resize", RequestOutcome.RUNNING, "…", Size(2, 3), ResizeMode.ROLLING),)),
