@@ -26,7 +26,7 @@ HONEST = ("north", "south", "east")
 ATTACKER = "mallory"
 OPERATOR_PATIENCE_SECONDS = 30.0
 OPERATOR_PACE_SECONDS = 0.2
-WARM_SECONDS = 1.0
+WARM_SECONDS = 5.0
 GRACE_SECONDS = 30.0
 
 OnStep = Callable[[str], None]

@@ -4,7 +4,8 @@ Every update is logged and acknowledged when it arrives, so nothing is asked of 
 replay of the log fills the cohort again. Which update closed a cohort stands in its record.
 `robust` is the default where others can reach the learner. It weighs all clusters alike, since a mean that weighs by
 samples is whose who claims or pushes most; it takes all but `num_malicious_nodes` of a cohort of three and more; and it
-waits for nobody who is not there, so that a fleet of one learns as with `async`.
+waits for nobody who is not there, so that a fleet of one learns as with `async`, and not for as many slow ones as may
+be bad.
 Source: FedBuff (Nguyen et al. 2022) for the buffer; Blanchard et al. 2017 for Krum. Deviation: one slot a cluster (see
 `cohort`), no clock.
 """
@@ -72,12 +73,24 @@ class BufferedAggregator:
 
     def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
         """Whether it completes the cohort."""
-        if self._robust and present is not None and all(one == cluster or one in self._cohort for one in present):
+        if self._robust and present is not None and self._is_whole(cluster, present):
             return Kind.CLOSING
         clusters = len(self._cohort) + (cluster not in self._cohort)
         limit = self._settings.close_after_updates
         early = limit is not None and self.waiting + 1 >= limit and clusters >= self._settings.min_clusters
         return Kind.CLOSING if clusters >= self._settings.buffer or early else Kind.ARRIVAL
+
+    def _is_whole(self, cluster: str, present: Collection[str]) -> bool:
+        """Whether a cohort that `cluster` adds to lacks nobody who is there, or only as many as may be bad.
+
+        Those it does not wait for once more clusters than may be bad have come again, and the others are enough to
+        outvote the bad: whoever is slow, or says so, would set everybody's pace.
+        """
+        slots, bad = self._cohort.by_cluster, self._strategy.num_malicious_nodes
+        missing = sum(one != cluster and one not in slots for one in present)
+        again = sum(slot.updates + (name == cluster) > 1 for name, slot in slots.items())
+        votes = len(slots) + (cluster not in slots)
+        return missing == 0 or (missing <= bad and again > bad and votes > 2 * bad)
 
     def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
         """Let it wait, or close the cohort with it."""

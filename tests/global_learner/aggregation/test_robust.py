@@ -190,3 +190,31 @@ def test_neither_cohorts_nor_what_was_garbage_before_them_stay_in_memory() -> No
             aggregator.apply(state, AppliedUpdate(state.step + 1, 1e-2, len(NAMES), 0.0, sent, kind))
     assert Call.alive <= len(NAMES)
     assert not [each for each in gc.get_objects() if type(each).__name__ == "ArrayRecord"]
+
+
+def closings(order: list[str], present: list[str]) -> list[int]:
+    """After which of these updates, in this order, a step was made."""
+    aggregator = build_aggregator(AggregationSettings.model_validate({"mode": "robust"}), OptimizerSettings(), SPEC)
+    state = AdamState.start(np.zeros(SPEC.parameter_count, np.float32))
+    closed = []
+    for number, name in enumerate(order):
+        kind = aggregator.kind_of_next(name, present)
+        sent = update(1, cluster=name, gradient=TRUE, samples=20)
+        aggregator.apply(state, AppliedUpdate(state.step + 1, 1e-2, len(present), 0.0, sent, kind))
+        if kind is Kind.CLOSING:
+            closed.append(number)
+    return closed
+
+
+def test_one_that_is_slow_does_not_set_the_pace_of_three() -> None:
+    fast = ["north", "south", "east"]
+    assert closings(fast * 4, [*fast, "west"]) == [4, 9]
+    assert closings([*fast, "west", *fast, "west"], [*fast, "west"]) == [3, 7], (
+        "but it is waited for as long as it keeps up"
+    )
+    assert closings([*fast[:2]] * 4, fast) == [], "two cannot outvote a third"
+    assert closings(fast * 4, [*fast, "west", "coast"]) == [], "nor are two left out where one may be bad"
+
+
+def test_one_that_never_pauses_closes_nothing_by_that() -> None:
+    assert closings(["north", "south", "east", *["east"] * 50], list(NAMES[:4])) == []
