@@ -73,8 +73,9 @@ def check_seals(path: Path, newest: bool) -> Sealed:
     for found in _SEAL.finditer(data):
         checksum, at = zlib.crc32(data[at : found.start()], checksum), found.start()
         if checksum != int(found[1]):
-            if newest and last is not None and found.end() == len(data):
-                return last  # a group of which only the end reached the disk; `commits` knows if it was more
+            if newest and found.end() == len(data):
+                # Of a group, perhaps the first, only the end reached the disk; `commits` knows if it was more.
+                return last or Sealed(0, 0, 0)
             raise StateUnusable(
                 f"{path}: damaged: what stands before byte {at} is not what was written (checksum {checksum:08x}, "
                 f"expected {int(found[1]):08x}); {WAY_OUT}"

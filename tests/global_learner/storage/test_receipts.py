@@ -13,6 +13,8 @@ from global_learner.storage.receipts import (
     Receipt,
     append_receipts,
     audit,
+    check_receipts,
+    drop_unfinished,
     read_receipts,
     read_removed,
     receipt_files,
@@ -74,6 +76,26 @@ def test_an_append_that_was_torn_anywhere_is_made_good_by_the_next(tmp_path_fact
     append_receipts(folder, receipts(step + 1, step + cuts[-1]), NO_LIMIT)
     found = [receipt.step for receipt in read_receipts(state, SPEC.digest)]
     assert found == list(range(1, step + cuts[-1] + 1))
+
+
+@pytest.mark.parametrize("earlier", [0, 5])
+def test_a_group_of_which_only_the_end_reached_the_disk_is_dropped_and_written_again(
+    tmp_path: Path, earlier: int
+) -> None:
+    folder = folder_of(tmp_path)
+    append_receipts(folder, receipts(1, earlier), NO_LIMIT)
+    before = receipt_files(folder)[0].stat().st_size if earlier else 0
+    append_receipts(folder, receipts(earlier + 1, earlier + 40), NO_LIMIT)
+    (path,) = receipt_files(folder)
+    data = bytearray(path.read_bytes())
+    data[before : before + 4096] = bytes(4096)
+    path.write_bytes(data)
+    assert check_receipts(folder) == earlier, "and `commits` knows whether there were more"
+    drop_unfinished(folder)
+    assert path.stat().st_size == before
+    append_receipts(folder, receipts(earlier + 1, earlier + 40), NO_LIMIT)
+    assert [receipt.step for receipt in read_receipts(tmp_path, SPEC.digest)] == list(range(1, earlier + 41))
+    assert check_receipts(folder) == earlier + 40
 
 
 def test_a_torn_last_line_is_no_receipt_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
