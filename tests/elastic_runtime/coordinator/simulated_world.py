@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from elastic_runtime.checkpoint import Manifest, Search
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
 from elastic_runtime.coordinator.checkpoint_store import describe
@@ -27,6 +29,13 @@ ENDED = {Phase.FINISHED, Phase.FAILED}
 SETTINGS = CoordinatorSettings(
     job="simulated", servers=2, workers=2, checkpoint_seconds=20, restarts=1000, losses=100000, stage_fraction=0.1
 )
+
+
+def lengthen(monkeypatch: pytest.MonkeyPatch, total_steps: int) -> None:
+    """Let the jobs of this test have more steps than others'."""
+    longer = replace(Training.from_json(TRAINING.encode()), samples=BATCH * total_steps)
+    monkeypatch.setitem(globals(), "TOTAL_STEPS", total_steps)
+    monkeypatch.setitem(globals(), "TRAINING", longer.to_json().decode())
 
 
 @dataclass

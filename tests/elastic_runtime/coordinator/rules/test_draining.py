@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 import simulated_world
-from simulated_world import BATCH, SETTINGS, Member, World
+from simulated_world import SETTINGS, Member, World
 
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.model.training import Training
 from elastic_runtime.protocol.plan import Phase, Timeline, View
 
 TOTAL_STEPS = 400
@@ -17,10 +16,7 @@ TOTAL_STEPS = 400
 
 @pytest.fixture(autouse=True)
 def longer_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    training = Training.from_json(simulated_world.TRAINING.encode())
-    longer = replace(training, samples=BATCH * TOTAL_STEPS).to_json().decode()
-    monkeypatch.setattr(simulated_world, "TOTAL_STEPS", TOTAL_STEPS)
-    monkeypatch.setattr(simulated_world, "TRAINING", longer)
+    simulated_world.lengthen(monkeypatch, TOTAL_STEPS)
 
 
 def world_with(**changes: object) -> World:

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 import simulated_world
-from simulated_world import BATCH, SETTINGS, Member, World
+from simulated_world import SETTINGS, Member, World
 
 from elastic_runtime.control.messages import RequestState, Size
-from elastic_runtime.model.training import Training
 from elastic_runtime.protocol.plan import Phase
 
 TOTAL_STEPS = 400
@@ -18,10 +17,7 @@ TOTAL_STEPS = 400
 
 @pytest.fixture(autouse=True)
 def longer_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    training = Training.from_json(simulated_world.TRAINING.encode())
-    longer = replace(training, samples=BATCH * TOTAL_STEPS).to_json().decode()
-    monkeypatch.setattr(simulated_world, "TOTAL_STEPS", TOTAL_STEPS)
-    monkeypatch.setattr(simulated_world, "TRAINING", longer)
+    simulated_world.lengthen(monkeypatch, TOTAL_STEPS)
 
 
 def end_job(world: World) -> int:
