@@ -147,17 +147,28 @@ class Database:
         """Move what was committed from the WAL into the file, and note how the file is now."""
         if self.read_only:
             return
-        try:
-            with self._engine.connect() as connection:
-                connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
-        except SQLAlchemyError as error:
-            # It is committed all the same: the next transaction moves it.
-            _log.warning("database-not-checkpointed", file=str(self.path), reason=str(error))
+        moved = self._checkpoint()
         if self._commits is not None:
             try:
-                self._commits.committed(self._store, self._count, self._checksum())
+                # What is still in the WAL will change the file, at whatever time it is moved.
+                self._commits.committed(self._store, self._count, self._checksum() if moved else None)
             except OSError as error:
                 _log.warning("commit-record-unwritten", file=str(self.path), reason=str(error))
+
+    def _checkpoint(self) -> bool:
+        """Move the WAL into the file; whether all of it is there, which who else has the file open may prevent.
+
+        It is committed all the same: the next transaction moves it.
+        """
+        try:
+            with self._engine.connect() as connection:
+                busy = connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
+        except SQLAlchemyError as error:
+            busy = str(error)
+        if busy:
+            reason = busy if isinstance(busy, str) else "another process has it open"
+            _log.warning("database-not-checkpointed", file=str(self.path), reason=reason)
+        return not busy
 
     def _judge(self, commits: Commits) -> None:
         """Look at a file before SQLite does, which would take away what may still be read in a damaged WAL.

@@ -94,7 +94,8 @@ class Fleet:
         port_file = self.folder / "port.json"
         port_file.unlink(missing_ok=True)
         learner = self._start("global_learner.cli", "serve", "learner", content | changes)
-        wait_until(port_file.exists, f"learner started: {learner.output.read_text()}")
+        wait_until(lambda: port_file.exists() or learner.process.poll() is not None, "learner started or ended")
+        assert port_file.exists(), learner.output.read_text()
         return learner
 
     def watch(self) -> LearnerWatch:

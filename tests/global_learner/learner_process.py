@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +24,12 @@ from policy_net.exchange.policy_file import write_policy_file
 from policy_net.exchange.spec import PolicySpec
 
 DEADLINE_SECONDS = 90.0
+_WITH_LIMIT = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Not `preexec_fn`, which forks a test's process with whatever threads gRPC has there."""
 
 
 class LearnerForks:
@@ -113,18 +118,11 @@ class LearnerProcess:
         self.http_port = found["http_port"]
 
     def _spawn(self) -> subprocess.Popen[bytes] | ForkedLearner:
-        with self.log.open("ab") as stream:
-            return subprocess.Popen(
-                [sys.executable, "-m", "global_learner.cli", "serve", "--config", str(self.config)],
-                stdout=stream,
-                stderr=stream,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                preexec_fn=self._limit,  # noqa: PLW1509  (the test's process runs no other thread yet)
-            )
-
-    def _limit(self) -> None:
+        command = [sys.executable, "-m", "global_learner.cli", "serve", "--config", str(self.config)]
         if self.files_may_grow_to is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (self.files_may_grow_to, resource.RLIM_INFINITY))
+            command = [sys.executable, "-c", _WITH_LIMIT, str(self.files_may_grow_to), *command]
+        with self.log.open("ab") as stream:
+            return subprocess.Popen(command, stdout=stream, stderr=stream, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait; the exit code."""
