@@ -324,6 +324,6 @@ def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _UnfailingStream(stream))),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _UnfailingStream(stream))),
         cache_logger_on_first_use=False,  # a logger that was used once would write as it did then, for ever
     )

@@ -14,15 +14,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from global_learner.call_settings import CallSettings
 from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal
-from global_learner.identity import Caller
+from global_learner.identity import AuthContext, Caller
 from global_learner.service.calls import Context, refuse
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fair_queue import FairQueue, Seat
@@ -95,6 +96,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
         self.lanes = lanes
         self.telemetry = telemetry
         self.open_calls: Counter[str] = Counter()
+        self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -104,10 +106,54 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             self.telemetry.on_refusal(UNKNOWN, Refusal.UNKNOWN_METHOD)
             return None
-        call = _Call(self, details.method.rpartition("/")[2], handler)
+        return self._handlers.get(details.method) or self._handler_of(details.method, handler)
+
+    def _handler_of(self, path: str, handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
+        """Made once a method: making one imports a module."""
+        method = path.rpartition("/")[2]
+
+        async def run(_messages: object, context: Context) -> object:
+            call = _Call(self, method, handler)
+            _RUNNING.set(call)
+            return await call.run(context)
+
+        def serialized(reply: object) -> bytes:
+            return _RUNNING.get().serialized(reply)
+
         # As if it were a stream of messages, of which one is taken: a handler of a single message is only called when
         # that is in memory, whoever sent it.
-        return grpc.stream_unary_rpc_method_handler(call.run, None, call.serialized)
+        self._handlers[path] = grpc.stream_unary_rpc_method_handler(run, None, serialized)
+        return self._handlers[path]
+
+
+class _SeatedContext:
+    """gRPC's context of a call, with who calls read once: it is made of copies each time."""
+
+    __slots__ = ("_auth_context", "_context", "_peer")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._auth_context: AuthContext = context.auth_context()
+        self._peer: str = context.peer()
+
+    def auth_context(self) -> AuthContext:
+        return self._auth_context
+
+    def peer(self) -> str:
+        return self._peer
+
+    async def read(self) -> object:
+        return await self._context.read()
+
+    def set_code(self, status: grpc.StatusCode) -> None:
+        self._context.set_code(status)
+
+    def set_details(self, details: str) -> None:
+        self._context.set_details(details)
+
+    async def abort(self, status: grpc.StatusCode, details: str) -> NoReturn:
+        await self._context.abort(status, details)
+        raise AssertionError("abort raises")
 
 
 class _Call:
@@ -124,11 +170,12 @@ class _Call:
         self._timer: asyncio.TimerHandle | None = None
         self._late: Refusal | None = None
 
-    async def run(self, _messages: object, context: Context) -> object:
+    async def run(self, context: Context) -> object:
         """Find a seat, take the message, and let the method answer."""
         self._task = asyncio.current_task()
         assert self._task is not None  # noqa: S101  (gRPC runs each call in one)
         self._task.add_done_callback(self._ended)
+        context = _SeatedContext(context)
         try:
             await self._be_seated(context)
             request = self._parsed(await self._message(context))
@@ -137,8 +184,8 @@ class _Call:
         return await self._handler.unary_unary(request, context)  # type: ignore[misc]  # its method is one of ours
 
     def serialized(self, reply: object) -> bytes:
-        """The answer's bytes; from now on the caller has to read."""
-        data: bytes = self._handler.response_serializer(reply)  # type: ignore[misc]  # its method is one of ours
+        """The answer's bytes, unless it is these already; from now on the caller has to read."""
+        data = reply if isinstance(reply, bytes) else self._handler.response_serializer(reply)  # type: ignore[misc]
         if self._queue is not None and self._seat is not None:
             self._queue.hold(self._seat, len(data))
         self._end_in(self._desk.limits.patience.send_seconds, Refusal.NOT_SENT)
@@ -156,10 +203,10 @@ class _Call:
         lane = desk.lanes.lane(caller, self._method)
         self._queue = desk.lanes.queues[lane]
         self._seat = self._queue.ask(caller.name)
-        if not self._seat.taken.done():
+        if self._seat.turn is not None:
             with desk.telemetry.queue_seconds.labels(lane).time():
-                await asyncio.wait((self._seat.taken,), timeout=desk.limits.patience.wait_seconds)
-            if not self._seat.taken.done():
+                await asyncio.wait((self._seat.turn,), timeout=desk.limits.patience.wait_seconds)
+            if not self._seat.begun:
                 raise desk.lanes.on_full(lane, caller)
 
     async def _message(self, context: Context) -> bytes:
@@ -182,12 +229,12 @@ class _Call:
             raise BadRequest(f"{self._method}: the message cannot be read; it must be fleet.proto's, whole") from error
 
     def _end_in(self, seconds: float, reason: Refusal) -> None:
-        def end() -> None:
-            self._late = reason
-            assert self._task is not None  # noqa: S101  (it runs)
-            self._task.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._end, reason)
 
-        self._timer = asyncio.get_running_loop().call_later(seconds, end)
+    def _end(self, reason: Refusal) -> None:
+        self._late = reason
+        assert self._task is not None  # noqa: S101  (it runs)
+        self._task.cancel()
 
     def _ended(self, _task: object) -> None:
         desk = self._desk
@@ -204,6 +251,10 @@ class _Call:
         # A refused call's error holds what it was refused for: in a circle that would stay until a collection, and
         # these come by number of objects, not by megabytes.
         self._task = self._timer = None
+
+
+_RUNNING: ContextVar[_Call] = ContextVar("_RUNNING")
+"""The call of the task that runs; gRPC's serializers are not told."""
 
 
 def bounded_server(

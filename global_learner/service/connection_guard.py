@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import stat
@@ -134,6 +135,7 @@ def _peer(connection: socket.socket | None, port: int) -> Peer | None:
     return address.removeprefix("::ffff:"), remote
 
 
+@functools.lru_cache(maxsize=4096)  # a connection makes many calls
 def _host_and_port(peer: str) -> Peer:
     """Of `ipv4:10.0.0.7:51234` or `ipv6:[::1]:51234`, escaped or not; the port 0 where there is none."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")

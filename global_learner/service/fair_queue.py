@@ -34,10 +34,16 @@ class Share:
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """One call's place, from when it is asked for until it is given back; `taken` is done once the call may begin."""
+    """One call's place, from when it is asked for until it is given back.
+
+    Attributes:
+        begun: whether the call may begin.
+        turn: of a call that has to wait; done once it may begin.
+    """
 
     caller: str
-    taken: asyncio.Future[None]
+    begun: bool = False
+    turn: asyncio.Future[None] | None = None
     unread_bytes: int = 0
 
 
@@ -75,11 +81,13 @@ class FairQueue:
             raise ShareTaken(
                 f"{own.seated} calls of this caller are in progress and {len(own.waiting)} wait; come again in a moment"
             )
-        seat = Seat(caller, asyncio.get_running_loop().create_future())
+        seat = Seat(caller)
         own.waiting.append(seat)
         self.waiting += 1
         self._line_up(caller, own)
         self._seat_next()
+        if not seat.begun:
+            seat.turn = asyncio.get_running_loop().create_future()
         return seat
 
     def hold(self, seat: Seat, unread_bytes: int) -> None:
@@ -93,14 +101,15 @@ class FairQueue:
     def give_back(self, seat: Seat) -> None:
         """End a call's place, whether it had begun or not."""
         own = self._callers[seat.caller]
-        if seat.taken.done():
+        if seat.begun:
             own.seated -= 1
             self.seated -= 1
             own.unread_bytes -= seat.unread_bytes
         else:
             own.waiting.remove(seat)
             self.waiting -= 1
-            seat.taken.cancel()
+            if seat.turn is not None:
+                seat.turn.cancel()
         if not own.waiting:
             self._turns.pop(seat.caller, None)
             if not own.seated:
@@ -132,5 +141,7 @@ class FairQueue:
             self.waiting -= 1
             own.seated += 1
             self.seated += 1
-            seat.taken.set_result(None)
+            seat.begun = True
+            if seat.turn is not None:
+                seat.turn.set_result(None)
             self._line_up(caller, own)

@@ -19,7 +19,13 @@ from global_learner.telemetry import Telemetry
 from global_learner.updates.pushes import Outcome, PushAnswer
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.wire import GradientUpdate, gradient_update, round_answer, round_task
+from policy_net.exchange.wire import (
+    GradientUpdate,
+    gradient_update,
+    round_answer,
+    round_task,
+    serialized_with_weights,
+)
 
 _log = structlog.get_logger()
 
@@ -83,18 +89,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         )
 
     @answered
-    async def PullHead(self, request: fleet_pb2.PullHeadRequest, context: Context) -> fleet_pb2.PullHeadReply:
-        """The newest head that is on disk."""
+    async def PullHead(self, request: fleet_pb2.PullHeadRequest, context: Context) -> bytes:
+        """The newest head that is on disk: a `PullHeadReply`'s bytes."""
         cluster = self._identity.cluster(request.cluster, context.auth_context())
         have_step = request.have_step if request.have else None
         step, weights = await self._learner.pull(cluster, request.incarnation, have_step)
-        return fleet_pb2.PullHeadReply(
-            step=step, weights=weights or b"", spec_digest=self._learner.spec.digest, unchanged=weights is None
-        )
+        reply = fleet_pb2.PullHeadReply(step=step, spec_digest=self._learner.spec.digest, unchanged=weights is None)
+        return serialized_with_weights(reply, weights or b"")
 
     @answered
-    async def Push(self, request: fleet_pb2.PushRequest, context: Context) -> fleet_pb2.PushReply:
-        """Apply an update once; answered when it is on disk."""
+    async def Push(self, request: fleet_pb2.PushRequest, context: Context) -> bytes:
+        """Apply an update once; answered when it is on disk, with a `PushReply`'s bytes."""
         started = self._clock()
         cluster = self._identity.cluster(request.cluster, context.auth_context())
         if len(request.statistics) > _MAX_STATISTICS:
@@ -106,13 +111,13 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             raise BadRequest(str(error)) from error
         answer = await self._learner.push(update, request.want_weights)
         _log_update(update, answer, self._clock() - started)
-        return fleet_pb2.PushReply(
+        reply = fleet_pb2.PushReply(
             outcome=_OUTCOMES[answer.outcome],
             reason=answer.reason,
             head_step=answer.head_step,
-            weights=answer.weights or b"",
             staleness=answer.staleness,
         )
+        return serialized_with_weights(reply, answer.weights or b"")
 
     @answered
     async def Heartbeat(self, request: fleet_pb2.HeartbeatRequest, context: Context) -> fleet_pb2.HeartbeatReply:

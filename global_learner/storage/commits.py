@@ -94,6 +94,7 @@ class Commits:
     def __init__(self, state_dir: Path, rule: Losses = Losses.REFUSE) -> None:
         self.losses: list[str] = []
         self._path = state_dir / NAME
+        self._where = str(state_dir)
         self.rule = rule
         self._held = rule is not Losses.REFUSE
         self._lock = threading.Lock()
@@ -190,7 +191,7 @@ class Commits:
         """
         with self._lock:
             self._counts[store] = count
-            self._found[store] = (count, str(self._path.parent))
+            self._found[store] = (count, self._where)
             self._checks[store] = check
             if not self._held:
                 self._write()

@@ -23,6 +23,8 @@ from policy_net.exchange.statistics import SpeedStatistic
 
 _FLOAT_BYTES = 4
 _LONGEST_ERROR = 500
+_LENGTH_DELIMITED = 2
+"""Protobuf's wire type of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +226,21 @@ def floats(data: bytes) -> Weights:
     if len(data) % _FLOAT_BYTES:
         raise SpecMismatch(f"{len(data)} bytes are no whole number of float32 values")
     return np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
+
+
+def serialized_with_weights(reply: fleet_pb2.PushReply | fleet_pb2.PullHeadReply, weights: bytes) -> bytes:
+    """A reply's bytes with its field `weights`, which is large: set in the message it would be copied twice more."""
+    if not weights:
+        return reply.SerializeToString()
+    key = reply.DESCRIPTOR.fields_by_name["weights"].number << 3 | _LENGTH_DELIMITED
+    return b"".join((reply.SerializeToString(), _varint(key), _varint(len(weights)), weights))
+
+
+def _varint(number: int) -> bytes:
+    """Source: Protocol Buffers encoding, base 128 varints."""
+    data = bytearray()
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)

@@ -16,8 +16,10 @@ from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.service.admin_service import AdminService
+from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.fleet_service import FleetService
 from global_learner.service.identity_setup import ExternalCredentials, open_identities
+from global_learner.service.lanes import OPERATOR_SHARE, one_lane
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.updates.quarantine import Quarantine
@@ -27,6 +29,7 @@ from policy_net.exchange.spec import PolicySpec
 from policy_net.exchange.wire import push_request
 
 CALL_SECONDS = 60.0
+_MESSAGE_BYTES = 4 << 20
 
 
 class Caller:
@@ -66,8 +69,9 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
         recovered = recover(state, registry.registry, config, policy(spec), time.time(), beliefs.priors)
         quarantine = Quarantine(config.quarantine, state.path, time.time, commits=state.commits)
         learner = Learner(config, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
-        server = grpc.aio.server()
         with open_identities(config, ExternalCredentials(), state.path, registry, telemetry, time.time) as who:
+            lanes = one_lane(who.identity, OPERATOR_SHARE)  # of tests that call it all at once
+            server = bounded_server(Limits(_MESSAGE_BYTES, 100), lanes, telemetry)
             fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter)
             rpc.add_FleetServicer_to_server(fleet, server)
             admin = AdminService(learner, OperatorIdentity(), who.registrar, telemetry, config.scores.enabled)

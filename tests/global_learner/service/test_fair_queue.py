@@ -33,7 +33,7 @@ async def _follow(steps: list[tuple]) -> None:
     queue, seats = FairQueue(SHARE), list[Seat]()
     for kind, *arguments in steps:
         if kind == "ask":
-            waiting = sum(seat.caller == arguments[0] and not seat.taken.done() for seat in seats)
+            waiting = sum(seat.caller == arguments[0] and not seat.begun for seat in seats)
             try:
                 seats.append(queue.ask(arguments[0]))
             except ShareTaken:
@@ -41,7 +41,7 @@ async def _follow(steps: list[tuple]) -> None:
         elif arguments[0] < len(seats):
             if kind == "end":
                 queue.give_back(seats.pop(arguments[0]))
-            elif seats[arguments[0]].taken.done():
+            elif seats[arguments[0]].begun:
                 queue.hold(seats[arguments[0]], arguments[1])
         _check(queue, seats)
     for seat in list(seats):
@@ -50,8 +50,8 @@ async def _follow(steps: list[tuple]) -> None:
 
 
 def _check(queue: FairQueue, seats: list[Seat]) -> None:
-    seated = Counter(seat.caller for seat in seats if seat.taken.done())
-    waiting = Counter(seat.caller for seat in seats if not seat.taken.done())
+    seated = Counter(seat.caller for seat in seats if seat.begun)
+    waiting = Counter(seat.caller for seat in seats if not seat.begun)
     unread = Counter[str]()
     for seat in seats:
         unread[seat.caller] += seat.unread_bytes
@@ -73,7 +73,7 @@ async def test_a_free_seat_goes_round_and_not_to_whoever_asked_most() -> None:
     order = []
     for _ in range(6):
         queue.give_back(now)
-        now = next(seat for seat in (*greedy, *others) if seat.taken.done() and seat not in order)
+        now = next(seat for seat in (*greedy, *others) if seat.begun and seat not in order)
         order.append(now)
     assert Counter(seat.caller for seat in order[:3]) == Counter(("greedy", "north", "south"))
 
@@ -83,11 +83,11 @@ async def test_answers_that_are_not_read_hold_up_only_their_own_caller() -> None
     unread = queue.ask("greedy")
     queue.hold(unread, 100)
     next_one = queue.ask("greedy")
-    assert not next_one.taken.done()
+    assert not next_one.begun
     assert not queue.within_share("greedy")
-    assert queue.ask("north").taken.done()
+    assert queue.ask("north").begun
     queue.give_back(unread)
-    assert next_one.taken.done()
+    assert next_one.begun
 
 
 async def test_one_call_too_many_of_a_caller_is_refused_and_leaves_nothing() -> None:
@@ -96,4 +96,4 @@ async def test_one_call_too_many_of_a_caller_is_refused_and_leaves_nothing() -> 
     with pytest.raises(ShareTaken, match="come again"):
         queue.ask("north")
     queue.give_back(seat)
-    assert queue.ask("north").taken.done()
+    assert queue.ask("north").begun
