@@ -182,6 +182,7 @@ class Job:
                     f"the loss of step {batch.step} went through backward() already; call job.step() without it"
                 ) from error
             raise
+        self._gradients.stepped()
         self._watch.mark()
         self._batch = None
         self._stepped = batch.step + 1

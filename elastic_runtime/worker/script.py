@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from elastic_runtime.errors import BadInput, ElasticError
+from elastic_runtime.worker.gradient_hooks import HookGuard, fingerprint
 
 _LEAVING = frozenset({"POP_TOP", "POP_ITER", "END_FOR"})
 """What drops the iterator of a loop that `break` or `return` leaves, in CPython 3.11 to 3.14."""
@@ -28,8 +29,10 @@ class ScriptGradients:
 
     def __init__(self, model: nn.Module) -> None:
         self._named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-        self._made: dict[torch.Tensor, tuple[torch.Tensor, int]] = {}
+        self._hook_guard = HookGuard(model)
+        self._made: dict[torch.Tensor, tuple[torch.Tensor, int, torch.Tensor]] = {}
         self._open = False
+        self._came: set[torch.Tensor] | None = None
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]  # torch's
             for _, parameter in self._named
@@ -39,8 +42,9 @@ class ScriptGradients:
         """Before the batch of a step is given out.
 
         Raises:
-            BadInput: a gradient lies there, which would count in some modes.
+            BadInput: a gradient lies there, or a hook, which would count in some modes.
         """
+        self._hook_guard.check()
         for name, parameter in self._named:
             if parameter.grad is not None:
                 raise BadInput(
@@ -51,24 +55,30 @@ class ScriptGradients:
     def begin(self) -> None:
         """A batch is given out: what `backward()` adds from now on counts."""
         self._open = True
+        self._came = None
 
     def end(self, step: int) -> bool:
-        """The batch's step has come; whether there are any gradients.
+        """The batch's step has come; whether there are any gradients. What comes now is the step's one backward pass.
 
         Raises:
-            BadInput: somebody else than `backward()` wrote them.
+            BadInput: somebody else than `backward()` wrote them, or a hook would.
             ElasticError: they are not finite.
         """
         self._open = False
+        self._came = set()
+        self._hook_guard.check()
         made, self._made = self._made, {}
         found = [(name, parameter, parameter.grad) for name, parameter in self._named if parameter.grad is not None]
         for name, parameter, gradient in found:
             before = made.get(parameter)
             if before is None or before[0] is not gradient or before[1] != gradient._version:
-                raise BadInput(
-                    f"the gradient of parameter {name!r} was changed after backward() in step {step}; it is that of "
-                    "one worker's slice: scale the loss instead, and clip by the optimizer's clip_norm"
-                )
+                raise _changed(name, step)
+        if found:
+            # One through `.data`, or through an array, which no version counts.
+            now = torch.stack([fingerprint(gradient) for _, _, gradient in found])
+            differs = now != torch.stack([made[parameter][2] for _, parameter, _ in found])
+            if bool(differs.any()):
+                raise _changed(found[int(differs.nonzero()[0])][0], step)
         gradients = [gradient for _, _, gradient in found]
         if not all(bool(gradient.isfinite().all()) for gradient in map(_values, gradients)):
             raise ElasticError(
@@ -76,9 +86,14 @@ class ScriptGradients:
             )
         return bool(found)
 
+    def stepped(self) -> None:
+        """The step's backward pass is over."""
+        self._came = None
+
     def clear(self) -> None:
         """Forget them."""
         self._open = False
+        self._came = None
         self._made.clear()
         for _, parameter in self._named:
             parameter.grad = None
@@ -87,11 +102,32 @@ class ScriptGradients:
         """Let the model's gradients be."""
         for hook in self._hooks:
             hook.remove()
+        self._hook_guard.release()
 
     def _note(self, parameter: torch.Tensor) -> None:
-        """Called by autograd for each tensor, once in a backward pass."""
+        """Called by autograd for each tensor, once in a backward pass; for each of those that are within another one.
+
+        Raises:
+            BadInput: in the step's own pass a second time: the first part was taken for the whole.
+        """
         if self._open and parameter.grad is not None:
-            self._made[parameter] = (parameter.grad, parameter.grad._version)
+            self._made[parameter] = (parameter.grad, parameter.grad._version, fingerprint(parameter.grad))
+        if self._came is None:
+            return
+        if parameter in self._came:
+            name = next(name for name, known in self._named if known is parameter)
+            raise BadInput(
+                f"parameter {name!r} got its gradient in two parts within one backward pass; where checkpoints share a "
+                "parameter, use torch.utils.checkpoint with use_reentrant=False"
+            )
+        self._came.add(parameter)
+
+
+def _changed(name: str, step: int) -> BadInput:
+    return BadInput(
+        f"the gradient of parameter {name!r} was changed after backward() in step {step}; it is that of "
+        "one worker's slice: scale the loss instead, and clip by the optimizer's clip_norm"
+    )
 
 
 def _values(gradient: torch.Tensor) -> torch.Tensor:

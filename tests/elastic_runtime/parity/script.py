@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 import elastic_runtime as elastic
 
@@ -214,6 +215,68 @@ def gradients_clipped() -> None:
         run.loss(batch.data).backward()
         nn.utils.clip_grad_norm_(run.model.parameters(), 0.5)
         run.job.step()
+    run.end()
+
+
+def gradients_clipped_by_data() -> None:
+    run = Script()
+    for batch in run.job:
+        run.loss(batch.data).backward()
+        for parameter in run.model.parameters():
+            parameter.grad.data.clamp_(-0.01, 0.01)
+        run.job.step()
+    run.end()
+
+
+def hook_that_looks() -> None:
+    """As tools do that draw histograms of gradients."""
+    run = Script()
+    norms: list[float] = []
+    for parameter in run.model.parameters():
+        parameter.register_hook(lambda gradient: norms.append(float(gradient.norm())))
+    for batch in run.job:
+        run.job.step(run.loss(batch.data))
+    assert norms
+    run.end()
+
+
+def hook_that_changes() -> None:
+    run = Script()
+    run.model[0].weight.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    for batch in run.job:
+        run.job.step(run.loss(batch.data))
+    run.end()
+
+
+def _clamp(values: torch.Tensor) -> None:
+    values.clamp_(-0.01, 0.01)
+
+
+def hook_that_changes_in_place() -> None:
+    run = Script()
+    run.model[0].weight.register_hook(lambda gradient: _clamp(gradient.data))
+    for batch in run.job:
+        run.job.step(run.loss(batch.data))
+    run.end()
+
+
+def hook_once_accumulated() -> None:
+    run = Script()
+    run.model[0].weight.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.clamp_(-0.01, 0.01))
+    for batch in run.job:
+        run.job.step(run.loss(batch.data))
+    run.end()
+
+
+def checkpoints_that_share() -> None:
+    """Two reentrant checkpoints use the same layer: each has a backward pass of its own within the step's."""
+    run = Script()
+    for batch in run.job:
+        inputs, labels = batch.data
+        parts = [(inputs, labels), (-inputs, labels)]
+        seen = [(x.clone().requires_grad_(), y) for x, y in parts]
+        losses = [cross_entropy(checkpoint(run.model, x, use_reentrant=True), y) for x, y in seen]
+        run.job.step(sum(losses) / 2)
     run.end()
 
 

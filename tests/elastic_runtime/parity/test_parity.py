@@ -68,6 +68,13 @@ def test_gradients_that_a_script_accumulates_count_as_those_of_one_loss(runs: Ru
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_hook_that_only_looks_at_gradients_may(runs: Runs, mode: str) -> None:
+    run = runs.of("hook_that_looks", mode)
+    assert_trained(run, 18)
+    assert_same(run, runs.of("plain", "alone"))
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", ["left_after_a_step", "left_before_a_step", "left_by_one", "ended_by_one"])
 def test_a_loop_that_is_left_ends_the_job_with_what_was_trained(runs: Runs, case: str, mode: str) -> None:
     run = runs.of(case, mode)
@@ -118,6 +125,17 @@ def test_what_is_evaluated_after_synchronizing_is_the_model_of_this_step(runs: R
         ("loaded", r"BadInput: parameter '0\.weight' was written by the script after step 3"),
         ("loaded_before_the_loop", r"BadInput: parameter '0\.weight' was written by the script before the first step"),
         ("gradients_clipped", r"BadInput: the gradient of parameter '0\.weight' was changed after backward\(\)"),
+        (
+            "gradients_clipped_by_data",
+            r"BadInput: the gradient of parameter '0\.weight' was changed after backward\(\)",
+        ),
+        ("hook_that_changes", r"BadInput: a hook of the script's changes the gradient of parameter '0\.weight'"),
+        (
+            "hook_that_changes_in_place",
+            r"BadInput: a hook of the script's changes the gradient of parameter '0\.weight'",
+        ),
+        ("hook_once_accumulated", r"BadInput: parameter '0\.weight' has a hook of the script's that runs once"),
+        ("checkpoints_that_share", r"BadInput: parameter '\d\.(weight|bias)' got its gradient in two parts"),
         ("gradients_left_over", r"BadInput: parameter '0\.weight' has a gradient before the batch of step 1"),
         ("backward_twice", r"BadInput: the loss of step 0 went through backward\(\) already"),
         ("left_and_entered_again", r"BadInput: the loop over the job's batches was left after step 5"),
