@@ -36,21 +36,23 @@ class ConnectionGuard:
 
     Args:
         room: connections that gRPC lets in.
+        callers_stay: whether one that has made a call is kept; not where anybody may make one.
     """
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, *, callers_stay: bool = True) -> None:
         self._room = room
+        self._callers_stay = callers_stay
         self._callers: set[Peer] = set()
         self._seen: dict[Peer, None] = {}
 
     def on_call(self, peer: str) -> None:
         """A connection (as gRPC names it) is a caller's, who may be told apart by more than an address."""
-        if len(self._callers) < 2 * self._room:
+        if self._callers_stay and len(self._callers) < 2 * self._room:
             self._callers.add(_host_and_port(peer))
 
     async def watch(self, port: int) -> None:
-        """Look again and again."""
-        while _FILES.exists():
+        """Look again and again; 0 is no port."""
+        while port and _FILES.exists():
             await asyncio.sleep(LOOK_SECONDS)
             if len(list(_FILES.iterdir())) >= _CROWDED * self._room or len(self._callers) >= self._room:
                 self.look(port)

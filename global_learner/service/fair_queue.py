@@ -76,11 +76,12 @@ class FairQueue:
         Raises:
             ShareTaken: the caller has as many calls waiting as it may.
         """
-        own = self._callers.setdefault(caller, _Caller())
+        own = self._callers.get(caller) or _Caller()
         if len(own.waiting) >= self._share.waiting_per_caller and not self._may_begin(own):
             raise ShareTaken(
                 f"{own.seated} calls of this caller are in progress and {len(own.waiting)} wait; come again in a moment"
             )
+        self._callers[caller] = own
         seat = Seat(caller)
         own.waiting.append(seat)
         self.waiting += 1

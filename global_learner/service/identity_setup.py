@@ -35,6 +35,7 @@ from global_learner.identity import Identity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.calls import Context, answered
+from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fair_queue import Share
 from global_learner.service.lanes import Hosts, one_lane
 from global_learner.service.listener import bind, read_credentials
@@ -177,20 +178,26 @@ class EnrollmentService(fleet_pb2_grpc.EnrollmentServicer):
         return self._registrar.reply(grant)
 
 
-async def start_enrollment(settings: LearnerSettings, identities: Identities, telemetry: Telemetry) -> grpc.aio.Server:
-    """Answer on the port for enrollment, if there is one; the server, to be stopped at the end.
+async def start_enrollment(
+    settings: LearnerSettings, identities: Identities, telemetry: Telemetry
+) -> tuple[grpc.aio.Server, ConnectionGuard]:
+    """Answer on the port for enrollment, if there is one.
+
+    Returns:
+        the server, to be stopped at the end, and the guard of its connections, to watch meanwhile.
 
     Raises:
         BadConfig: the address cannot be listened on.
     """
-    server = bounded_server(_ENROLL_LIMITS, one_lane(Hosts(), _ENROLL_SHARE), telemetry)
+    guard = ConnectionGuard(_ENROLL_LIMITS.connections, callers_stay=False)
+    server = bounded_server(_ENROLL_LIMITS, one_lane(Hosts(), _ENROLL_SHARE), telemetry, guard)
     address = settings.enroll_address
     if address is not None:
         service = EnrollmentService(identities.registrar, telemetry)
         fleet_pb2_grpc.add_EnrollmentServicer_to_server(service, server)
         identities.registrar.enroll_port = bind(server, address, identities.enroll_credentials)
         await server.start()
-    return server
+    return server, guard
 
 
 def _own_authority(folder: Path, now: float) -> Authority:

@@ -115,7 +115,7 @@ async def serve(settings: LearnerSettings) -> None:
             scorer.start()
             await server.start()
             await operators.start()
-            enrollment = await start_enrollment(settings, identities, telemetry)
+            enrollment, enrollment_guard = await start_enrollment(settings, identities, telemetry)
             _write_ports(
                 settings.port_file,
                 {
@@ -128,7 +128,13 @@ async def serve(settings: LearnerSettings) -> None:
             _log.info(
                 "learner-started", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step
             )
-            await _until_ending(ending, learner, keep_administrator(identities, registry), guard.watch(port))
+            await _until_ending(
+                ending,
+                learner,
+                keep_administrator(identities, registry),
+                guard.watch(port),
+                enrollment_guard.watch(identities.registrar.enroll_port),
+            )
             await asyncio.gather(
                 *(end.stop(settings.shutdown_grace_seconds) for end in (server, operators, enrollment))
             )

@@ -67,8 +67,7 @@ class HostileLearner:
         self.incarnation, self._sequence = reply.incarnation, 0
 
     def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
+        self.forget_channels()
         self.process.close()
 
     def enrolled(self, cluster: str) -> IdentityFile:
@@ -76,8 +75,15 @@ class HostileLearner:
         invited = self.administrator().EnrollCluster(pb.EnrollClusterRequest(cluster=cluster), timeout=CALL_SECONDS)
         key = new_key()
         request = pb.EnrollRequest(cluster=cluster, token=invited.token, signing_request=signing_request(key, cluster))
-        reply = rpc.EnrollmentStub(self.channel(None, enroll=True)).Enroll(request, timeout=CALL_SECONDS)
+        stub = rpc.EnrollmentStub(self.channel(None, enroll=True))
+        reply = stub.Enroll(request, timeout=CALL_SECONDS, wait_for_ready=True)
         return parse_identity(key + reply.certificate + reply.authority)
+
+    def forget_channels(self) -> None:
+        """Close all connections: what comes next is a newcomer."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
 
     def channel(self, identity: IdentityFile | None, enroll: bool = False) -> grpc.Channel:
         """A connection under an identity, or under none; kept open."""

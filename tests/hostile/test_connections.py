@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import ssl
 from collections.abc import Iterator
 
 import pytest
 from hostile_learner import CALL_SECONDS, HostileLearner
 from processes import wait_until
 
+from global_learner.service.identity_setup import _ENROLL_LIMITS
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 pytestmark = pytest.mark.heavy
@@ -78,3 +80,20 @@ def test_a_flood_of_connections_leaves_room_for_the_log(learner: HostileLearner)
     # It finds room once the learner has seen that the flood is gone.
     reply = learner.fleet(newcomer).Register(pb.RegisterRequest(), timeout=CALL_SECONDS, wait_for_ready=True)
     assert reply.incarnation == 1
+
+
+def test_silent_connections_of_one_host_do_not_close_enrollment_for_others(learner: HostileLearner) -> None:
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    anybody.set_alpn_protocols(["h2"])
+    with contextlib.ExitStack() as stack:
+        for _ in range(_ENROLL_LIMITS.connections):
+            silent = socket.create_connection(("127.0.0.1", learner.enroll_port), CALL_SECONDS, ("127.0.0.2", 0))
+            try:
+                silent = anybody.wrap_socket(silent)
+                silent.sendall(NOISE["http2-plain"])
+            except OSError:  # there is no room for it any more
+                silent.close()
+            stack.enter_context(silent)
+        learner.forget_channels()
+        assert learner.enrolled("latecomer").certificate

@@ -97,3 +97,16 @@ async def test_one_call_too_many_of_a_caller_is_refused_and_leaves_nothing() -> 
         queue.ask("north")
     queue.give_back(seat)
     assert queue.ask("north").begun
+
+
+def test_who_is_refused_leaves_nothing_behind() -> None:
+    queue = FairQueue(Share(seats=1, seats_per_caller=1, waiting_per_caller=0, bytes_per_caller=1))
+
+    async def ask() -> None:
+        seat = queue.ask("north")
+        with pytest.raises(ShareTaken):
+            queue.ask("south")
+        queue.give_back(seat)
+
+    asyncio.run(ask())
+    assert not queue._callers
