@@ -133,7 +133,7 @@ class BeliefStore:
         self._settings = settings
         self.summaries: Mapping[str, BeliefSummary] = {}
         self.types = 0
-        self._database = Database(self._path, "beliefs", "book of beliefs", Base.metadata.create_all, commits)
+        self._database = Database(self._path, "beliefs", "book of beliefs", Base.metadata, commits)
         with usable(self._path, "book of beliefs"):
             self._reread()
 

@@ -20,10 +20,10 @@ from sqlalchemy.orm import Session
 from global_learner.enrollment.authority import Issued
 from global_learner.enrollment.tables import (
     AuditRow,
+    Base,
     CertificateRow,
     InvitationRow,
     RevocationRow,
-    create_tables,
     statuses,
 )
 from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation
@@ -58,7 +58,7 @@ class IdentityStore:
         self.revocations: Mapping[str, float] = {}
         self._tokens: frozenset[str] = frozenset()
         try:
-            self._database = Database(path, "identities", "book of identities", create_tables, commits)
+            self._database = Database(path, "identities", "book of identities", Base.metadata, commits)
             with usable(path, "book of identities"):
                 _AUDIT.check(self._database)
                 self._reread()

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Engine, Float, String
+from sqlalchemy import Float, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from global_learner.enrollment.types import ClusterIdentity, State
 from global_learner.storage.audit import AuditColumns
-from global_learner.storage.database import create_missing
 
 
 class Base(DeclarativeBase):
@@ -59,15 +58,6 @@ class AuditRow(AuditColumns, Base):
     """The audit log of identities."""
 
     __tablename__ = "audit"
-
-
-def create_tables(engine: Engine) -> None:
-    """Make the tables, and add to those of an earlier program the columns that it did not know.
-
-    Raises:
-        DatabaseError: it is no database, or cannot be written.
-    """
-    create_missing(engine, Base.metadata)
 
 
 def statuses(

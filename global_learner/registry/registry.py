@@ -19,7 +19,7 @@ from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
 from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
 from global_learner.registry.signing import Signing
-from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
+from global_learner.registry.tables import Base, ClusterRow, VersionRow
 from global_learner.storage.audit import AuditEntry
 from global_learner.storage.commits import VERSIONS, Commits
 from global_learner.storage.database import Database, usable
@@ -57,7 +57,7 @@ class Registry:
         self.commits = commits
         self._policies = PolicyStore(state_dir / "policies")
         self._heads = PolicyStore(state_dir / "heads", ".head")
-        self._database = Database(self._path, "registry", "registry", create_tables, commits)
+        self._database = Database(self._path, "registry", "registry", Base.metadata, commits)
         with usable(self._path, "registry"):
             AUDIT.check(self._database)
             newest = self.newest()

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Integer, LargeBinary, String, false
-from sqlalchemy.engine import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from global_learner.storage.audit import AuditColumns
-from global_learner.storage.database import create_missing
 
 
 class Base(DeclarativeBase):
@@ -68,12 +66,3 @@ class AuditRow(AuditColumns, Base):
     """What was done with versions, and to the head."""
 
     __tablename__ = "audit"
-
-
-def create_tables(engine: Engine) -> None:
-    """Make the tables, and add to those of an earlier program the columns that it did not know.
-
-    Raises:
-        DatabaseError: it is no database, or cannot be written.
-    """
-    create_missing(engine, Base.metadata)

@@ -14,12 +14,12 @@ import os
 import sqlite3
 import urllib.parse
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import structlog
-from sqlalchemy import Engine, MetaData, create_engine, event, inspect, text
+from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.schema import CreateColumn
@@ -33,6 +33,7 @@ _log = structlog.get_logger()
 _TABLE = "commits"
 _CHUNK_BYTES = 1 << 20
 _BUSY_MILLISECONDS = 5000
+_CHECKPOINT_MILLISECONDS = 100
 
 
 class Database:
@@ -42,7 +43,7 @@ class Database:
         path: the file, which is made if it is not there.
         store: its name in the commit record.
         what: it is, for people.
-        create: makes the tables, and brings those of an earlier program up to date.
+        tables: of the present program; what an earlier one's file lacks of them is added.
         commits: the state directory's record; None: nothing is counted against anything.
 
     Raises:
@@ -52,18 +53,14 @@ class Database:
         read_only: nothing is written, as losses are only being listed.
     """
 
-    def __init__(
-        self, path: Path, store: str, what: str, create: Callable[[Engine], None], commits: Commits | None
-    ) -> None:
+    def __init__(self, path: Path, store: str, what: str, tables: MetaData, commits: Commits | None) -> None:
         self.path = path
         self._store = store
         self._commits = commits
         self.read_only = commits is not None and commits.rule is Losses.LIST
-        there = path.exists() and path.stat().st_size > 0
-        address = f"sqlite:///{path}"
-        if self.read_only:
-            address = f"sqlite:///{_read_only_uri(path)}&uri=true" if there else "sqlite://"
-        self._engine = create_engine(address)
+        there = self._has_content()
+        self._count = 0
+        self._engine = create_engine(self._address(there))
         event.listen(self._engine, "connect", _be_durable)
         # Closing any descriptor of a file drops SQLite's locks on it: one stays open until SQLite has closed it.
         self._file: int | None = None
@@ -73,17 +70,13 @@ class Database:
                     self._judge(commits)
                 elif commits is not None:
                     commits.found(store, 0, str(path))
+                if there:
+                    self._count = _read_counts(path).get(store, 0)
                 if not self.read_only:
                     path.touch(PRIVATE)  # its WAL and its index get the same mode
                 if not (self.read_only and there):
-                    create(self._engine)
-                    with self._engine.begin() as connection:
-                        connection.execute(
-                            text(f"CREATE TABLE IF NOT EXISTS {_TABLE} (store TEXT PRIMARY KEY, count INT)")
-                        )
+                    self._complete(tables, counted=there)
                 check_whole(self._engine, path)
-                # SQLite takes away the WAL of an empty file.
-                self._count = _read_counts(path).get(store, 0) if there or not self.read_only else 0
             if commits is not None:
                 commits.found(store, self._count, str(path))
                 # After a loss that is accepted it counts on from what others saw: no count means two things.
@@ -129,7 +122,7 @@ class Database:
             self._count += 1
             self._keep()
 
-    def _note_counts(self, session: Session) -> None:
+    def _note_counts(self, session: Session | Connection) -> None:
         counts = {} if self._commits is None else self._commits.counts()
         counts[self._store] = self._count + 1
         for store, count in counts.items():
@@ -155,6 +148,52 @@ class Database:
             except OSError as error:
                 _log.warning("commit-record-unwritten", file=str(self.path), reason=str(error))
 
+    def _has_content(self) -> bool:
+        """Whether there is anything in the file that was committed.
+
+        A file is begun under a rollback journal. One that was cut off there by a kill is nothing yet: SQLite takes it
+        back, if it may write.
+        """
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            return False
+        journal = self.path.with_name(f"{self.path.name}-journal")
+        if not journal.exists():
+            return True
+        if self.read_only:
+            return self._commits is not None and self._commits.count(self._store) > 0
+        with usable(self.path, "database"), contextlib.closing(sqlite3.connect(self.path)) as connection:
+            try:
+                connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+            except sqlite3.DatabaseError as error:
+                raise DatabaseError(None, None, error) from error
+        return self.path.stat().st_size > 0
+
+    def _address(self, there: bool) -> URL:
+        """For SQLAlchemy; not as one string, in which some characters of a path would mean something else."""
+        if not self.read_only:
+            return URL.create("sqlite", database=str(self.path))
+        if not there:
+            return URL.create("sqlite")
+        return URL.create("sqlite", database=_uri(self.path), query={"mode": "ro", "uri": "true"})
+
+    def _complete(self, tables: MetaData, counted: bool) -> None:
+        """Make what is missing of the tables, in one transaction with the count: no count means two states of a file.
+
+        Args:
+            tables: that the present program needs.
+            counted: whether it is a change of what was there.
+        """
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # Python's driver begins none before a change of tables
+            before = connection.exec_driver_sql("PRAGMA schema_version").scalar()
+            connection.execute(text(f"CREATE TABLE IF NOT EXISTS {_TABLE} (store TEXT PRIMARY KEY, count INT)"))
+            create_missing(connection, tables)
+            changed = counted and connection.exec_driver_sql("PRAGMA schema_version").scalar() != before
+            if changed:
+                self._note_counts(connection)
+        if changed:
+            self._count += 1
+
     def _checkpoint(self) -> bool:
         """Move the WAL into the file; whether all of it is there, which who else has the file open may prevent.
 
@@ -162,7 +201,10 @@ class Database:
         """
         try:
             with self._engine.connect() as connection:
+                # Not for whom else has it open: the next one moves it, and everybody waits for this thread.
+                connection.execute(text(f"PRAGMA busy_timeout={_CHECKPOINT_MILLISECONDS}"))
                 busy = connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
+                connection.execute(text(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}"))
         except SQLAlchemyError as error:
             busy = str(error)
         if busy:
@@ -213,21 +255,20 @@ def usable(path: Path, what: str) -> Iterator[None]:
         raise StateUnusable(f"{path}: no usable {what} ({error.strerror})") from error
 
 
-def create_missing(engine: Engine, metadata: MetaData) -> None:
+def create_missing(connection: Connection, metadata: MetaData) -> None:
     """Make the tables, and add to those of an earlier program the columns that it did not know.
 
     Raises:
         DatabaseError: it is no database, or cannot be written.
     """
-    metadata.create_all(engine)
-    known = inspect(engine)
-    with engine.begin() as connection:
-        for table in metadata.sorted_tables:
-            present = {column["name"] for column in known.get_columns(table.name)}
-            for column in table.columns:
-                if column.name not in present:
-                    definition = CreateColumn(column).compile(dialect=engine.dialect)
-                    connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
+    metadata.create_all(connection)
+    known = inspect(connection)
+    for table in metadata.sorted_tables:
+        present = {column["name"] for column in known.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in present:
+                definition = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
 
 
 def check_whole(engine: Engine, path: Path) -> None:
@@ -245,8 +286,8 @@ def check_whole(engine: Engine, path: Path) -> None:
         raise StateUnusable(f"{path}: damaged ({said}); restore the state directory from a copy")
 
 
-def _read_only_uri(path: Path) -> str:
-    return f"file:{urllib.parse.quote(str(path))}?mode=ro"
+def _uri(path: Path) -> str:
+    return f"file:{urllib.parse.quote(str(path))}"
 
 
 def _read_counts(path: Path) -> dict[str, int]:
@@ -256,7 +297,7 @@ def _read_counts(path: Path) -> dict[str, int]:
         DatabaseError: it is no database.
     """
     try:
-        with contextlib.closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection:
+        with contextlib.closing(sqlite3.connect(f"{_uri(path)}?mode=ro", uri=True)) as connection:
             rows = connection.execute(f"SELECT store, count FROM {_TABLE}").fetchall()  # noqa: S608  (a constant)
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):

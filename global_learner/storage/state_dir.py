@@ -75,7 +75,7 @@ class StateDir:
         self.receipts = path / "receipts"
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _keep_private(path)
+            _keep_private(path.resolve())  # what a link says of itself protects nothing
             for folder in (self.log, self.snapshots, self.receipts):
                 folder.mkdir(mode=0o700, exist_ok=True)
             with contextlib.ExitStack() as taken:

@@ -126,3 +126,11 @@ def test_a_learner_that_cannot_start_closes_nothing_of_another_ones(tmp_path: Pa
         with pytest.raises(StateUnusable, match="held by another learner"):
             StateDir(tmp_path / "state")
         assert exposed(tmp_path / "state") == {"commits": "0o644"}
+
+
+def test_a_state_directory_behind_a_link_is_closed_to_others_too(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk").chmod(0o777)
+    (tmp_path / "state").symlink_to(tmp_path / "disk")
+    with StateDir(tmp_path / "state"):
+        assert exposed(tmp_path / "disk") == {}

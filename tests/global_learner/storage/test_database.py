@@ -9,18 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, insert
+from sqlalchemy import Column, Integer, MetaData, Table, insert, select
 
 from global_learner.errors import StateUnusable
-from global_learner.storage.commits import Commits
-from global_learner.storage.database import Database, create_missing
+from global_learner.storage.commits import Commits, Losses
+from global_learner.storage.database import Database
 
 TABLES = MetaData()
 NUMBERS = Table("numbers", TABLES, Column("number", Integer))
-
-
-def create(engine: Engine) -> None:
-    create_missing(engine, TABLES)
 
 
 @contextlib.contextmanager
@@ -31,7 +27,7 @@ def opened(folder: Path) -> Iterator[Database]:
 
 
 def made(folder: Path, commits: Commits) -> Database:
-    return Database(folder / "numbers.sqlite", "numbers", "list of numbers", create, commits)
+    return Database(folder / "numbers.sqlite", "numbers", "list of numbers", TABLES, commits)
 
 
 def add(database: Database, number: int) -> None:
@@ -89,3 +85,71 @@ def test_once_nobody_reads_a_flipped_bit_is_found_again(tmp_path: Path, monkeypa
     commits = Commits(tmp_path)
     with contextlib.closing(commits), pytest.raises(StateUnusable, match="damaged, or changed by somebody else"):
         made(tmp_path, commits)
+
+
+def begun(path: Path) -> None:
+    """A file as a kill leaves it whose first transaction was cut off: half of it written, and a journal beside it."""
+    scratch = path.with_name("scratch")
+    scratch.mkdir()
+    with contextlib.closing(sqlite3.connect(scratch / path.name, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("BEGIN")
+        connection.execute("CREATE TABLE filler (content BLOB)")
+        connection.executemany("INSERT INTO filler VALUES (?)", [(bytes(10_000),)] * 20)
+        for name in (path.name, f"{path.name}-journal"):
+            shutil.copy(scratch / name, path.with_name(name))
+    assert path.stat().st_size > 0
+
+
+def test_a_file_whose_very_first_transaction_was_killed_is_begun_anew(tmp_path: Path) -> None:
+    begun(tmp_path / "numbers.sqlite")
+    with opened(tmp_path) as database:
+        add(database, 1)
+    assert numbers(tmp_path / "numbers.sqlite") == [1]
+
+
+def test_such_a_file_is_no_loss_and_listing_losses_leaves_it_as_it_is(tmp_path: Path) -> None:
+    begun(tmp_path / "numbers.sqlite")
+    commits = Commits(tmp_path, Losses.LIST)
+    with contextlib.closing(commits), contextlib.closing(made(tmp_path, commits)):
+        assert commits.losses == []
+    assert (tmp_path / "numbers.sqlite-journal").exists()
+
+
+WIDER = MetaData()
+Table("numbers", WIDER, Column("number", Integer), Column("why", Integer))
+
+
+@pytest.mark.parametrize("killed_after_it", [False, True])
+def test_new_columns_raise_the_count_so_that_no_count_means_two_states(tmp_path: Path, killed_after_it: bool) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    with opened(folder) as database:
+        add(database, 1)
+    # As it is made for a loss to be accepted: nothing is written into the commit record unless there is one.
+    commits = Commits(folder, Losses.ACCEPT)
+    with contextlib.closing(commits):
+        database = Database(folder / "numbers.sqlite", "numbers", "list of numbers", WIDER, commits)
+        if killed_after_it:
+            folder = killed(folder, tmp_path / "left")
+        database.close()
+    commits = Commits(folder)
+    with contextlib.closing(commits):
+        path = folder / "numbers.sqlite"
+        with contextlib.closing(Database(path, "numbers", "list of numbers", WIDER, commits)) as database:
+            add(database, 2)
+    assert numbers(folder / "numbers.sqlite") == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%41b", "a#b", "a b;c", "ä@b", "file:x"])
+def test_a_path_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    for number in (1, 2):
+        with opened(folder) as database:
+            add(database, number)
+    assert numbers(folder / "numbers.sqlite") == [1, 2]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    commits = Commits(folder, Losses.LIST)
+    with contextlib.closing(commits), contextlib.closing(made(folder, commits)) as database, database.session() as read:
+        assert read.execute(select(NUMBERS.c.number)).scalars().all() == [1, 2]
