@@ -24,7 +24,7 @@ from global_learner.telemetry import Telemetry, host_of
 
 _BYTES_IN_MESSAGES = 4
 """Answers that one caller may leave unread before its next call waits, in the largest message."""
-_STARVED_SECONDS = 30.0
+_STARVED_SECONDS = 15.0
 """How long after a caller was refused for want of room the learner says that it is not ready."""
 
 

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 ENTRIES = {name: entry.split(":") for name, entry in SCRIPTS.items()}
-MOMENTS = 9
+MOMENTS = 5
 DRIVER = """
 import os, signal, sys
 from foundation import start

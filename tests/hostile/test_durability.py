@@ -55,10 +55,10 @@ from policy_net.exchange.identity_file import new_key, read_identity, signing_re
 from policy_net.exchange.signed_documents import Role
 
 NIGHTLY = "FEDL2_PLACES" in os.environ
-PLACES = int(os.environ.get("FEDL2_PLACES", "4"))
+PLACES = int(os.environ.get("FEDL2_PLACES", "2"))
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600 + 60 * PLACES)]
 DATABASES = ("registry.sqlite", "beliefs.sqlite", "identity/identities.sqlite")
-BOUNDARIES = 6
+BOUNDARIES = 4
 """Of each file in `make test`."""
 ALIKE = 2
 """Files of one kind that are damaged: the first, and the newest, which is one that may not go."""
