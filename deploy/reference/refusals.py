@@ -28,6 +28,9 @@ learner's log. A good caller beside a bad one notices nothing.
   `calls.send_seconds` are over, and its message is not even taken from the connection before it has one. `Register`,
   `ShareBeliefs`, `FetchPolicy` and `RenewCertificate` have a rate for each cluster. Without certificates a caller is a
   connection.
+- **Pages** of the HTTP port are for heads (the request's line and its headers) of up to 16 KiB, cookies included. A
+  longer one is answered with 431 (414 where the first line alone is too long) and its connection closed; nothing of
+  it is kept.
 - **`/readyz`** says 503 and why while callers were refused in the last half minute though they had not had their share:
   then there is too little room for all of them. That one caller asks too much leaves it at 200. It also says 503 while
   updates are refused because the disk is full, and once the learner ends.
