@@ -35,7 +35,12 @@ learner's log. A good caller beside a bad one notices nothing.
   then there is too little room for all of them. That one caller asks too much leaves it at 200. It also says 503 while
   updates are refused because the disk is full, and once the learner ends.
 - **In the log** the first of one caller's refused calls for a reason stands in full, those that follow within ten
-  seconds as one line with their number (`calls-refused`). The counters have every one.
+  seconds as one line with their number (`calls-refused`). So it is with updates that change nothing, duplicates and
+  rejections, once a cluster gets more of them than it may send updates (`updates-answered`). The counters have every
+  one.
+- **Updates that change nothing**, duplicates and rejections, are answered at once up to the rate of updates
+  (`ingest.updates_per_second`, and `ingest.burst_updates` after a silence), beyond it after half a second, as are calls
+  that are refused as `too-fast` and `too-often`. Without a rate, as on loopback unless it is set, none waits.
 - **Handshakes** that fail (no certificate, another authority's, an expired one, plain text) never become calls, so no
   counter has them; the caller sees a connection that fails.
 - **Clusters** whose updates keep being faulty are [quarantined](aggregation.md).
