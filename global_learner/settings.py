@@ -77,9 +77,10 @@ class IngestSettings(Section):
     three the step would be a twentieth, and the off-policy correction no longer holds. Of one cluster's steps at most
     eight count, however many it made."""
     updates_per_second: float | None = Field(None, ge=0.0, le=1e6)
-    """Updates that one cluster may send in the long run; faster ones are refused as `too-fast` and come again. Agents
-    decide a minute apart: unless set it is 1, and 0, which is no limit, where only this machine can reach the learner,
-    as in simulations, whose clusters live faster."""
+    """Updates that one cluster may send in the long run; faster ones are refused as `too-fast` and come again, and
+    answers to duplicates and rejected updates wait half a second where they are more. Agents decide a minute apart:
+    unless set it is 1, and 0, which is no limit, where only this machine can reach the learner, as in simulations,
+    whose clusters live faster."""
     burst_updates: int = Field(512, ge=1, le=1_000_000)
     """How many it may send at once after a while of silence: twice what an agent's queue holds after an outage."""
     active_window_updates: int = Field(256, ge=1, le=100_000)

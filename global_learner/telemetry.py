@@ -13,8 +13,8 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable
-from typing import TextIO, cast
+from collections.abc import Callable, Hashable
+from typing import Generic, TextIO, TypeVar, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -56,7 +56,8 @@ class Telemetry:
         )
         self.call_seconds = Histogram(
             "fedl2_learner_call_seconds",
-            "Calls, by method and status; a push's includes the wait for the disk.",
+            "Calls, by method and status; a push's includes the wait for the disk, and the pause of "
+            "duplicates and rejections beyond the rate.",
             ["method", "status"],
             buckets=_CALL_SECONDS,
             registry=self.registry,
@@ -249,25 +250,57 @@ class Telemetry:
 
 
 Later = Callable[[float, Callable[[], None]], object]
+Key = TypeVar("Key", bound=Hashable)
 
 
-def _on_loop(seconds: float, call: Callable[[], None]) -> object:
+def on_loop(seconds: float, call: Callable[[], None]) -> object:
+    """Later, on the running event loop."""
     return asyncio.get_running_loop().call_later(seconds, call)
 
 
-class RefusalLog:
-    """Log lines of refused calls, for one event loop.
+class FoldedLines(Generic[Key]):
+    """Which of like events get a line: the first, and a while later one for all that followed; for one event loop.
 
     Args:
+        others: the key that stands for one more kind, once there are too many to tell apart.
+        tell: logs how many had no line, and within how many seconds.
         clock: seconds, never back.
         later: calls after so many seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, later: Later = _on_loop) -> None:
+    def __init__(
+        self,
+        others: Callable[[Key], Key],
+        tell: Callable[[Key, int, float], None],
+        clock: Callable[[], float] = time.monotonic,
+        later: Later = on_loop,
+    ) -> None:
+        self._tell = tell
         self._later = later
-        # A window ends when it is closed, with a line of its own: nothing is left to a refusal that may never come.
-        self._windows: RefusalWindows[tuple[str, Refusal]] = RefusalWindows(
-            clock, lambda key: (OTHERS, key[1]), quiet_seconds=math.inf
+        # A window ends when it is closed, with a line of its own: nothing is left to an event that may never come.
+        self._windows: RefusalWindows[Key] = RefusalWindows(clock, others, quiet_seconds=math.inf)
+
+    def first(self, key: Key) -> Key | None:
+        """Count an event; the kind under which it is to have a line, or None if it is told of later."""
+        line = self._windows.on_refusal(key)
+        if line is None:
+            return None
+        kind, _ = line
+        self._later(QUIET_SECONDS, lambda: self._end(kind))
+        return kind
+
+    def _end(self, key: Key) -> None:
+        count, seconds = self._windows.close(key)
+        if count:
+            self._tell(key, count, seconds)
+
+
+class RefusalLog:
+    """Log lines of refused calls, for one event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, later: Later = on_loop) -> None:
+        self._lines: FoldedLines[tuple[str, Refusal]] = FoldedLines(
+            lambda key: (OTHERS, key[1]), _tell_refusals, clock, later
         )
 
     def on_refusal(self, peer: str, reason: Refusal, method: str, status: str, text: str) -> None:
@@ -277,17 +310,13 @@ class RefusalLog:
             peer: as gRPC names it; connections from one host are one caller.
             text: what the caller was told, or more.
         """
-        line = self._windows.on_refusal((host_of(peer), reason))
-        if line is None:
-            return
-        key, _ = line
-        self._later(QUIET_SECONDS, lambda: self._end(key))
-        _log.warning("call-refused", method=method, status=status, reason=text, peer=key[0])
+        kind = self._lines.first((host_of(peer), reason))
+        if kind is not None:
+            _log.warning("call-refused", method=method, status=status, reason=text, peer=kind[0])
 
-    def _end(self, key: tuple[str, Refusal]) -> None:
-        calls, seconds = self._windows.close(key)
-        if calls:
-            _log.warning("calls-refused", peer=key[0], reason=key[1].value, calls=calls, seconds=round(seconds, 1))
+
+def _tell_refusals(key: tuple[str, Refusal], calls: int, seconds: float) -> None:
+    _log.warning("calls-refused", peer=key[0], reason=key[1].value, calls=calls, seconds=round(seconds, 1))
 
 
 def host_of(peer: str) -> str:

@@ -28,11 +28,19 @@ learner's log. A good caller beside a bad one notices nothing.
   `calls.send_seconds` are over, and its message is not even taken from the connection before it has one. `Register`,
   `ShareBeliefs`, `FetchPolicy` and `RenewCertificate` have a rate for each cluster. Without certificates a caller is a
   connection.
+- **Pages** of the HTTP port are for heads (the request's line and its headers) of up to 16 KiB, cookies included. A
+  longer one is answered with 431 (414 where the first line alone is too long) and its connection closed; nothing of
+  it is kept.
 - **`/readyz`** says 503 and why while callers were refused in the last half minute though they had not had their share:
   then there is too little room for all of them. That one caller asks too much leaves it at 200. It also says 503 while
   updates are refused because the disk is full, and once the learner ends.
 - **In the log** the first of one caller's refused calls for a reason stands in full, those that follow within ten
-  seconds as one line with their number (`calls-refused`). The counters have every one.
+  seconds as one line with their number (`calls-refused`). So it is with updates that change nothing, duplicates and
+  rejections, once a cluster gets more of them than it may send updates (`updates-answered`). The counters have every
+  one.
+- **Updates that change nothing**, duplicates and rejections, are answered at once up to the rate of updates
+  (`ingest.updates_per_second`, and `ingest.burst_updates` after a silence), beyond it after half a second, as are calls
+  that are refused as `too-fast` and `too-often`. Without a rate, as on loopback unless it is set, none waits.
 - **Handshakes** that fail (no certificate, another authority's, an expired one, plain text) never become calls, so no
   counter has them; the caller sees a connection that fails.
 - **Clusters** whose updates keep being faulty are [quarantined](aggregation.md).

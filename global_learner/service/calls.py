@@ -91,6 +91,7 @@ _PAUSE_SECONDS = 0.5
 _REFUSAL_SECONDS = 10.0
 """How long a caller may take to read a refusal, which is one line."""
 
+Pause = Callable[[], Awaitable[None]]
 Context = Any
 """`grpc.aio.ServicerContext`, whose type parameters would differ per call."""
 
@@ -133,7 +134,7 @@ async def refuse(
     reason = _of(_REASONS, error, Refusal.FAILED)
     message = plain_line(str(error))
     if isinstance(error, (TooOften, TooFast)):
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await pause()
     if reason is not Refusal.FAILED:
         telemetry.refusal_log.on_refusal(context.peer(), reason, method, status.name, str(error)[:_LONGEST_LOGGED])
         message = _of(_FAILURES, error, message)
@@ -151,6 +152,11 @@ async def refuse(
     _end_after(_REFUSAL_SECONDS)
     await context.abort(status, message)
     raise AssertionError("abort raises") from error
+
+
+async def pause() -> None:
+    """What stands before the answer to a caller that asks too often."""
+    await asyncio.sleep(_PAUSE_SECONDS)
 
 
 def _end_after(seconds: float) -> None:

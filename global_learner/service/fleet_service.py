@@ -13,14 +13,14 @@ from global_learner.errors import BadRequest, UnknownIncarnation
 from global_learner.identity import Identity
 from global_learner.learner import Learner
 from global_learner.registry.cards import signed_message
-from global_learner.service.calls import Context, answered
+from global_learner.service.calls import Context, Pause, answered, pause
 from global_learner.service.heartbeat_check import VERSION_REFUSALS, check_status
+from global_learner.service.push_lines import PushLines
 from global_learner.telemetry import Telemetry
-from global_learner.updates.pushes import Outcome, PushAnswer
+from global_learner.updates.pushes import Outcome
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.wire import (
-    GradientUpdate,
     gradient_update,
     round_answer,
     round_task,
@@ -52,12 +52,15 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         registrar: Registrar,
         telemetry: Telemetry,
         clock: Callable[[], float],
+        pause: Pause = pause,
     ) -> None:
         self.telemetry = telemetry
         self._learner = learner
         self._identity = identity
         self._registrar = registrar
         self._clock = clock
+        self._pause = pause
+        self._push_lines = PushLines()
 
     @answered
     async def Register(self, request: fleet_pb2.RegisterRequest, context: Context) -> fleet_pb2.RegisterReply:
@@ -110,7 +113,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         except SpecMismatch as error:
             raise BadRequest(str(error)) from error
         answer = await self._learner.push(update, request.want_weights)
-        _log_update(update, answer, self._clock() - started)
+        self._push_lines.on_answer(update, answer, self._clock() - started)
+        if answer.is_beyond_rate:
+            await self._pause()
         reply = fleet_pb2.PushReply(
             outcome=_OUTCOMES[answer.outcome],
             reason=answer.reason,
@@ -224,26 +229,3 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
 def _is_name(text: str) -> bool:
     return 0 < len(text) <= _MAX_NAME_CHARACTERS and text.isprintable()
-
-
-def _log_update(update: GradientUpdate, answer: PushAnswer, seconds: float) -> None:
-    """The canonical line of one update."""
-    _log.info(
-        "update-answered",
-        cluster=update.cluster,
-        incarnation=update.incarnation,
-        sequence=update.sequence,
-        outcome=answer.outcome.value,
-        reason=answer.reason or None,
-        detail=answer.detail or None,
-        base_step=update.base_step,
-        head_step=answer.head_step,
-        staleness=answer.staleness,
-        active_clusters=answer.active_clusters,
-        learning_rate=answer.learning_rate,
-        gradient_norm=round(answer.gradient_norm, 6),
-        clipped=answer.clipped or None,
-        samples=update.samples,
-        effective_samples=round(update.effective_samples, 1),
-        milliseconds=round(seconds * 1000.0, 2),
-    )

@@ -1,8 +1,8 @@
 """HTTP server under the learner's pages: a bounded number of connections, each short-lived, and plain refusals.
 
 Anybody who reaches the port may ask: who sends nothing, or a byte now and then, keeps a thread for seconds and no
-longer. Where all are taken, a newcomer takes the place of the oldest connection of the address that has most of them,
-unless that is its own: one address cannot keep others out.
+longer, and of who sends much little is kept. Where all are taken, a newcomer takes the place of the oldest connection
+of the address that has most of them, unless that is its own: one address cannot keep others out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from typing import Any
 
 TEXT = "text/plain; charset=utf-8"
@@ -23,6 +24,13 @@ CONNECTION_SECONDS = 10.0
 """Longest life of a connection; a scrape takes milliseconds."""
 MOST_CONNECTIONS = 256
 """Open at once, each with a thread that waits; a Prometheus and a few people looking on need a handful."""
+MOST_HEAD_BYTES = 16 << 10
+"""Of a request, its first line and its headers together: twice what a browser with many cookies sends. Python's own
+limits are a hundred lines of 64 KiB, which by all connections would fill the machine's memory."""
+_LINGER_SECONDS = 1.0
+_MOST_LINGER_BYTES = 256 << 10
+"""How long, and for how much, to go on reading what is thrown away: closed on bytes unread, a connection may lose the
+answer that was sent on it."""
 
 
 class HttpRefusal(StrEnum):
@@ -35,11 +43,45 @@ class HttpRefusal(StrEnum):
     FOREIGN_HOST = "foreign-host"
     """A page about the fleet was asked for under a name that is not this machine's own."""
     MALFORMED = "malformed"
-    """It is no HTTP request, or one with too long a line or too many headers."""
+    """It is no HTTP request, or one whose first line or headers are too long or too many (16 KiB together)."""
     TOO_BUSY = "too-busy"
     """As many connections as there is room for are open."""
     TOO_SLOW = "too-slow"
     """Its connection was open for too long."""
+
+
+class HeadTooLarge(Exception):
+    """A request's head is larger than is taken."""
+
+
+class HeadReader:
+    """Lines of a request's head, of so many bytes at most; stands where the base class reads its request.
+
+    Args:
+        stream: what the caller sends.
+    """
+
+    def __init__(self, stream: BufferedIOBase) -> None:
+        self._stream = stream
+        self._room = MOST_HEAD_BYTES
+        self.close = stream.close
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no line was read whole."""
+        return self._room == MOST_HEAD_BYTES
+
+    def readline(self, limit: int) -> bytes:
+        """The next line; empty at the end.
+
+        Raises:
+            HeadTooLarge: it does not fit in with those before it.
+        """
+        line = self._stream.readline(min(limit, self._room + 1))
+        if len(line) > self._room:
+            raise HeadTooLarge
+        self._room -= len(line)
+        return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +183,38 @@ class BoundedHttpServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     timeout = CONNECTION_SECONDS
     server: BoundedHttpServer
+
+    def setup(self) -> None:
+        """Before the first byte is read."""
+        super().setup()
+        self._head = HeadReader(self.rfile)
+        self.rfile = self._head  # type: ignore[assignment]  # all that the base class asks of it is a line
+
+    def handle_one_request(self) -> None:
+        """Read a request and answer it."""
+        too_large = False
+        try:
+            super().handle_one_request()
+        except HeadTooLarge:
+            too_large = True
+        if too_large:  # only here, as what was read of the head goes with the error
+            self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        self.command = self.requestline = self.path = ""
+        self.raw_requestline = b""
+        long_line = self._head.is_new
+        self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG if long_line else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        self._throw_away()
+
+    def _throw_away(self) -> None:
+        """Let the caller read the answer before the connection is closed."""
+        left = _MOST_LINGER_BYTES
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(_LINGER_SECONDS)
+            while left > 0 and (part := self.connection.recv(8192)):
+                left -= len(part)
 
     def do_GET(self) -> None:
         self._send(self.server.answer(self.path.partition("?")[0], self.headers.get("Host", "")))

@@ -42,6 +42,7 @@ class PushAnswer:
         head_step: on disk when this is read; `weights` are of this step, None unless asked for.
         learning_rate: what the update was applied with.
         clipped: whether its gradient was applied shorter than it came.
+        is_beyond_rate: it applies nothing, and the cluster gets such answers faster than it may send updates.
     """
 
     outcome: Outcome
@@ -54,6 +55,7 @@ class PushAnswer:
     gradient_norm: float = 0.0
     active_clusters: int = 0
     clipped: bool = False
+    is_beyond_rate: bool = False
 
 
 class Pushes(Generic[Status]):
@@ -96,7 +98,7 @@ class Pushes(Generic[Status]):
             entry = self._sender(update)
             if self._ingest.is_duplicate(update, self._head):
                 entry.duplicates += 1
-                answer = PushAnswer(Outcome.DUPLICATE, self._head.step, self._weights(want_weights))
+                answer = self._unapplied(Outcome.DUPLICATE, update.cluster, want_weights)
             else:
                 self._quarantine.admit(update.cluster)
                 self._rates.admit(update.cluster)
@@ -106,15 +108,25 @@ class Pushes(Generic[Status]):
                 self._fleet.on_applied(entry)
         except UpdateRejected as rejected:
             self._on_rejected(update.cluster, rejected.reason)
-            answer = PushAnswer(
-                Outcome.REJECTED,
-                self._head.step,
-                self._weights(want_weights),
-                reason=rejected.reason,
-                detail=str(rejected),
+            answer = self._unapplied(
+                Outcome.REJECTED, update.cluster, want_weights, rejected.reason, detail=str(rejected)
             )
         self._telemetry.updates.labels(answer.outcome).inc()
         return answer
+
+    def _unapplied(
+        self, outcome: Outcome, cluster: str, want_weights: bool, reason: str = "", detail: str = ""
+    ) -> PushAnswer:
+        # Names that are not registered share a bucket: there may be any number of them.
+        known = cluster if self._fleet.get(cluster) is not None else ""
+        return PushAnswer(
+            outcome,
+            self._head.step,
+            self._weights(want_weights),
+            reason=reason,
+            detail=detail,
+            is_beyond_rate=self._rates.is_beyond(known),
+        )
 
     def _sender(self, update: GradientUpdate) -> ClusterEntry[Status]:
         entry = self._fleet.on_heard(update.cluster, update.incarnation)

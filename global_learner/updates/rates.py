@@ -3,7 +3,9 @@
 A token bucket a cluster. An agent sends at most one update a decision, and decisions are a minute apart unless somebody
 sets them closer; after an outage it sends what its queue held, which the bucket's depth allows for. Who is faster is
 told when to come again and keeps its update: agents take that as a learner that is busy, wait, and offer it again.
-Only applied updates cost: those that are turned away are quarantine's affair.
+Only applied updates cost of it. Answers that apply nothing (duplicates, rejections) have a bucket of their own, as deep
+and as fast: an agent that sends again what it had no answer to never empties it, and who does is answered after a
+pause, so that asking again at once costs the others little.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class UpdateRates:
         self._burst = float(burst)
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
+        self._unapplied: dict[str, _Bucket] = {}
 
     def admit(self, cluster: str) -> None:
         """See that a cluster may send an update now.
@@ -43,7 +46,7 @@ class UpdateRates:
         """
         if self._per_second == 0.0:
             return
-        bucket = self._filled(cluster)
+        bucket = self._filled(self._buckets, cluster)
         if bucket.tokens < 1.0:
             seconds = (1.0 - bucket.tokens) / self._per_second
             raise TooFast(
@@ -55,11 +58,21 @@ class UpdateRates:
     def on_applied(self, cluster: str) -> None:
         """Count an update that was applied."""
         if self._per_second != 0.0:
-            self._filled(cluster).tokens -= 1.0
+            self._filled(self._buckets, cluster).tokens -= 1.0
 
-    def _filled(self, cluster: str) -> _Bucket:
+    def is_beyond(self, cluster: str) -> bool:
+        """Count an answer that applies nothing; whether the cluster had more of them than it may send updates."""
+        if self._per_second == 0.0:
+            return False
+        bucket = self._filled(self._unapplied, cluster)
+        if bucket.tokens < 1.0:
+            return True
+        bucket.tokens -= 1.0
+        return False
+
+    def _filled(self, buckets: dict[str, _Bucket], cluster: str) -> _Bucket:
         now = self._clock()
-        bucket = self._buckets.setdefault(cluster, _Bucket(self._burst, now))
+        bucket = buckets.setdefault(cluster, _Bucket(self._burst, now))
         bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.seconds) * self._per_second)
         bucket.seconds = now
         return bucket

@@ -17,6 +17,7 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.service.admin_service import AdminService
 from global_learner.service.admission import Limits, bounded_server
+from global_learner.service.calls import Pause, pause
 from global_learner.service.fleet_service import FleetService
 from global_learner.service.identity_setup import ExternalCredentials, open_identities
 from global_learner.service.lanes import OPERATOR_SHARE, one_lane
@@ -60,7 +61,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
+async def serving(folder: Path, spec: PolicySpec = SPEC, pause: Pause = pause, **sections):
     config = settings(folder, spec, **sections)
     with StateDir(config.state_dir) as state:
         registry = RegistryThread(Registry(state.path, state.commits, Signing(state.path, 3600.0, time.time)))
@@ -72,7 +73,7 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, **sections):
         with open_identities(config, ExternalCredentials(), state.path, registry, telemetry, time.time) as who:
             lanes = one_lane(who.identity, OPERATOR_SHARE)  # of tests that call it all at once
             server = bounded_server(Limits(_MESSAGE_BYTES, 100), lanes, telemetry)
-            fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter)
+            fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter, pause)
             rpc.add_FleetServicer_to_server(fleet, server)
             admin = AdminService(learner, OperatorIdentity(), who.registrar, telemetry, config.scores.enabled)
             rpc.add_AdminServicer_to_server(admin, server)

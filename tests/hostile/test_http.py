@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from processes import wait_until
 
 from global_learner.service.http_endpoint import HttpEndpoint
-from global_learner.service.http_server import MOST_CONNECTIONS, HttpRefusal
+from global_learner.service.http_server import MOST_CONNECTIONS, MOST_HEAD_BYTES, HeadReader, HeadTooLarge, HttpRefusal
 from global_learner.telemetry import Telemetry
 
 SECONDS = 60.0
@@ -29,6 +31,7 @@ BAD: dict[str, tuple[bytes, int, HttpRefusal]] = {
     "absolute": (b"GET http://elsewhere/metrics" + HEAD + b"\r\n", 404, HttpRefusal.NOT_FOUND),
     "long-path": (b"GET /" + b"a" * 70_000 + HEAD + b"\r\n", 414, HttpRefusal.MALFORMED),
     "long-header": (b"GET /metrics" + HEAD + b"X: " + b"a" * 70_000 + b"\r\n\r\n", 431, HttpRefusal.MALFORMED),
+    "large-head": (b"GET /metrics" + HEAD + (b"X: " + b"a" * 4000 + b"\r\n") * 5, 431, HttpRefusal.MALFORMED),
     "many-headers": (b"GET /metrics" + HEAD + b"X: a\r\n" * 500 + b"\r\n", 431, HttpRefusal.MALFORMED),
     "no-http": (b"\x16\x03\x01\x00\x05hello\r\n\r\n", 400, HttpRefusal.MALFORMED),
     "markup-version": (b"GET /metrics <script>\r\n\r\n", 400, HttpRefusal.MALFORMED),
@@ -106,6 +109,50 @@ def test_good_requests_are_answered(port: Port) -> None:
     head = port.ask(b"HEAD /metrics" + HEAD + b"\r\n")
     assert head.startswith(b"HTTP/1.0 200")
     assert head.endswith(b"\r\n\r\n")
+
+
+def head_of(size: int) -> bytes:
+    """A request's whole head, of so many bytes, in lines as long as a browser's cookies."""
+    head = b"GET /healthz" + HEAD
+    while (missing := size - len(head) - len(b"\r\n")) > 0:
+        line = min(missing, 4096)
+        if 0 < missing - line < len(b"X: \r\n"):
+            line -= len(b"X: \r\n")
+        head += b"X: " + b"a" * (line - len(b"X: \r\n")) + b"\r\n"
+    return head + b"\r\n"
+
+
+@pytest.mark.parametrize("size", [2_000, 8_000, MOST_HEAD_BYTES])
+def test_a_browser_with_many_cookies_is_answered(size: int, port: Port) -> None:
+    request = head_of(size)
+    assert len(request) == size
+    assert port.ask(request).endswith(b"ok\n")
+
+
+def test_a_head_one_byte_too_large_is_refused_in_a_line_that_arrives(port: Port) -> None:
+    before = port.refused(HttpRefusal.MALFORMED)
+    for request in (head_of(MOST_HEAD_BYTES + 1), head_of(4 * MOST_HEAD_BYTES)):
+        assert port.ask(request).startswith(b"HTTP/1.0 431 ")
+    assert port.refused(HttpRefusal.MALFORMED) == before + 2
+
+
+def test_a_head_that_never_ends_is_refused_once_it_is_too_large(port: Port) -> None:
+    unfinished = head_of(MOST_HEAD_BYTES + 3)[:-2]
+    assert len(unfinished) == MOST_HEAD_BYTES + 1
+    assert port.ask(unfinished).startswith(b"HTTP/1.0 431 ")
+
+
+@pytest.mark.parametrize(
+    "line", [b"X: a\r\n", b"a: " + b"x" * 65_500 + b"\r\n", b"x" * 100], ids=["short", "long", "one"]
+)
+def test_no_more_of_a_head_is_read_than_may_be_kept(line: bytes) -> None:
+    sent = io.BytesIO(line * (1 + 8 * MOST_HEAD_BYTES // len(line)))
+    lines = iter(partial(HeadReader(sent).readline, 65_537), b"")
+    kept: list[bytes] = []
+    with pytest.raises(HeadTooLarge):
+        kept.extend(lines)
+    assert sum(map(len, kept)) <= MOST_HEAD_BYTES
+    assert sent.tell() == MOST_HEAD_BYTES + 1
 
 
 def test_silent_callers_take_only_so_many_places_and_only_for_a_while(port: Port) -> None:
