@@ -94,7 +94,9 @@ class PriorsSource:
         if not self._settings.into_versions:
             return VersionPriors(self._base)
         reports = self._store.reports(lambda cluster, at: not any(excluded(cluster, at) for excluded in self._excluded))
-        merged = merge_fleet(_weighted(reports, self._store.standings()), self._base, self._settings.min_clusters)
+        before = self._registry.newest_priors()
+        weighted = _weighted(reports, self._store.standings())
+        merged = merge_fleet(weighted, self._base, self._settings.min_clusters, before)
         if merged.withheld or merged.left_out:
             _log.warning(
                 "beliefs-contradicted",
@@ -107,9 +109,7 @@ class PriorsSource:
             cluster: [entry for entry in entries if (cluster, entry.job_type) not in left_out]
             for cluster, entries in reports.items()
         }
-        bounds = bounded(
-            merged.statistics, heard, self._registry.newest_priors(), self._base, self._settings.large_move_clusters
-        )
+        bounds = bounded(merged.statistics, heard, before, self._base, self._settings.large_move_clusters)
         if bounds.held_back:
             _log.warning(
                 "beliefs-held-back",

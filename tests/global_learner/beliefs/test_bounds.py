@@ -122,6 +122,36 @@ def test_one_cluster_cannot_change_a_types_kind(tmp_path: Path) -> None:
     assert {e.kind for e in version.priors if e.job_type == "vgg-16"} == {rows[0].kind}
 
 
+SPLITS = [(ps, workers) for ps in (1, 2) for workers in (1, 2, 4)]
+NEW = [SpeedStatistic("new", JobKind.PS, ps, workers, 3.0 + 0.2 * workers, 16) for ps, workers in SPLITS]
+RING = [SpeedStatistic("new", JobKind.ALLREDUCE, 0, workers, 12.0, 16) for workers in (1, 2, 4, 8)]
+
+
+def of_new(version: PolicyFile) -> list[SpeedStatistic]:
+    return [entry for entry in version.priors if entry.job_type == "new"]
+
+
+def new(shift: float = 0.0, shape: float = 0.0) -> list[SpeedStatistic]:
+    """A report on a type that v1 lacks, so much faster, its proportions off by up to so much."""
+    off = [shift + shape * ((entry.ps * 7 + entry.workers * 3) % 5 - 2) for entry in NEW]
+    return [replace(entry, mean_log_speed=entry.mean_log_speed + by) for entry, by in zip(NEW, off, strict=True)]
+
+
+def test_a_second_reporter_cannot_take_a_new_type_for_another_kind(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    reports = {"north": new(), "liar": RING}
+    assert not of_new(fleet.version(reports)), "one's word against another's"
+    assert {e.kind for e in of_new(fleet.version(reports | {"south": new()}))} == {JobKind.PS}
+
+
+def test_a_reporter_of_another_kind_does_not_keep_a_known_type_from_being_learned(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.version({"north": new()})
+    version = fleet.version({"north": new(0.2), "liar": RING})
+    assert {e.kind for e in of_new(version)} == {JobKind.PS}
+    assert moves(version, NEW) == pytest.approx(0.2, abs=1e-5)
+
+
 def test_a_newcomer_counts_less_than_clusters_that_had_a_part_in_many_versions(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     honest = {name: told(seed=number) for number, name in enumerate(("north", "south"))}
