@@ -88,7 +88,7 @@ def merge_fleet(
     kinds = _kinds(reports, base, before)
     statistics: list[SpeedStatistic] = []
     withheld, left_out, clusters, observations = [], [], set(), 0
-    base_of = _by_type(base)
+    base_of = by_type(base)
     for job_type, kind in sorted(kinds.items()):
         of_type = {
             cluster: rows
@@ -261,7 +261,8 @@ def _kinds(
     return kinds
 
 
-def _by_type(statistics: Sequence[SpeedStatistic]) -> dict[str, list[SpeedStatistic]]:
+def by_type(statistics: Sequence[SpeedStatistic]) -> dict[str, list[SpeedStatistic]]:
+    """The statistics of each job type."""
     found: dict[str, list[SpeedStatistic]] = {}
     for entry in statistics:
         found.setdefault(entry.job_type, []).append(entry)
