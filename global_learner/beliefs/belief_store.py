@@ -19,10 +19,12 @@ from pathlib import Path
 
 import structlog
 from pydantic import Field
-from sqlalchemy import JSON, BigInteger, Float, Integer, LargeBinary, String, UniqueConstraint, func, select
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from global_learner.aggregation.settings import AGGREGATION_NAME
+from global_learner.beliefs.held_to import HeldTo
+from global_learner.beliefs.tables import Base, HeldToRow, ReportRow, StandingRow, TypeRow
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import Commits
 from global_learner.storage.database import Database, usable
@@ -48,54 +50,14 @@ class BeliefSettings(Section):
     next. 2 or more where no cluster is to learn the name of a type that only one other runs."""
     large_move_clusters: int = Field(2, ge=1, le=100_000)
     """So many clusters must tell of a large move before versions make it: by more than a quarter against the version
-    before, or twofold against v1. 2: one reporter alone can neither rewrite nor wear down what the fleet believes."""
+    before, or twofold against v1; of a type that v1 lacks, against what so many clusters agreed on last. 2: one
+    reporter alone can neither rewrite nor wear down what two have borne out."""
     max_types: int = Field(1024, ge=1, le=100_000)
     """Job types in the fleet's vocabulary; further ones are left out of reports, and the agent is told so."""
     max_types_per_cluster: int = Field(128, ge=1, le=100_000)
     """How many of them one cluster may bring in: nobody fills the vocabulary alone. Also the most in a report."""
     max_statistics: int = Field(16_384, ge=1, le=100_000)
     """Splits in one report; it is refused beyond. Twice what an agent sends; a report of so many is 180 kB."""
-
-
-class Base(DeclarativeBase):
-    """Root of the tables of `beliefs.sqlite`."""
-
-
-class TypeRow(Base):
-    """One job type of the vocabulary; rows are only ever added."""
-
-    __tablename__ = "job_types"
-    __table_args__ = (UniqueConstraint("name", "kind"),)
-
-    position: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
-    name: Mapped[str] = mapped_column(String)
-    kind: Mapped[str] = mapped_column(String)
-    proposed_by: Mapped[str] = mapped_column(String(63))
-    unix_seconds: Mapped[float] = mapped_column(Float)
-
-
-class StandingRow(Base):
-    """In how many versions in a row a cluster's report had a part and contradicted nobody."""
-
-    __tablename__ = "standings"
-    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
-    versions: Mapped[int] = mapped_column(Integer)
-
-
-class ReportRow(Base):
-    """What a cluster said last; `content` is compressed rows of (position of the type, PSs, workers, speed, count)."""
-
-    __tablename__ = "reports"
-
-    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
-    incarnation: Mapped[int] = mapped_column(BigInteger)
-    revision: Mapped[int] = mapped_column(BigInteger)
-    unix_seconds: Mapped[float] = mapped_column(Float)
-    statistics: Mapped[int] = mapped_column(Integer)
-    observations: Mapped[int] = mapped_column(BigInteger)
-    left_out: Mapped[list[str]] = mapped_column(JSON)
-    content: Mapped[bytes] = mapped_column(LargeBinary)
-    digest: Mapped[str] = mapped_column(String(64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +166,39 @@ class BeliefStore:
                 versions = min(LONGEST_STANDING, 1 + (0 if row is None else row.versions))
                 session.merge(StandingRow(cluster=cluster, versions=versions))
 
+    def held_to(self) -> HeldTo:
+        """What versions are held to beside the newest and the first one.
+
+        Raises:
+            StateUnusable: what is on disk is not what was written.
+        """
+        with self._database.session() as session:
+            rows = session.scalars(select(HeldToRow).order_by(HeldToRow.job_type)).all()
+            found: dict[str, dict[str, tuple[SpeedStatistic, ...]]] = {"silenced": {}, "agreed": {}}
+            for row in rows:
+                found[row.role][row.job_type] = self._held(row)
+        return HeldTo(**found)
+
+    def hold_to(self, held_to: HeldTo) -> None:
+        """Replace what versions are held to."""
+        wanted = {
+            (job_type, role): _content([[e.kind.value, e.ps, e.workers, e.mean_log_speed, e.count] for e in entries])
+            for role, types in (("silenced", held_to.silenced), ("agreed", held_to.agreed))
+            for job_type, entries in types.items()
+        }
+        with self._database.session() as session:
+            rows = session.execute(select(HeldToRow.job_type, HeldToRow.role, HeldToRow.content)).all()
+        stands = {(job_type, role): content for job_type, role, content in rows}
+        if stands == wanted:
+            return
+        with self._database.transaction() as session:
+            for job_type, role in stands.keys() - wanted.keys():
+                session.delete(session.get_one(HeldToRow, (job_type, role)))
+            for (job_type, role), content in wanted.items():
+                if stands.get((job_type, role)) != content:
+                    digest = hashlib.sha256(content).hexdigest()
+                    session.merge(HeldToRow(job_type=job_type, role=role, content=content, digest=digest))
+
     def vocabulary(self) -> list[tuple[str, JobKind]]:
         """The fleet's job types, in the order in which they were first reported."""
         with self._database.session() as session:
@@ -239,6 +234,17 @@ class BeliefStore:
             for position, ps, workers, mean, count in json.loads(zlib.decompress(row.content))
         )
 
+    def _held(self, row: HeldToRow) -> tuple[SpeedStatistic, ...]:
+        if hashlib.sha256(row.content).hexdigest() != row.digest:
+            raise StateUnusable(
+                f"{self._path}: what versions are held to of job type {row.job_type} is damaged; restore the file from "
+                "a copy, or remove it: agents tell again what they know"
+            )
+        return tuple(
+            SpeedStatistic(row.job_type, JobKind(kind), ps, workers, mean, count)
+            for kind, ps, workers, mean, count in json.loads(zlib.decompress(row.content))
+        )
+
     def _reread(self) -> None:
         with self._database.session() as session:
             columns = (ReportRow.cluster, ReportRow.statistics, ReportRow.observations, ReportRow.left_out)
@@ -254,4 +260,8 @@ def _packed(statistics: Sequence[SpeedStatistic], positions: Mapping[_TypeKey, i
         [positions[entry.job_type, entry.kind.value], entry.ps, entry.workers, entry.mean_log_speed, entry.count]
         for entry in statistics
     ]
+    return _content(rows)
+
+
+def _content(rows: Sequence[Sequence[object]]) -> bytes:
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)

@@ -5,6 +5,10 @@ So a prior moves further than a little only as far as a second cluster tells of 
 report against the version before, the second largest counts, upwards and downwards. And never further from the first
 version's priors than generations of machines lie apart. A move back towards the first version is always free.
 
+For a type that the first version does not know, what enough clusters last bore out takes its place (see `held_to`). Of
+a type on which no two ever agreed nobody can say what is true in the long run: only the step from one version to the
+next is bounded.
+
 Deviation: this is no estimator but a guard; where at least two clusters agree it changes nothing.
 """
 
@@ -17,14 +21,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
-from policy_net.throughput.fleet_priors import FARTHEST_SCALE, weighted_median
+from policy_net.throughput.fleet_priors import FARTHEST_SCALE, by_type, weighted_median
 from policy_net.throughput.process_prior import predicted_by_type
 
 ALONE = math.log(1.25)
 """How far a version may move a log speed from the version before without a second cluster that says so: as much as
 clusters' own observations differ by anyway."""
 ALONE_IN_ALL = math.log(2.0)
-"""How far that may go against the first version, however many versions are made."""
+"""How far that may go against the first version, however many versions are made; of a type that it does not know,
+against what enough clusters agreed on last."""
 LARGEST_MOVE = FARTHEST_SCALE
 """From one version to the next, however many clusters agree."""
 FARTHEST = math.log(64.0)
@@ -48,25 +53,35 @@ class Bounded:
     held_back: tuple[str, ...] = ()
 
 
-def bounded(merged: Rows, reports: Mapping[str, Rows], before: Rows, first: Rows, large_move_clusters: int) -> Bounded:
+def bounded(
+    merged: Rows,
+    reports: Mapping[str, Rows],
+    before: Rows,
+    first: Rows,
+    large_move_clusters: int,
+    agreed: Mapping[str, Rows] | None = None,
+) -> Bounded:
     """What was merged, held to what the version before and the first one said.
 
     Args:
         merged: what the clusters' reports came to.
         reports: by cluster, those that had a part in it.
-        before: the priors of the newest version.
+        before: the priors of the newest version, and of the last one to speak of a type on which it is silent.
         first: those of the first version.
         large_move_clusters: so many clusters have to report a large move.
+        agreed: by type, what so many clusters agreed on last; stands for the first version where that says nothing.
     """
-    by_type, of_before, of_first = _by_type(merged), _by_type(before), _by_type(first)
+    agreed = agreed or {}
+    of_before, of_first = by_type(before), by_type(first)
     reported: dict[str, list[Rows]] = {}
     for entries in reports.values():
-        for job_type, rows in _by_type(entries).items():
+        for job_type, rows in by_type(entries).items():
             reported.setdefault(job_type, []).append(rows)
     statistics: list[SpeedStatistic] = []
     held_back = []
-    for job_type, rows in by_type.items():
-        old = of_before.get(job_type, [])
+    for job_type, rows in by_type(merged).items():
+        anchor = agreed.get(job_type, ())
+        old: Rows = of_before.get(job_type) or anchor
         told = [entries for entries in reported.get(job_type, ()) if entries[0].kind is rows[0].kind]
         if not old:
             statistics += rows  # nobody said anything of it before
@@ -74,7 +89,11 @@ def bounded(merged: Rows, reports: Mapping[str, Rows], before: Rows, first: Rows
         if len(told) < large_move_clusters and old[0].kind is not rows[0].kind:
             kept: Rows = old
         else:
-            kept = _held(rows, told, old, of_first.get(job_type, []), large_move_clusters)
+            kept = _held(rows, told, old, of_first.get(job_type, []), anchor, large_move_clusters)
+        if job_type not in of_before:
+            # What was agreed on may have been taken back since: it bounds what is told now, and is not told itself.
+            splits = {(entry.kind, entry.ps, entry.workers) for entry in rows}
+            kept = [entry for entry in kept if (entry.kind, entry.ps, entry.workers) in splits]
         if kept != rows:
             held_back.append(job_type)
         statistics += kept
@@ -82,12 +101,15 @@ def bounded(merged: Rows, reports: Mapping[str, Rows], before: Rows, first: Rows
     return Bounded(tuple(statistics), tuple(held_back))
 
 
-def _held(rows: Rows, told: Sequence[Rows], old: Rows, first: Rows, enough: int) -> list[SpeedStatistic]:
+def _held(rows: Rows, told: Sequence[Rows], old: Rows, first: Rows, agreed: Rows, enough: int) -> list[SpeedStatistic]:
     """One type's rows within the bounds."""
     if old[0].kind is not rows[0].kind:
         return list(rows)  # enough clusters say that it is another kind of job
     before = _Said(old)
-    shipped = _Said(first) if first and first[0].kind is rows[0].kind else None
+    kind = rows[0].kind
+    # What is agreed on follows those who agree, so it says nothing of how far they may go.
+    anchor, farthest = (first, FARTHEST) if first and first[0].kind is kind else (agreed, math.inf)
+    shipped = _Said(anchor) if anchor and anchor[0].kind is kind else None
     of_type = _supported([before.offset(entries) for entries in told], enough)
     of_type_in_all = _supported([] if shipped is None else [shipped.offset(entries) for entries in told], enough)
     of_cell: dict[Split, list[float]] = {}
@@ -103,7 +125,7 @@ def _held(rows: Rows, told: Sequence[Rows], old: Rows, first: Rows, enough: int)
         speed = entry.mean_log_speed
         if shipped is not None:
             moved = _supported([told_of_it - shipped.mean(cell) for told_of_it in speeds], enough)
-            lowest, highest = shipped.range(cell, of_type_in_all, moved, ALONE_IN_ALL, FARTHEST)
+            lowest, highest = shipped.range(cell, of_type_in_all, moved, ALONE_IN_ALL, farthest)
             speed = min(max(speed, lowest), highest)
             low, high = min(low, shipped.mean(cell)), max(high, shipped.mean(cell))
         speed = min(max(speed, low), high)
@@ -149,10 +171,3 @@ def _supported(offsets: Iterable[float], enough: int) -> tuple[float, float]:
     if len(ordered) < enough:
         return 0.0, 0.0
     return min(0.0, ordered[enough - 1]), max(0.0, ordered[-enough])
-
-
-def _by_type(statistics: Rows) -> dict[str, list[SpeedStatistic]]:
-    found: dict[str, list[SpeedStatistic]] = {}
-    for entry in statistics:
-        found.setdefault(entry.job_type, []).append(entry)
-    return found

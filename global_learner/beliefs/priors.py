@@ -14,7 +14,7 @@ from global_learner.registry.registry import Registry
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic, statistics_digest
-from policy_net.throughput.fleet_priors import merge_fleet
+from policy_net.throughput.fleet_priors import by_type, merge_fleet
 
 _log = structlog.get_logger()
 
@@ -93,8 +93,19 @@ class PriorsSource:
             self._base = self._registry.first_priors()
         if not self._settings.into_versions:
             return VersionPriors(self._base)
-        reports = self._store.reports(lambda cluster, at: not any(excluded(cluster, at) for excluded in self._excluded))
-        merged = merge_fleet(_weighted(reports, self._store.standings()), self._base, self._settings.min_clusters)
+        reports = self._store.reports(lambda cluster, at: not self._is_out(cluster, at))
+        told = [by_type(entries) for entries in reports.values()]
+        turned_out = [by_type(entries) for entries in self._store.reports(self._is_out).values()]
+        newest = by_type(self._registry.newest_priors())
+        first = {(entry.job_type, entry.kind) for entry in self._base}
+        enough = self._settings.large_move_clusters
+        held_to = self._store.held_to().after(newest, told, first, enough)
+        counting = held_to.without(turned_out, told)
+        before = {**counting.silenced, **newest}
+        known = _flat({**counting.agreed, **before})
+        merged = merge_fleet(
+            _weighted(reports, self._store.standings()), self._base, self._settings.min_clusters, known
+        )
         if merged.withheld or merged.left_out:
             _log.warning(
                 "beliefs-contradicted",
@@ -107,18 +118,24 @@ class PriorsSource:
             cluster: [entry for entry in entries if (cluster, entry.job_type) not in left_out]
             for cluster, entries in reports.items()
         }
-        bounds = bounded(
-            merged.statistics, heard, self._registry.newest_priors(), self._base, self._settings.large_move_clusters
-        )
+        bounds = bounded(merged.statistics, heard, _flat(before), self._base, enough, counting.agreed)
         if bounds.held_back:
             _log.warning(
                 "beliefs-held-back",
                 types=list(bounds.held_back),
-                meaning=f"a large move needs {self._settings.large_move_clusters} clusters that tell of it",
+                meaning=f"a large move needs {enough} clusters that tell of it",
             )
+        self._store.hold_to(held_to.needed(newest.keys(), {entry.job_type for entry in bounds.statistics}))
         self._store.note_version(set(reports) - odd, odd)
         self._telemetry.on_priors(merged, len(bounds.held_back))
         return VersionPriors(bounds.statistics, merged.clusters, merged.observations, bounds.held_back)
+
+    def _is_out(self, cluster: str, at: float) -> bool:
+        return any(excluded(cluster, at) for excluded in self._excluded)
+
+
+def _flat(types: Mapping[str, Sequence[SpeedStatistic]]) -> list[SpeedStatistic]:
+    return [entry for rows in types.values() for entry in rows]
 
 
 def _weighted(

@@ -72,7 +72,10 @@ class FleetPriors:
 
 
 def merge_fleet(
-    reports: Mapping[str, Sequence[SpeedStatistic]], base: Sequence[SpeedStatistic] = (), least_clusters: int = 1
+    reports: Mapping[str, Sequence[SpeedStatistic]],
+    base: Sequence[SpeedStatistic] = (),
+    least_clusters: int = 1,
+    before: Sequence[SpeedStatistic] = (),
 ) -> FleetPriors:
     """Merge what clusters have seen.
 
@@ -80,11 +83,12 @@ def merge_fleet(
         reports: by cluster; no cell twice in one report.
         base: what stood in the first policy file: shifted to the fleet's scale it fills the cells that no cluster saw.
         least_clusters: types that fewer have reported stay as they are in `base`.
+        before: what the newest version says: its kind of a type stands where as many clusters say one as another.
     """
-    kinds = _kinds(reports)
+    kinds = _kinds(reports, base, before)
     statistics: list[SpeedStatistic] = []
     withheld, left_out, clusters, observations = [], [], set(), 0
-    base_of = _by_type(base)
+    base_of = by_type(base)
     for job_type, kind in sorted(kinds.items()):
         of_type = {
             cluster: rows
@@ -92,6 +96,10 @@ def merge_fleet(
             if (rows := [entry for entry in entries if entry.job_type == job_type and entry.kind is kind])
         }
         fallback = base_of.pop(job_type, [])
+        if kind is None:
+            withheld.append(job_type)
+            statistics += fallback
+            continue
         if len(of_type) < least_clusters:
             statistics += fallback
             continue
@@ -233,16 +241,28 @@ def _sayable(log_speed: float) -> float:
     return max(-LARGEST_LOG_SPEED, min(LARGEST_LOG_SPEED, log_speed))
 
 
-def _kinds(reports: Mapping[str, Sequence[SpeedStatistic]]) -> dict[str, JobKind]:
-    """By type: the kind that most clusters report it with; of equals the first by name."""
+def _kinds(
+    reports: Mapping[str, Sequence[SpeedStatistic]], base: Sequence[SpeedStatistic], before: Sequence[SpeedStatistic]
+) -> dict[str, JobKind | None]:
+    """By type: the kind that most clusters report it with; of equals the one of the version before, else of the first.
+
+    None where neither says one of them: it is one's word against another's.
+    """
     votes: dict[str, Counter[JobKind]] = {}
     for _, entries in sorted(reports.items()):
         for job_type, kind in sorted({(entry.job_type, entry.kind) for entry in entries}):
             votes.setdefault(job_type, Counter())[kind] += 1
-    return {job_type: min(of_type, key=lambda kind: (-of_type[kind], kind)) for job_type, of_type in votes.items()}
+    said = [{entry.job_type: entry.kind for entry in version} for version in (before, base)]
+    kinds: dict[str, JobKind | None] = {}
+    for job_type, of_type in votes.items():
+        most = [kind for kind, clusters in of_type.items() if clusters == max(of_type.values())]
+        known = [version[job_type] for version in said if job_type in version and version[job_type] in most]
+        kinds[job_type] = most[0] if len(most) == 1 else next(iter(known), None)
+    return kinds
 
 
-def _by_type(statistics: Sequence[SpeedStatistic]) -> dict[str, list[SpeedStatistic]]:
+def by_type(statistics: Sequence[SpeedStatistic]) -> dict[str, list[SpeedStatistic]]:
+    """The statistics of each job type."""
     found: dict[str, list[SpeedStatistic]] = {}
     for entry in statistics:
         found.setdefault(entry.job_type, []).append(entry)

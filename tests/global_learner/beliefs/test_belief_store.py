@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore, BeliefSummary
+from global_learner.beliefs.held_to import HeldTo
 from global_learner.errors import StateUnusable
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
@@ -123,9 +124,24 @@ def test_a_store_of_an_older_learner_gets_what_it_lacks_and_keeps_what_it_has(tm
     store.close()
     with sqlite3.connect(tmp_path / "beliefs.sqlite") as file:
         file.execute("DROP TABLE standings")
+        file.execute("DROP TABLE held_to")
     again = opened(tmp_path)
     assert again.reports(EVERYBODY) == {"north": (seen(3),)}
     assert again.standings() == {}
     again.note_version({"north"}, set())
     again.note_version({"north"}, {"south"})
     assert again.standings() == {"north": 2, "south": 0}
+    assert again.held_to() == HeldTo()
+
+
+def test_what_versions_are_held_to_outlives_the_learner_and_damage_is_said(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.hold_to(HeldTo(silenced={"a": (seen(3, "a"),)}, agreed={"a": (seen(4, "a"),), "b": (seen(5, "b"),)}))
+    store.hold_to(HeldTo(agreed={"a": (seen(4, "a"),), "b": (seen(6, "b"), seen(7, "b", ps=3))}))
+    # No close: as if the process had been killed.
+    again = opened(tmp_path)
+    assert again.held_to() == HeldTo(agreed={"a": (seen(4, "a"),), "b": (seen(6, "b"), seen(7, "b", ps=3))})
+    with sqlite3.connect(tmp_path / "beliefs.sqlite") as file:
+        file.execute("update held_to set content = x'00'")
+    with pytest.raises(StateUnusable, match="damaged"):
+        opened(tmp_path).held_to()

@@ -150,6 +150,31 @@ def test_a_type_has_the_kind_that_most_clusters_give_it() -> None:
     assert {entry.kind for entry in merged.statistics} == {JobKind.PS}
 
 
+RING = tuple(SpeedStatistic("vgg-16", JobKind.ALLREDUCE, 0, workers, 12.0, 10) for workers in (1, 2, 4))
+
+
+def test_of_a_type_that_as_many_clusters_give_one_kind_as_another_nothing_is_said() -> None:
+    merged = merge_fleet({"a": cluster(1), "b": (*RING, *cluster(2, job_type="resnet-50"))})
+    assert merged.withheld == ("vgg-16",)
+    assert {entry.job_type for entry in merged.statistics} == {"resnet-50"}
+
+
+def test_a_tie_of_kinds_goes_to_what_the_version_before_said_else_to_the_first_version() -> None:
+    tied = {"a": cluster(1), "b": RING}
+    for known in ({"before": cluster(3)}, {"base": cluster(3)}, {"before": cluster(3), "base": RING}):
+        merged = merge_fleet(tied, **known)
+        assert not merged.withheld
+        assert {entry.kind for entry in merged.statistics} == {JobKind.PS}
+        assert merged.observations == merge_fleet({"a": cluster(1)}).observations
+
+
+def test_a_tie_between_kinds_that_no_version_gave_the_type_leaves_the_first_versions_word() -> None:
+    base = tuple(replace(entry, kind=JobKind.ASYNC) for entry in cluster(3))
+    merged = merge_fleet({"a": cluster(1), "b": RING}, base)
+    assert merged.withheld == ("vgg-16",)
+    assert set(merged.statistics) == set(base)
+
+
 def test_nothing_makes_nothing() -> None:
     assert merge_fleet({}) == FleetPriors(())
     assert merge_fleet({"a": ()}) == FleetPriors(())
