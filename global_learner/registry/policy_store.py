@@ -63,12 +63,9 @@ class PolicyStore:
         """Stop keeping a file; none is fine too."""
         self.path(digest).unlink(missing_ok=True)
 
-    def remove_others(self, digests: Collection[str]) -> int:
-        """Remove what no version refers to, such as what a crash left between a file and its version; how many."""
-        orphans = [path for path in self._folder.glob(f"*{self._suffix}") if path.stem not in digests]
-        for path in orphans:
-            path.unlink(missing_ok=True)
-        return len(orphans)
+    def others(self, digests: Collection[str]) -> list[Path]:
+        """What no version refers to, such as what a crash left between a file and its version."""
+        return sorted(path for path in self._folder.glob(f"*{self._suffix}") if path.stem not in digests)
 
     def path(self, digest: str) -> Path:
         """Where a file lies, or would."""

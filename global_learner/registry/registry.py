@@ -21,7 +21,7 @@ from global_learner.registry.policy_store import PolicyStore, Retention, superfl
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import ClusterRow, VersionRow, create_tables
 from global_learner.storage.audit import AuditEntry
-from global_learner.storage.commits import VERSIONS, Commits
+from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
 from global_learner.storage.database import Database, usable
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.spec import Spec
@@ -82,6 +82,8 @@ class Registry:
     ) -> VersionCard:
         """Add the next version, v1 if there is none; with `assign_all` every cluster that nobody holds acts on it.
 
+        The numbers of versions that were lost are never given again.
+
         Args:
             head: what `head reset` needs to go on from this version, as `head_bytes` returns it.
             parent: 0 is the newest version.
@@ -92,7 +94,7 @@ class Registry:
         with self._database.transaction() as session:
             newest = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             row = VersionRow(
-                version=newest.version + 1 if newest else FIRST_VERSION,
+                version=max(newest.version, self._newest_ever) + 1 if newest else FIRST_VERSION,
                 head_step=head_step,
                 parent=parent or (newest.version if newest else 0),
                 digest=digest,
@@ -340,9 +342,27 @@ class Registry:
         self.collect_orphans()
         return len(forgotten)
 
-    def collect_orphans(self) -> int:
-        """Remove files that no version refers to, as a crash may leave them; how many. Only the learner may do this."""
+    def accept_lost_versions(self) -> None:
+        """Go on without the versions that others knew: they are no longer missed, and keep their numbers."""
+        newest = self.newest()
+        if self.commits is not None and newest is not None and newest.version < self._newest_ever:
+            self.commits.committed(VERSIONS, self._newest_ever)
+            self.commits.committed(VERSIONS_LOST, self._newest_ever)
+
+    @property
+    def _newest_ever(self) -> int:
+        return 0 if self.commits is None else self.commits.count(VERSIONS)
+
+    def orphans(self) -> list[Path]:
+        """Files that no version refers to, as a crash may leave them, or as lost versions do."""
         with self._database.session() as session:
             rows = session.execute(select(VersionRow.digest, VersionRow.head_digest).where(VersionRow.kept)).all()
-        removed = self._policies.remove_others({digest for digest, _ in rows})
-        return removed + self._heads.remove_others({digest for _, digest in rows})
+        policies = self._policies.others({digest for digest, _ in rows})
+        return policies + self._heads.others({digest for _, digest in rows})
+
+    def collect_orphans(self) -> int:
+        """Remove files that no version refers to; how many. Only the learner may do this."""
+        orphans = self.orphans()
+        for path in orphans:
+            path.unlink(missing_ok=True)
+        return len(orphans)

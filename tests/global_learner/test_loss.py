@@ -131,6 +131,47 @@ def test_an_accepted_loss_is_written_down_and_no_number_comes_again(tmp_path: Pa
     assert counts["north", north.incarnation] == 1
 
 
+@pytest.mark.parametrize("known_by", ["commits", "the snapshot alone"])
+def test_versions_that_a_registry_lost_leave_their_files_and_no_number_comes_again(
+    tmp_path: Path, known_by: str
+) -> None:
+    config = learner_settings(tmp_path, publish={"every_steps": 5})
+    registry = config.state_dir / "registry.sqlite"
+    started(config, registrations=1)
+    shutil.copy(registry, tmp_path / "old")
+    served(config, last=20, acknowledged=20)
+    started(config)
+    known = sorted(path.name for path in (config.state_dir / "policies").iterdir())
+    assert len(known) == 5
+    shutil.copy(tmp_path / "old", registry)
+    if known_by != "commits":
+        (config.state_dir / "commits").unlink()
+
+    with pytest.raises(StateUnusable, match=r"accept-loss"):
+        started(config)
+    listed = find_losses(config, policy(), 7.0)
+    assert any("v5" in line and "the newest is v1" in line for line in listed)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+
+    assert started(config).head.step == 21
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
+    (config.state_dir / "commits").unlink()  # the registry knows it too
+    assert find_losses(config, policy(), 8.0) == []
+    kept = sorted(path.name for path in (config.state_dir / "policies").iterdir())
+    lost = sorted(path.name for path in (config.state_dir / LOST_FOLDER / "7" / "policies").iterdir())
+    assert (len(kept), sorted(kept + lost)) == (1, known)
+    write_segment(config.state_dir / "log", 22, [applied(step, incarnation=2) for step in range(22, 26)])
+    started(config)
+    with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as book:
+        assert [(card.version, card.parent) for card in book.versions()] == [(1, 0), (6, 1)]
+
+    # A registry that falls back once more is missed again.
+    shutil.copy(tmp_path / "old", registry)
+    with pytest.raises(StateUnusable, match=r"registry\.sqlite"):
+        started(config)
+    assert any("v6" in line for line in find_losses(config, policy(), 9.0))
+
+
 def test_without_a_loss_there_is_nothing_to_accept(tmp_path: Path) -> None:
     config = learner_settings(tmp_path)
     served(config, last=5, acknowledged=5)
