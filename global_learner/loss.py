@@ -17,6 +17,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from foundation.files import PRIVATE, sync_folder, write_whole
+from global_learner.aggregation.settings import AGGREGATION_NAME, write_settings
 from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import StateUnusable
@@ -156,6 +157,9 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
     registry.renew_incarnations({name: row.sequences.incarnation for name, row in head.ledger.clusters.items()})
     head.skip_to(step)
     save(state, head, found.spec_digest, found.counters)
+    if found.settings_lost:
+        _move_aside([path for path in (state.path / AGGREGATION_NAME,) if path.exists()], aside)
+        write_settings(state.path, *found.logged)
     counts: Counter[tuple[str, int]] = Counter()
     for name, record in head.ledger.clusters.items():
         counts[name, record.sequences.incarnation] = record.sequences.count

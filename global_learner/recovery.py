@@ -70,6 +70,7 @@ class Found:
         first: v1.
         events: versions that fell due in the log, and resets, in order.
         logged: the settings of the log.
+        settings_lost: these are the configuration's, as those of the log cannot be read.
     """
 
     first: PolicyFile
@@ -80,6 +81,7 @@ class Found:
     replayed: int
     checksum: int
     logged: tuple[AggregationSettings, OptimizerSettings]
+    settings_lost: bool
 
 
 def recover(
@@ -139,25 +141,44 @@ def read_state(
             f"state_dir {state.path}: of spec {card.spec_digest[:12]}, but initial_policy is of "
             f"{initial.spec.digest[:12]}; use another state_dir, or the policy that it began with"
         )
-    # What is in the log was taken under the settings of then, and is replayed under them.
-    written = read_settings(state.path)
-    state.commits.found(SETTINGS, written is not None, str(state.path / AGGREGATION_NAME))
-    logged = written or (AggregationSettings(), settings.optimizer)
-    aggregator = build_aggregator(*logged, first.spec)
     window = settings.ingest.active_window_updates
     snapshot = read_newest_snapshot(state.snapshots, card.spec_digest)
+    if snapshot is not None:
+        state.commits.claim("the snapshot", snapshot.commits)
+    logged, settings_lost = _logged_settings(state, settings)
+    aggregator = build_aggregator(*logged, first.spec)
     average_decay = settings.publish.decay_for(first.spec)
     region = TrustRegion.around(first.weights, logged[1].radius_for(first.spec))
     if snapshot is None:
         head = Head(AdamState.start(first.weights), Ledger(window), aggregator, average_decay, region)
     else:
         head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), aggregator, average_decay, region)
-        aggregator.restore(snapshot.aggregator)
-        state.commits.claim("the snapshot", snapshot.commits)
+        kept = snapshot.aggregator
+        others = settings_lost and kept.facts.get("strategy") != logged[0].strategy
+        (aggregator.reset if others else aggregator.restore)(kept)
     counters = {} if snapshot is None else snapshot.counters
     events, replayed, checksum = _replay(state, head, card.spec_digest, settings.publish.every_steps)
     _check_head(state, registry, newest, head)
-    return Found(first, card.spec_digest, head, counters, events, replayed, checksum, logged)
+    return Found(first, card.spec_digest, head, counters, events, replayed, checksum, logged, settings_lost)
+
+
+def _logged_settings(
+    state: StateDir, settings: LearnerSettings
+) -> tuple[tuple[AggregationSettings, OptimizerSettings], bool]:
+    """What is in the log was taken under the settings of then, and is replayed under them; whether they are lost."""
+    configured = (settings.aggregation, settings.optimizer)
+    try:
+        written = read_settings(state.path)
+    except StateUnusable as error:
+        how = str(error).rpartition("; ")[0]
+    else:
+        if written is not None:
+            return written, False
+        if not state.commits.count(SETTINGS):
+            return (AggregationSettings(), settings.optimizer), False
+        how = f"{state.path / AGGREGATION_NAME}: gone"
+    state.commits.lose(f"{how}; without it the log can be read under the configured settings only")
+    return configured, True
 
 
 def _settle(
@@ -279,7 +300,11 @@ def _replay(
                     f"{state.snapshots} holds no snapshot of step {applied.step - 1}"
                 )
                 break
-            head.apply(applied)
+            try:
+                head.apply(applied)
+            except StateUnusable as error:  # of a kind that the settings do not know
+                commits.lose(str(error).rpartition("; ")[0])
+                break
             replayed, checksum = replayed + 1, record.checksum or 0
             if applied.kind is Kind.RESET:
                 events.append(applied)

@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from global_learner.storage.commits import LOG
 from global_learner.storage.receipts import audit, read_receipts, read_removed
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import segment_name
+from global_learner.storage.update_records import Kind
 from global_learner.updates.quarantine import Quarantine
 from policy_net.exchange.signed_documents import Role, timestamp
 
@@ -170,6 +172,43 @@ def test_versions_that_a_registry_lost_leave_their_files_and_no_number_comes_aga
     with pytest.raises(StateUnusable, match=r"registry\.sqlite"):
         started(config)
     assert any("v6" in line for line in find_losses(config, policy(), 9.0))
+
+
+@pytest.mark.parametrize("damaged", ["gone", "emptied", "flipped"])
+@pytest.mark.parametrize("taken_under", ["the same", "others"])
+def test_lost_settings_of_the_log_are_replaced_by_those_of_the_configuration(
+    tmp_path: Path, damaged: str, taken_under: str
+) -> None:
+    buffered = {"mode": "buffered", "strategy": "FedMedian", "buffer": 3, "vote_momentum": 0.5}
+    config = learner_settings(tmp_path, aggregation=buffered)
+    started(config, registrations=1)
+    kinds = [Kind.ARRIVAL, Kind.ARRIVAL, Kind.CLOSING, Kind.ARRIVAL]
+    records = [
+        replace(applied(step, cluster=f"c{step}", sequence=1), kind=kind) for step, kind in enumerate(kinds, start=1)
+    ]
+    write_segment(config.state_dir / "log", 1, records[:2])
+    started(config)  # what waits for its cohort is in the snapshot now
+    write_segment(config.state_dir / "log", 3, records[2:])
+    with StateDir(config.state_dir) as state:
+        state.commits.committed(LOG, 4)
+    if taken_under == "others":
+        config = learner_settings(tmp_path, aggregation={"mode": "rounds"})
+    path = config.state_dir / "aggregation.json"
+    if damaged == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"" if damaged == "emptied" else path.read_bytes().replace(b"0.5", b"0.7"))
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=r"aggregation\.json: .*accept-loss"):
+            started(config)
+    listed = find_losses(config, policy(), 7.0)
+    assert "aggregation.json" in listed[0]
+    assert len(listed) == (1 if taken_under == "the same" else 3)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+    assert (config.state_dir / LOST_FOLDER / "7" / "aggregation.json").exists() == (damaged != "gone")
+    found = started(config)
+    assert (found.head.step, found.head.aggregator.waiting) == (5, 1 if taken_under == "the same" else 0)
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
 
 
 def test_without_a_loss_there_is_nothing_to_accept(tmp_path: Path) -> None:
