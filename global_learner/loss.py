@@ -136,6 +136,8 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
     for line in losses:
         registry.note(actor, "loss-accepted", "state", line, unix_seconds)
     registry.note(actor, "loss-accepted", "state", f"the head of step {before} goes on at step {step}", unix_seconds)
+    if found.lost_files:
+        registry.give_up(found.lost_files, actor, unix_seconds)
     for orphan in registry.orphans():
         # The next start removes whatever no version refers to; these files may be all that is left of lost versions.
         _move_aside([orphan], aside / orphan.parent.name)

@@ -26,6 +26,7 @@ from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import StateUnusable
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_details
 from global_learner.registry.registry import Registry
+from global_learner.registry.version_files import LostFile
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT
 from global_learner.storage.disk import is_disk_full
@@ -70,6 +71,7 @@ class Found:
         first: v1.
         events: versions that fell due in the log, and resets, in order.
         logged: the settings of the log.
+        lost_files: of versions.
         settings_lost: these are the configuration's, as those of the log cannot be read.
     """
 
@@ -82,6 +84,7 @@ class Found:
     checksum: int
     logged: tuple[AggregationSettings, OptimizerSettings]
     settings_lost: bool
+    lost_files: Sequence[LostFile]
 
 
 def recover(
@@ -101,6 +104,8 @@ def recover(
     """
     try:
         found = read_state(state, registry, settings, initial, unix_seconds)
+        if priors is not None:
+            priors.begin(found.first.priors)
         try:
             return _settle(found, state, registry, settings, unix_seconds, priors)
         except (OSError, SQLAlchemyError) as error:
@@ -141,6 +146,9 @@ def read_state(
             f"state_dir {state.path}: of spec {card.spec_digest[:12]}, but initial_policy is of "
             f"{initial.spec.digest[:12]}; use another state_dir, or the policy that it began with"
         )
+    lost_files = registry.lost_files()
+    for lost in lost_files:
+        state.commits.lose(lost.what)
     window = settings.ingest.active_window_updates
     snapshot = read_newest_snapshot(state.snapshots, card.spec_digest)
     if snapshot is not None:
@@ -159,7 +167,7 @@ def read_state(
     counters = {} if snapshot is None else snapshot.counters
     events, replayed, checksum = _replay(state, head, card.spec_digest, settings.publish.every_steps)
     _check_head(state, registry, newest, head)
-    return Found(first, card.spec_digest, head, counters, events, replayed, checksum, logged, settings_lost)
+    return Found(first, card.spec_digest, head, counters, events, replayed, checksum, logged, settings_lost, lost_files)
 
 
 def _logged_settings(

@@ -83,6 +83,10 @@ class PriorsSource:
         """Let reports of such clusters not count from now on."""
         self._excluded.append(excluded)
 
+    def begin(self, first: tuple[SpeedStatistic, ...]) -> None:
+        """Take what v1 says, which was read at the start: its file is not needed again."""
+        self._base = first
+
     def now(self) -> VersionPriors:
         """What a version that is made now says.
 
@@ -107,9 +111,10 @@ class PriorsSource:
             cluster: [entry for entry in entries if (cluster, entry.job_type) not in left_out]
             for cluster, entries in reports.items()
         }
-        bounds = bounded(
-            merged.statistics, heard, self._registry.newest_priors(), self._base, self._settings.large_move_clusters
-        )
+        before = self._registry.newest_priors()
+        if before is None:
+            before = self._base
+        bounds = bounded(merged.statistics, heard, before, self._base, self._settings.large_move_clusters)
         if bounds.held_back:
             _log.warning(
                 "beliefs-held-back",

@@ -59,9 +59,19 @@ class PolicyStore:
             )
         return data
 
-    def remove(self, digest: str) -> None:
-        """Stop keeping a file; none is fine too."""
-        self.path(digest).unlink(missing_ok=True)
+    def check_size(self, digest: str, size_bytes: int) -> None:
+        """See that a file is there, without reading it.
+
+        Raises:
+            StateUnusable: it is gone, or of another size.
+        """
+        path = self.path(digest)
+        try:
+            found = path.stat().st_size
+        except OSError as error:
+            raise StateUnusable(f"{path}: is gone ({error.strerror}); restore the file from a copy") from error
+        if found != size_bytes:
+            raise StateUnusable(f"{path}: damaged: of {found} bytes, not {size_bytes}; restore the file from a copy")
 
     def others(self, digests: Collection[str]) -> list[Path]:
         """What no version refers to, such as what a crash left between a file and its version."""

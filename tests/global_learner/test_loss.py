@@ -211,6 +211,52 @@ def test_lost_settings_of_the_log_are_replaced_by_those_of_the_configuration(
     assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
 
 
+@pytest.mark.parametrize("how", ["gone", "flipped", "emptied"])
+@pytest.mark.parametrize("file", ["policies of v3", "policies of v5", "heads of v5", "all but v1's"])
+def test_a_version_whose_file_is_lost_is_missed_at_the_start_and_given_up_by_its_name(
+    tmp_path: Path, file: str, how: str
+) -> None:
+    config = learner_settings(tmp_path, publish={"every_steps": 5})
+    started(config, registrations=1)
+    served(config, last=20, acknowledged=20)
+    started(config)
+    with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as book:
+        book.assign(3, SPEC.digest, ["north"], "test", 0.0)
+        policies = {card.version: book._policies.path(card.digest) for card in book.versions()}
+        with book._database.session() as session:
+            heads = {row.version: book._heads.path(row.head_digest) for row in session.scalars(select(VersionRow))}
+    lost = [path for version, path in (*policies.items(), *heads.items()) if version > 1]
+    if file != "all but v1's":
+        lost = [(policies if file.startswith("policies") else heads)[int(file[-1])]]
+    for path in lost:
+        if how == "gone":
+            path.unlink()
+        else:
+            data = bytearray(path.read_bytes())
+            data[-5] ^= 1
+            path.write_bytes(data if how == "flipped" else b"")
+
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=rf"{lost[0].parent.name}/.* of v\d.*accept-loss"):
+            started(config)
+    listed = find_losses(config, policy(), 7.0)
+    assert sorted(path.name in " ".join(listed) for path in lost) == [True] * len(listed)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+    started(config)
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
+    aside = config.state_dir / LOST_FOLDER / "7"
+    assert all((aside / path.parent.name / path.name).exists() == (how != "gone") for path in lost)
+    with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as book:
+        kept = {card.version for card in book.versions() if card.kept}
+        gone = {version for version, path in policies.items() if path in lost}
+        assert (len(book.versions()), kept) == (5, {1, 2, 3, 4, 5} - gone)
+        (north,) = book.registrations()
+        assert north.assigned_version == (3 if 3 in kept else 2 if 2 in kept else 1)
+        assert book.register("west", True, (), 0.0).assigned_version == max(kept)
+        assert all(book.policy_bytes(version) for version in kept)
+        assert book.publish(policy(seed=8), 30, 0.0, {}, 0.0, assign_all=True).version == 6
+
+
 def test_without_a_loss_there_is_nothing_to_accept(tmp_path: Path) -> None:
     config = learner_settings(tmp_path)
     served(config, last=5, acknowledged=5)
