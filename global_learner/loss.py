@@ -21,22 +21,20 @@ from global_learner.aggregation.settings import AGGREGATION_NAME, write_settings
 from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import StateUnusable
-from global_learner.recovery import Found, read_state, save
+from global_learner.recovery import LOST_FOLDER, Found, read_state, save
 from global_learner.registry.fleet_keys import FOLDER as SIGNING_FOLDER
 from global_learner.registry.fleet_keys import check_keys
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG, RECEIPTS, ROOTS, Losses
 from global_learner.storage.receipts import REMOVED_NAME, Removed
+from global_learner.storage.snapshot import snapshot_files
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.updates.quarantine_record import QuarantineRecord
 from policy_net.exchange.identity_file import make_private_folder
 from policy_net.exchange.policy_file import PolicyFile
 
 _log = structlog.get_logger()
-
-LOST_FOLDER = "lost"
-"""In the state directory: what was moved aside, a folder for each time, named by its Unix seconds."""
 
 
 def find_losses(settings: LearnerSettings, initial: PolicyFile, unix_seconds: float) -> list[str]:
@@ -158,6 +156,9 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
     registry.chain_audit_anew()
     registry.renew_incarnations({name: row.sequences.incarnation for name, row in head.ledger.clusters.items()})
     head.skip_to(step)
+    if found.earlier is not None:
+        _move_aside(snapshot_files(state.snapshots)[-1:], aside / state.snapshots.name)
+        found.earlier.adopt()
     save(state, head, found.spec_digest, found.counters)
     if found.settings_lost:
         _move_aside([path for path in (state.path / AGGREGATION_NAME,) if path.exists()], aside)

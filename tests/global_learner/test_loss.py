@@ -12,8 +12,8 @@ from learner_makers import settings as learner_settings
 from sqlalchemy import select
 
 from global_learner.errors import Rejection, StateUnusable
-from global_learner.loss import LOST_FOLDER, accept_losses, find_losses
-from global_learner.recovery import Recovered, recover
+from global_learner.loss import accept_losses, find_losses
+from global_learner.recovery import LOST_FOLDER, Recovered, recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import VersionRow
@@ -255,6 +255,79 @@ def test_a_version_whose_file_is_lost_is_missed_at_the_start_and_given_up_by_its
         assert book.register("west", True, (), 0.0).assigned_version == max(kept)
         assert all(book.policy_bytes(version) for version in kept)
         assert book.publish(policy(seed=8), 30, 0.0, {}, 0.0, assign_all=True).version == 6
+
+
+@pytest.mark.parametrize("how", ["flipped", "emptied", "gone"])
+def test_a_lost_snapshot_is_gone_on_from_by_the_one_before_it(tmp_path: Path, how: str) -> None:
+    config = learner_settings(tmp_path)
+    served(config, last=20, acknowledged=20)
+    before = started(config).head.weights.copy()
+    write_segment(config.state_dir / "log", 21, [applied(step) for step in range(21, 26)])
+    assert started(config).head.weights.tobytes() != before.tobytes()
+    (newest,) = (config.state_dir / "snapshots").glob("*.snapshot")
+    if how == "gone":
+        newest.unlink()
+    else:
+        data = bytearray(newest.read_bytes())
+        data[len(data) // 2] ^= 1
+        newest.write_bytes(data if how == "flipped" else b"")
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=r"snapshots.*accept-loss"):
+            started(config)
+    listed = find_losses(config, policy(), 7.0)
+    assert "snapshots" in listed[0]
+    assert any("updates 21 to 25 are missing" in line for line in listed)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+    assert (config.state_dir / LOST_FOLDER / "7" / "snapshots" / newest.name).exists() == (how != "gone")
+    found = started(config)
+    assert (found.head.step, found.head.weights.tobytes()) == (26, before.tobytes())
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
+
+
+def test_without_an_earlier_snapshot_a_damaged_one_needs_a_backup(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    served(config, last=20, acknowledged=20)
+    started(config)
+    (newest,) = (config.state_dir / "snapshots").glob("*")
+    newest.write_bytes(newest.read_bytes()[:-1])
+    for look in (find_losses, lambda *about: accept_losses(*about[:2], "ada", 7.0)):
+        with pytest.raises(StateUnusable, match=r"snapshot: damaged.*restore"):
+            look(config, policy(), 7.0)
+
+
+def test_a_snapshot_that_a_kill_kept_from_its_name_is_no_loss(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    log = served(config, last=20, acknowledged=20)
+    whole = log.read_bytes()
+    started(config)
+    (newest,) = (config.state_dir / "snapshots").glob("*")
+    newest.rename(newest.with_name("head.partial"))
+    for path in (config.state_dir / "receipts").iterdir():
+        path.unlink()
+    log.write_bytes(whole)
+    (config.state_dir / "commits").unlink()
+    assert started(config).head.step == 20
+
+
+def test_nothing_is_removed_before_all_was_judged(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    log = served(config, last=5, acknowledged=5)
+    data = log.read_bytes()
+    log.write_bytes(data[:-3])
+    aside = config.state_dir / LOST_FOLDER / "3" / "receipts" / "updates.jsonl.partial"
+    aside.parent.mkdir(parents=True)
+    partials = [
+        config.state_dir / name for name in ("quarantine.jsonl.partial", "policies/a.partial", "snapshots/head.partial")
+    ]
+    for path in (*partials, aside):
+        path.write_bytes(b"unfinished")
+    with pytest.raises(StateUnusable):
+        started(config)
+    assert find_losses(config, policy(), 7.0)
+    assert all(path.exists() for path in (*partials, aside))
+    log.write_bytes(data)
+    started(config)
+    assert [path.exists() for path in (*partials[:2], aside)] == [False, False, True]
 
 
 def test_without_a_loss_there_is_nothing_to_accept(tmp_path: Path) -> None:
