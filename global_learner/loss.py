@@ -19,6 +19,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from foundation.files import PRIVATE, sync_folder, write_whole
 from global_learner.aggregation.settings import AGGREGATION_NAME, write_settings
 from global_learner.beliefs.belief_store import BeliefStore
+from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
+from global_learner.enrollment.identity_store import STORE as IDENTITIES
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import StateUnusable
 from global_learner.recovery import LOST_FOLDER, Found, read_state, save
@@ -111,8 +113,11 @@ def _read(
 ) -> Stores:
     registry = opened.enter_context(contextlib.closing(Registry(state.path, state.commits)))
     folder = state.path / IDENTITY_FOLDER
-    identities = IdentityStore(folder, state.commits) if folder.is_dir() else None
-    if identities is not None:
+    identities = None
+    if folder.is_dir() or state.commits.count(IDENTITIES):
+        if state.commits.rule is Losses.ACCEPT:
+            make_private_folder(folder)
+        identities = IdentityStore(folder, state.commits)
         opened.callback(identities.close)
     beliefs = opened.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
     if registry.newest() is None:
@@ -142,7 +147,7 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
     state.commits.accept()
     registry.accept_lost_versions()
     if stores.quarantine.is_lost:
-        _move_aside([path for path in (stores.quarantine.path,) if path.exists()], aside)
+        _move_aside([stores.quarantine.path], aside)
         stores.quarantine.write(stores.quarantine.kept)
     if not stores.keys_usable:
         # The next start makes new ones, for another fleet as far as agents can tell.
@@ -152,6 +157,9 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
         registry.forget_signatures()
     if stores.identities is not None:
         stores.identities.recount()
+        if not stores.identities.known:
+            # The next start makes another one: a book that does not know this one's certificate refuses it.
+            _move_aside([state.path / IDENTITY_FOLDER / ADMINISTRATOR_FILE], aside / IDENTITY_FOLDER)
     stores.beliefs.recount()
     registry.chain_audit_anew()
     registry.renew_incarnations({name: row.sequences.incarnation for name, row in head.ledger.clusters.items()})
@@ -161,7 +169,7 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
         found.earlier.adopt()
     save(state, head, found.spec_digest, found.counters)
     if found.settings_lost:
-        _move_aside([path for path in (state.path / AGGREGATION_NAME,) if path.exists()], aside)
+        _move_aside([state.path / AGGREGATION_NAME], aside)
         write_settings(state.path, *found.logged)
     counts: Counter[tuple[str, int]] = Counter()
     for name, record in head.ledger.clusters.items():
@@ -177,8 +185,12 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
 
 
 def _move_aside(paths: Sequence[Path], aside: Path) -> None:
+    """Move what is there of these files, whose folders last."""
+    there = [path for path in paths if path.exists()]
+    if not there:
+        return
     make_private_folder(aside)
-    for path in paths:
+    for path in there:
         path.rename(aside / path.name)
-    for folder in {aside, *(path.parent for path in paths)}:
+    for folder in {aside, *(path.parent for path in there)}:
         sync_folder(folder)

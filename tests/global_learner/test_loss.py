@@ -11,18 +11,22 @@ from learner_makers import SPEC, applied, policy, write_segment
 from learner_makers import settings as learner_settings
 from sqlalchemy import select
 
+from global_learner.enrollment.authority_files import ADMINISTRATOR
 from global_learner.errors import Rejection, StateUnusable
 from global_learner.loss import accept_losses, find_losses
 from global_learner.recovery import LOST_FOLDER, Recovered, recover
 from global_learner.registry.registry import Registry
+from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import VersionRow
+from global_learner.service.identity_setup import ExternalCredentials, open_identities
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG
 from global_learner.storage.receipts import audit, read_receipts, read_removed
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import segment_name
 from global_learner.storage.update_records import Kind
+from global_learner.telemetry import Telemetry
 from global_learner.updates.quarantine import Quarantine
 from policy_net.exchange.signed_documents import Role, timestamp
 
@@ -410,6 +414,51 @@ def signed_fleet(config: LearnerSettings, rotations: int = 0) -> tuple[str, int]
     return registry.signing.root.fleet, sound
 
 
+def identified(config: LearnerSettings) -> set[str]:
+    """Open registry and identities as a start does; whose certificates are known."""
+    with StateDir(config.state_dir) as state, contextlib.ExitStack() as opened:
+        registry = Registry(state.path, state.commits)
+        thread = opened.enter_context(contextlib.closing(RegistryThread(registry)))
+        opening = open_identities(config, ExternalCredentials(), state.path, thread, Telemetry(), lambda: 1000.0)
+        found = opened.enter_context(opening)
+        recover(state, registry, config, policy(), 0.0)
+        registry.register("north", False, (), 0.0)
+        known = found.identity._certificates
+        assert known is not None
+        return {certificate.name for certificate in known.known.values()}
+
+
+@pytest.mark.parametrize("known_by", ["commits", "the registry alone"])
+@pytest.mark.parametrize("lost", ["the book", "all of the book", "the folder"])
+def test_a_lost_book_of_identities_is_begun_anew_with_an_administrator(
+    tmp_path: Path, lost: str, known_by: str
+) -> None:
+    config = learner_settings(tmp_path, identity={})
+    for _ in range(2):
+        assert identified(config) == {ADMINISTRATOR}
+    folder = config.state_dir / "identity"
+    earlier = (folder / "admin.pem").read_bytes()
+    if lost == "the folder":
+        shutil.rmtree(folder)
+    elif lost == "the book":
+        (folder / "identities.sqlite").unlink()
+    else:
+        (folder / "identities.sqlite").write_bytes(b"")
+    if known_by != "commits":
+        (config.state_dir / "commits").unlink()
+    listed = find_losses(config, policy(), 7.0)  # before any start
+    assert folder.is_dir() == (lost != "the folder")
+    assert [line for line in listed if "identities.sqlite: gone or emptied" in line] == listed != []
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=r"identities\.sqlite: gone or emptied.*accept-loss"):
+            identified(config)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+    aside = config.state_dir / LOST_FOLDER / "7" / "identity" / "admin.pem"
+    assert (aside.read_bytes() if aside.exists() else None) == (None if lost == "the folder" else earlier)
+    assert identified(config) == {ADMINISTRATOR}
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
+
+
 @pytest.mark.parametrize("known_by", ["commits", "the registry alone"])
 @pytest.mark.parametrize("lost", ["all", "all roots", "the newest root", "a key"])
 def test_keys_that_were_lost_are_never_replaced_in_silence(tmp_path: Path, lost: str, known_by: str) -> None:
@@ -434,7 +483,7 @@ def test_keys_that_were_lost_are_never_replaced_in_silence(tmp_path: Path, lost:
     assert accept_losses(config, policy(), "ada", 7.0) == [line]
     other, sound = signed_fleet(config)
     assert (other != fleet, sound) == (True, 1)
-    assert (config.state_dir / LOST_FOLDER / "7" / "signing").is_dir()
+    assert (config.state_dir / LOST_FOLDER / "7" / "signing").is_dir() == (lost != "all")
     assert find_losses(config, policy(), 8.0) == []
 
 
