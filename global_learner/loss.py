@@ -8,6 +8,7 @@ are never mistaken for those that come, and every cluster has to register again.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -131,11 +132,9 @@ def _read(
 def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix_seconds: float) -> None:
     registry, found = stores.registry, stores.found
     head = found.head
-    aside = state.path / LOST_FOLDER / f"{unix_seconds:.0f}"
+    aside = _new_folder(state.path / LOST_FOLDER, f"{unix_seconds:.0f}")
     before, known = head.step, state.commits.count(LOG)
     step = max(before, known) + 1
-    for folder in (aside.parent, aside):
-        make_private_folder(folder)
     for line in losses:
         registry.note(actor, "loss-accepted", "state", line, unix_seconds)
     registry.note(actor, "loss-accepted", "state", f"the head of step {before} goes on at step {step}", unix_seconds)
@@ -182,6 +181,17 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
     state.commits.committed(LOG, step)
     state.commits.sync()
     _log.warning("loss-accepted", actor=actor, head_step=step, before=before, aside=str(aside), losses=losses)
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """A folder that nothing lies in: what an earlier acceptance moved there stays."""
+    make_private_folder(parent)
+    for number in itertools.count(1):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            break
+    return folder
 
 
 def _move_aside(paths: Sequence[Path], aside: Path) -> None:

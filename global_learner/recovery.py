@@ -53,7 +53,7 @@ from policy_net.exchange.spec import Spec
 _log = structlog.get_logger()
 
 LOST_FOLDER = "lost"
-"""In the state directory: what was moved aside, a folder for each time, named by its Unix seconds."""
+"""In the state directory: what was moved aside, a folder for each time, named by its Unix seconds (and -2, -3, ...)."""
 
 
 @dataclass(frozen=True, slots=True)

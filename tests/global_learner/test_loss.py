@@ -414,6 +414,16 @@ def signed_fleet(config: LearnerSettings, rotations: int = 0) -> tuple[str, int]
     return registry.signing.root.fleet, sound
 
 
+def test_what_was_moved_aside_is_not_replaced_by_the_next_loss_of_the_same_second(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    record = quarantined(config)
+    for text in ("one", "two", "three"):
+        record.write_text(text)
+        assert accept_losses(config, policy(), "ada", 7.0)
+    kept = {path.parent.name: path.read_text() for path in (config.state_dir / LOST_FOLDER).rglob("quarantine.jsonl")}
+    assert kept == {"7": "one", "7-2": "two", "7-3": "three"}
+
+
 def identified(config: LearnerSettings) -> set[str]:
     """Open registry and identities as a start does; whose certificates are known."""
     with StateDir(config.state_dir) as state, contextlib.ExitStack() as opened:
