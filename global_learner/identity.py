@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from global_learner.errors import BadRequest, IdentityRefusal, IdentityRefused
 from policy_net.exchange.identity_file import fingerprint
@@ -275,7 +276,7 @@ def _parsed(pem: bytes) -> Presented | None:
     """Read a certificate once, not at every call of its connection."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
-    except (ValueError, x509.InvalidVersion):
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
         return None
     return Presented(
         fingerprint(certificate),

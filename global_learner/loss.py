@@ -8,6 +8,7 @@ are never mistaken for those that come, and every cluster has to register again.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,25 +18,26 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from foundation.files import PRIVATE, sync_folder, write_whole
+from global_learner.aggregation.settings import AGGREGATION_NAME, write_settings
 from global_learner.beliefs.belief_store import BeliefStore
+from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
+from global_learner.enrollment.identity_store import STORE as IDENTITIES
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import StateUnusable
-from global_learner.recovery import Found, read_state, save
+from global_learner.recovery import LOST_FOLDER, Found, read_state, save
 from global_learner.registry.fleet_keys import FOLDER as SIGNING_FOLDER
 from global_learner.registry.fleet_keys import check_keys
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG, RECEIPTS, ROOTS, Losses
 from global_learner.storage.receipts import REMOVED_NAME, Removed
+from global_learner.storage.snapshot import snapshot_files
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.updates.quarantine_record import QuarantineRecord
 from policy_net.exchange.identity_file import make_private_folder
 from policy_net.exchange.policy_file import PolicyFile
 
 _log = structlog.get_logger()
-
-LOST_FOLDER = "lost"
-"""In the state directory: what was moved aside, a folder for each time, named by its Unix seconds."""
 
 
 def find_losses(settings: LearnerSettings, initial: PolicyFile, unix_seconds: float) -> list[str]:
@@ -112,8 +114,11 @@ def _read(
 ) -> Stores:
     registry = opened.enter_context(contextlib.closing(Registry(state.path, state.commits)))
     folder = state.path / IDENTITY_FOLDER
-    identities = IdentityStore(folder, state.commits) if folder.is_dir() else None
-    if identities is not None:
+    identities = None
+    if folder.is_dir() or state.commits.count(IDENTITIES):
+        if state.commits.rule is Losses.ACCEPT:
+            make_private_folder(folder)
+        identities = IdentityStore(folder, state.commits)
         opened.callback(identities.close)
     beliefs = opened.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
     if registry.newest() is None:
@@ -127,17 +132,21 @@ def _read(
 def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix_seconds: float) -> None:
     registry, found = stores.registry, stores.found
     head = found.head
-    aside = state.path / LOST_FOLDER / f"{unix_seconds:.0f}"
+    aside = _new_folder(state.path / LOST_FOLDER, f"{unix_seconds:.0f}")
     before, known = head.step, state.commits.count(LOG)
     step = max(before, known) + 1
-    for folder in (aside.parent, aside):
-        make_private_folder(folder)
     for line in losses:
         registry.note(actor, "loss-accepted", "state", line, unix_seconds)
     registry.note(actor, "loss-accepted", "state", f"the head of step {before} goes on at step {step}", unix_seconds)
+    if found.lost_files:
+        registry.give_up(found.lost_files, actor, unix_seconds)
+    for orphan in registry.orphans():
+        # The next start removes whatever no version refers to; these files may be all that is left of lost versions.
+        _move_aside([orphan], aside / orphan.parent.name)
     state.commits.accept()
+    registry.accept_lost_versions()
     if stores.quarantine.is_lost:
-        _move_aside([path for path in (stores.quarantine.path,) if path.exists()], aside)
+        _move_aside([stores.quarantine.path], aside)
         stores.quarantine.write(stores.quarantine.kept)
     if not stores.keys_usable:
         # The next start makes new ones, for another fleet as far as agents can tell.
@@ -147,11 +156,20 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
         registry.forget_signatures()
     if stores.identities is not None:
         stores.identities.recount()
+        if not stores.identities.known:
+            # The next start makes another one: a book that does not know this one's certificate refuses it.
+            _move_aside([state.path / IDENTITY_FOLDER / ADMINISTRATOR_FILE], aside / IDENTITY_FOLDER)
     stores.beliefs.recount()
     registry.chain_audit_anew()
     registry.renew_incarnations({name: row.sequences.incarnation for name, row in head.ledger.clusters.items()})
     head.skip_to(step)
+    if found.earlier is not None:
+        _move_aside(snapshot_files(state.snapshots)[-1:], aside / state.snapshots.name)
+        found.earlier.adopt()
     save(state, head, found.spec_digest, found.counters)
+    if found.settings_lost:
+        _move_aside([state.path / AGGREGATION_NAME], aside)
+        write_settings(state.path, *found.logged)
     counts: Counter[tuple[str, int]] = Counter()
     for name, record in head.ledger.clusters.items():
         counts[name, record.sequences.incarnation] = record.sequences.count
@@ -165,9 +183,24 @@ def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix
     _log.warning("loss-accepted", actor=actor, head_step=step, before=before, aside=str(aside), losses=losses)
 
 
+def _new_folder(parent: Path, name: str) -> Path:
+    """A folder that nothing lies in: what an earlier acceptance moved there stays."""
+    make_private_folder(parent)
+    for number in itertools.count(1):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            break
+    return folder
+
+
 def _move_aside(paths: Sequence[Path], aside: Path) -> None:
+    """Move what is there of these files, whose folders last."""
+    there = [path for path in paths if path.exists()]
+    if not there:
+        return
     make_private_folder(aside)
-    for path in paths:
+    for path in there:
         path.rename(aside / path.name)
-    for folder in {aside, *(path.parent for path in paths)}:
+    for folder in {aside, *(path.parent for path in there)}:
         sync_folder(folder)

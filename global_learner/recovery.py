@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from foundation.files import PARTIAL
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.optimizer import TrustRegion
 from global_learner.aggregation.settings import (
@@ -26,11 +27,20 @@ from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import StateUnusable
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_details
 from global_learner.registry.registry import Registry
+from global_learner.registry.version_files import LostFile
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT
 from global_learner.storage.disk import is_disk_full
 from global_learner.storage.receipts import check_receipts, cut_log, drop_unfinished
-from global_learner.storage.snapshot import AdamState, read_newest_snapshot, write_snapshot
+from global_learner.storage.snapshot import (
+    PARTIAL_NAME,
+    AdamState,
+    Earlier,
+    Snapshot,
+    read_earlier_snapshot,
+    read_newest_snapshot,
+    write_snapshot,
+)
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import LogDamaged, first_step, read_records, segments
 from global_learner.storage.update_records import AppliedUpdate, Kind
@@ -41,6 +51,9 @@ from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.spec import Spec
 
 _log = structlog.get_logger()
+
+LOST_FOLDER = "lost"
+"""In the state directory: what was moved aside, a folder for each time, named by its Unix seconds (and -2, -3, ...)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,9 @@ class Found:
         first: v1.
         events: versions that fell due in the log, and resets, in order.
         logged: the settings of the log.
+        lost_files: of versions.
+        earlier: the snapshot that was gone on from, where the newest is lost.
+        settings_lost: these are the configuration's, as those of the log cannot be read.
     """
 
     first: PolicyFile
@@ -80,6 +96,9 @@ class Found:
     replayed: int
     checksum: int
     logged: tuple[AggregationSettings, OptimizerSettings]
+    settings_lost: bool
+    lost_files: Sequence[LostFile]
+    earlier: Earlier | None
 
 
 def recover(
@@ -99,6 +118,8 @@ def recover(
     """
     try:
         found = read_state(state, registry, settings, initial, unix_seconds)
+        if priors is not None:
+            priors.begin(found.first.priors)
         try:
             return _settle(found, state, registry, settings, unix_seconds, priors)
         except (OSError, SQLAlchemyError) as error:
@@ -125,8 +146,6 @@ def read_state(
         StateUnusable: as `recover`; where losses are accepted, only what cannot be gone on from.
         OSError, SQLAlchemyError: it cannot be read.
     """
-    for partial in state.path.rglob("*.partial"):
-        partial.unlink()
     newest = registry.newest()
     _check_begins(state, newest)
     if newest is None:
@@ -139,25 +158,70 @@ def read_state(
             f"state_dir {state.path}: of spec {card.spec_digest[:12]}, but initial_policy is of "
             f"{initial.spec.digest[:12]}; use another state_dir, or the policy that it began with"
         )
-    # What is in the log was taken under the settings of then, and is replayed under them.
-    written = read_settings(state.path)
-    state.commits.found(SETTINGS, written is not None, str(state.path / AGGREGATION_NAME))
-    logged = written or (AggregationSettings(), settings.optimizer)
-    aggregator = build_aggregator(*logged, first.spec)
+    lost_files = registry.lost_files()
+    for lost in lost_files:
+        state.commits.lose(lost.what)
     window = settings.ingest.active_window_updates
-    snapshot = read_newest_snapshot(state.snapshots, card.spec_digest)
+    snapshot, earlier = _snapshot(state, card.spec_digest)
+    if snapshot is not None:
+        state.commits.claim("the snapshot", snapshot.commits)
+    logged, settings_lost = _logged_settings(state, settings)
+    aggregator = build_aggregator(*logged, first.spec)
     average_decay = settings.publish.decay_for(first.spec)
     region = TrustRegion.around(first.weights, logged[1].radius_for(first.spec))
     if snapshot is None:
         head = Head(AdamState.start(first.weights), Ledger(window), aggregator, average_decay, region)
     else:
         head = Head(snapshot.state, Ledger.from_json(snapshot.ledger, window), aggregator, average_decay, region)
-        aggregator.restore(snapshot.aggregator)
-        state.commits.claim("the snapshot", snapshot.commits)
+        kept = snapshot.aggregator
+        others = settings_lost and kept.facts.get("strategy") != logged[0].strategy
+        (aggregator.reset if others else aggregator.restore)(kept)
     counters = {} if snapshot is None else snapshot.counters
     events, replayed, checksum = _replay(state, head, card.spec_digest, settings.publish.every_steps)
     _check_head(state, registry, newest, head)
-    return Found(first, card.spec_digest, head, counters, events, replayed, checksum, logged)
+    return Found(
+        first, card.spec_digest, head, counters, events, replayed, checksum, logged, settings_lost, lost_files, earlier
+    )
+
+
+def _snapshot(state: StateDir, spec_digest: str) -> tuple[Snapshot | None, Earlier | None]:
+    """The snapshot to go on from, if there is one; and where the newest is lost, the file that it is in."""
+    try:
+        newest = read_newest_snapshot(state.snapshots, spec_digest)
+    except StateUnusable as error:
+        earlier = read_earlier_snapshot(state.snapshots, spec_digest)
+        if earlier is None:
+            raise
+        how = str(error).rpartition("; ")[0]
+    else:
+        log = segments(state.log)
+        if newest is not None or (first_step(log[0]) == 1 if log else not state.commits.count(LOG)):
+            return newest, None
+        earlier = read_earlier_snapshot(state.snapshots, spec_digest)
+        if earlier is None:
+            return None, None
+        how = f"{state.snapshots}: the snapshot is gone"
+    state.commits.lose(f"{how}; the one before it is of step {earlier.snapshot.state.step}")
+    return earlier.snapshot, earlier
+
+
+def _logged_settings(
+    state: StateDir, settings: LearnerSettings
+) -> tuple[tuple[AggregationSettings, OptimizerSettings], bool]:
+    """What is in the log was taken under the settings of then, and is replayed under them; whether they are lost."""
+    configured = (settings.aggregation, settings.optimizer)
+    try:
+        written = read_settings(state.path)
+    except StateUnusable as error:
+        how = str(error).rpartition("; ")[0]
+    else:
+        if written is not None:
+            return written, False
+        if not state.commits.count(SETTINGS):
+            return (AggregationSettings(), settings.optimizer), False
+        how = f"{state.path / AGGREGATION_NAME}: gone"
+    state.commits.lose(f"{how}; without it the log can be read under the configured settings only")
+    return configured, True
 
 
 def _settle(
@@ -170,6 +234,10 @@ def _settle(
 ) -> Recovered:
     """Publish what fell due, and leave a snapshot in place of the log."""
     head, first, logged = found.head, found.first, found.logged
+    for partial in state.path.rglob(f"*{PARTIAL}"):
+        # What is in `lost` is never removed; the snapshot's is the one before the newest.
+        if partial.name != PARTIAL_NAME and LOST_FOLDER not in partial.relative_to(state.path).parts:
+            partial.unlink()
     orphans = registry.collect_orphans()
     if orphans:
         _log.info("orphans-removed", files=orphans)
@@ -279,7 +347,11 @@ def _replay(
                     f"{state.snapshots} holds no snapshot of step {applied.step - 1}"
                 )
                 break
-            head.apply(applied)
+            try:
+                head.apply(applied)
+            except StateUnusable as error:  # of a kind that the settings do not know
+                commits.lose(str(error).rpartition("; ")[0])
+                break
             replayed, checksum = replayed + 1, record.checksum or 0
             if applied.kind is Kind.RESET:
                 events.append(applied)

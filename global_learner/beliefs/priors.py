@@ -83,6 +83,10 @@ class PriorsSource:
         """Let reports of such clusters not count from now on."""
         self._excluded.append(excluded)
 
+    def begin(self, first: tuple[SpeedStatistic, ...]) -> None:
+        """Take what v1 says, which was read at the start: its file is not needed again."""
+        self._base = first
+
     def now(self) -> VersionPriors:
         """What a version that is made now says.
 
@@ -96,7 +100,8 @@ class PriorsSource:
         reports = self._store.reports(lambda cluster, at: not self._is_out(cluster, at))
         told = [by_type(entries) for entries in reports.values()]
         turned_out = [by_type(entries) for entries in self._store.reports(self._is_out).values()]
-        newest = by_type(self._registry.newest_priors())
+        spoken = self._registry.newest_priors()
+        newest = by_type(self._base if spoken is None else spoken)
         first = {(entry.job_type, entry.kind) for entry in self._base}
         enough = self._settings.large_move_clusters
         held_to = self._store.held_to().after(newest, told, first, enough)

@@ -78,7 +78,13 @@ def read_authority(certificate_file: Path, key_file: Path, now: float) -> Author
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
     except OSError as error:
         raise BadConfig(f"certificate authority: {error.filename} cannot be read ({error.strerror})") from error
-    except (ValueError, x509.InvalidVersion, x509.ExtensionNotFound, x509.DuplicateExtension) as error:
+    except (
+        ValueError,
+        UnsupportedAlgorithm,
+        x509.InvalidVersion,
+        x509.ExtensionNotFound,
+        x509.DuplicateExtension,
+    ) as error:
         raise BadConfig(
             f"certificate authority: {certificate_file} is no authority's certificate (PEM); name one, or bring it back"
         ) from error

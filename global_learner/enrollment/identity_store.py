@@ -34,6 +34,8 @@ from global_learner.storage.commits import Commits
 from global_learner.storage.database import Database, usable
 from policy_net.exchange.enrollment_file import token_digest
 
+STORE = "identities"
+"""The book's name in the commit record."""
 _AUDIT = AuditLog(AuditRow)
 
 Sign = Callable[[], Issued]
@@ -58,7 +60,7 @@ class IdentityStore:
         self.revocations: Mapping[str, float] = {}
         self._tokens: frozenset[str] = frozenset()
         try:
-            self._database = Database(path, "identities", "book of identities", Base.metadata, commits)
+            self._database = Database(path, STORE, "book of identities", Base.metadata, commits)
             with usable(path, "book of identities"):
                 _AUDIT.check(self._database)
                 self._reread()

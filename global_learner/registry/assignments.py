@@ -49,7 +49,8 @@ def kept_row(session: Session, version: int) -> VersionRow:
     row = version_row(session, version)
     if not row.kept:
         raise UnknownPolicyVersion(
-            f"v{version} is no longer kept: retention removed its file; `policyctl version list` shows which are kept"
+            f"v{version} is no longer kept: retention removed its file, or it was lost; `policyctl version list` shows "
+            "which are kept"
         )
     return row
 
@@ -80,7 +81,7 @@ def release(
     Raises:
         UnknownCluster, BadRequest: as `assign`.
     """
-    newest = session.scalars(select(func.max(VersionRow.version))).one()
+    newest = session.scalars(select(func.max(VersionRow.version)).where(VersionRow.kept)).one()
     return _move(
         session, _rows(session, clusters), newest if to_newest else FIRST_VERSION, held=False, actor=actor, now=now
     )

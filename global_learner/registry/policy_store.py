@@ -59,16 +59,23 @@ class PolicyStore:
             )
         return data
 
-    def remove(self, digest: str) -> None:
-        """Stop keeping a file; none is fine too."""
-        self.path(digest).unlink(missing_ok=True)
+    def check_size(self, digest: str, size_bytes: int) -> None:
+        """See that a file is there, without reading it.
 
-    def remove_others(self, digests: Collection[str]) -> int:
-        """Remove what no version refers to, such as what a crash left between a file and its version; how many."""
-        orphans = [path for path in self._folder.glob(f"*{self._suffix}") if path.stem not in digests]
-        for path in orphans:
-            path.unlink(missing_ok=True)
-        return len(orphans)
+        Raises:
+            StateUnusable: it is gone, or of another size.
+        """
+        path = self.path(digest)
+        try:
+            found = path.stat().st_size
+        except OSError as error:
+            raise StateUnusable(f"{path}: is gone ({error.strerror}); restore the file from a copy") from error
+        if found != size_bytes:
+            raise StateUnusable(f"{path}: damaged: of {found} bytes, not {size_bytes}; restore the file from a copy")
+
+    def others(self, digests: Collection[str]) -> list[Path]:
+        """What no version refers to, such as what a crash left between a file and its version."""
+        return sorted(path for path in self._folder.glob(f"*{self._suffix}") if path.stem not in digests)
 
     def path(self, digest: str) -> Path:
         """Where a file lies, or would."""

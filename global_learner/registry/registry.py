@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
 from sqlalchemy import func, select, update
 
 from global_learner.errors import StateUnusable, UnknownPolicyVersion
@@ -20,12 +21,15 @@ from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDet
 from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import Base, ClusterRow, VersionRow
+from global_learner.registry.version_files import LostFile, find_lost, give_up
 from global_learner.storage.audit import AuditEntry
-from global_learner.storage.commits import VERSIONS, Commits
+from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
 from global_learner.storage.database import Database, usable
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class Registry:
     ) -> VersionCard:
         """Add the next version, v1 if there is none; with `assign_all` every cluster that nobody holds acts on it.
 
+        The numbers of versions that were lost are never given again.
+
         Args:
             head: what `head reset` needs to go on from this version, as `head_bytes` returns it.
             parent: 0 is the newest version.
@@ -92,7 +98,7 @@ class Registry:
         with self._database.transaction() as session:
             newest = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             row = VersionRow(
-                version=newest.version + 1 if newest else FIRST_VERSION,
+                version=max(newest.version, self._newest_ever) + 1 if newest else FIRST_VERSION,
                 head_step=head_step,
                 parent=parent or (newest.version if newest else 0),
                 digest=digest,
@@ -160,17 +166,17 @@ class Registry:
         _, data = self.policy_bytes(FIRST_VERSION)
         return parse_policy_file(data, f"v{FIRST_VERSION}").priors
 
-    def newest_priors(self) -> tuple[SpeedStatistic, ...]:
-        """What the newest version says of speeds; nothing in an empty registry.
-
-        Raises:
-            UnknownPolicyVersion, StateUnusable: as `policy_bytes`.
-        """
-        newest = self.newest()
-        if newest is None:
-            return ()
-        _, data = self.policy_bytes(newest.version)
-        return parse_policy_file(data, f"v{newest.version}").priors
+    def newest_priors(self) -> tuple[SpeedStatistic, ...] | None:
+        """What the newest version says of speeds, of those whose files can be read; None if there is none."""
+        with self._database.session() as session:
+            kept = select(VersionRow.version, VersionRow.digest).where(VersionRow.kept)
+            files = session.execute(kept.order_by(VersionRow.version.desc())).all()
+        for version, digest in files:
+            try:
+                return parse_policy_file(self._policies.read(digest), f"v{version}").priors
+            except StateUnusable as error:
+                _log.error("version-unreadable", version=version, reason=str(error))
+        return None
 
     def policy_path(self, version: int) -> Path:
         """Where a version's policy file lies.
@@ -199,7 +205,7 @@ class Registry:
         with self._database.transaction() as session:
             row = session.get(ClusterRow, cluster)
             if row is None:
-                newest = session.scalars(select(func.max(VersionRow.version))).one()
+                newest = session.scalars(select(func.max(VersionRow.version)).where(VersionRow.kept)).one()
                 row = ClusterRow(
                     cluster=cluster, incarnation=0, assigned_version=newest if on_newest else FIRST_VERSION
                 )
@@ -208,6 +214,16 @@ class Registry:
             row.registered_unix_seconds = registered_unix_seconds
             row.job_types = list(job_types)
             return Registration(cluster, row.incarnation, row.assigned_version, row.held)
+
+    def lost_files(self) -> list[LostFile]:
+        """Files of versions that are kept, and are gone or damaged."""
+        with self._database.session() as session:
+            return find_lost(session, self._policies, self._heads)
+
+    def give_up(self, lost: Sequence[LostFile], actor: str, now: float) -> None:
+        """Go on without these files; what is left of them are orphans."""
+        with self._database.transaction() as session:
+            give_up(session, lost, actor, now)
 
     def chain_audit_anew(self) -> None:
         """Chain the audit log as it is, after a loss was accepted and written down in it."""
@@ -340,9 +356,27 @@ class Registry:
         self.collect_orphans()
         return len(forgotten)
 
-    def collect_orphans(self) -> int:
-        """Remove files that no version refers to, as a crash may leave them; how many. Only the learner may do this."""
+    def accept_lost_versions(self) -> None:
+        """Go on without the versions that others knew: they are no longer missed, and keep their numbers."""
+        newest = self.newest()
+        if self.commits is not None and newest is not None and newest.version < self._newest_ever:
+            self.commits.committed(VERSIONS, self._newest_ever)
+            self.commits.committed(VERSIONS_LOST, self._newest_ever)
+
+    @property
+    def _newest_ever(self) -> int:
+        return 0 if self.commits is None else self.commits.count(VERSIONS)
+
+    def orphans(self) -> list[Path]:
+        """Files that no version refers to, as a crash may leave them, or as lost versions do."""
         with self._database.session() as session:
             rows = session.execute(select(VersionRow.digest, VersionRow.head_digest).where(VersionRow.kept)).all()
-        removed = self._policies.remove_others({digest for digest, _ in rows})
-        return removed + self._heads.remove_others({digest for _, digest in rows})
+        policies = self._policies.others({digest for digest, _ in rows})
+        return policies + self._heads.others({digest for _, digest in rows})
+
+    def collect_orphans(self) -> int:
+        """Remove files that no version refers to; how many. Only the learner may do this."""
+        orphans = self.orphans()
+        for path in orphans:
+            path.unlink(missing_ok=True)
+        return len(orphans)

@@ -38,7 +38,9 @@ NAME = "commits"
 LOG = "log"
 """The count of the update log: the last step that was acknowledged."""
 VERSIONS = "versions"
-"""The number of the newest version."""
+"""The number of the newest version that ever was."""
+VERSIONS_LOST = "versions-lost"
+"""Of versions up to this number those that the registry lacks were lost, and that was accepted."""
 RECEIPTS = "receipts"
 """The step of the newest receipt."""
 SETTINGS = "settings"
@@ -131,11 +133,11 @@ class Commits:
         Raises:
             StateUnusable: one of them has fallen back.
         """
-        for store, count in counts.items():
-            if count > self.count(store):
-                self._claims[store] = _Claim(count, by)
-                if store in self._found:
-                    self.found(store, *self._found[store])
+        more = {store: count for store, count in counts.items() if count > self.count(store)}
+        self._claims.update({store: _Claim(count, by) for store, count in more.items()})
+        for store in more:
+            if store in self._found:
+                self.found(store, *self._found[store])
 
     def found(self, store: str, count: int, where: str) -> None:
         """Check where a store is against all that was seen of it.
@@ -150,7 +152,7 @@ class Commits:
         """
         seen = self.count(store)
         self._found[store] = (count, where)
-        if count < seen:
+        if count < seen and not (store == VERSIONS and seen <= self.count(VERSIONS_LOST)):
             claim = self._claims.get(store)
             by = claim.by if claim is not None and claim.count == seen else NAME
             if store == LOG:
@@ -191,7 +193,7 @@ class Commits:
         """
         with self._lock:
             self._counts[store] = count
-            self._found[store] = (count, self._where)
+            self._found[store] = (count, self._found[store][1] if store in self._found else self._where)
             self._checks[store] = check
             if not self._held:
                 self._write()

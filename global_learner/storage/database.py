@@ -251,6 +251,8 @@ def usable(path: Path, what: str) -> Iterator[None]:
         yield
     except DatabaseError as error:
         raise StateUnusable(f"{path}: no usable {what} ({error.orig})") from error
+    except UnicodeDecodeError as error:  # of a text in it, or of what SQLite says of a damaged one
+        raise StateUnusable(f"{path}: no usable {what} ({error})") from error
     except OSError as error:
         raise StateUnusable(f"{path}: no usable {what} ({error.strerror})") from error
 

@@ -7,6 +7,7 @@ time: freeing its blocks would hold up the syncs of the log. A checksum stands o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -26,7 +27,8 @@ from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from policy_net.exchange.spec import Weights
 
-_PARTIAL = "head.partial"
+PARTIAL_NAME = "head.partial"
+"""Of the snapshot that is being written, and of the one before the newest until then."""
 _MAGIC = b"FEDL2SNP"
 _PREFIX = struct.Struct("<8sIQ")  # magic, crc32 of all that follows, length of the JSON
 _FORMAT = 1
@@ -102,6 +104,28 @@ class Snapshot:
     commits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A snapshot before the newest one, to go on from where that one is lost.
+
+    Attributes:
+        path: its file, which may have been kept to be written over.
+    """
+
+    path: Path
+    snapshot: Snapshot
+
+    def adopt(self) -> None:
+        """Make it the newest of its folder, in which no newer one is any more.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        folder = self.path.parent
+        self.path.replace(_path(folder, self.snapshot.state.step))
+        sync_folder(folder)
+
+
 def snapshot_files(folder: Path) -> list[Path]:
     """The snapshots, oldest first."""
     return sorted(folder.glob("head-*.snapshot"))
@@ -113,8 +137,8 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     Raises:
         OSError: it could not be written; the older ones are still there.
     """
-    path = folder / f"head-{snapshot.state.step:020d}.snapshot"
-    partial = folder / _PARTIAL
+    path = _path(folder, snapshot.state.step)
+    partial = folder / PARTIAL_NAME
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
         os.truncate(descriptor, write_at(descriptor, 0, snapshot_parts(snapshot)))
@@ -143,6 +167,14 @@ def read_newest_snapshot(folder: Path, spec_digest: str) -> Snapshot | None:
     except OSError as error:
         raise StateUnusable(f"{path}: cannot be read ({error.strerror})") from error
     return parse_snapshot(data, spec_digest, str(path))
+
+
+def read_earlier_snapshot(folder: Path, spec_digest: str) -> Earlier | None:
+    """The newest whole snapshot before the newest one; None where there is none."""
+    for path in (*reversed(snapshot_files(folder)[:-1]), folder / PARTIAL_NAME):
+        with contextlib.suppress(OSError, StateUnusable):
+            return Earlier(path, parse_snapshot(path.read_bytes(), spec_digest, str(path)))
+    return None
 
 
 def snapshot_parts(snapshot: Snapshot) -> list[Buffer]:
@@ -174,6 +206,10 @@ def snapshot_parts(snapshot: Snapshot) -> list[Buffer]:
     for part in parts:
         checksum = zlib.crc32(part, checksum)
     return [_PREFIX.pack(_MAGIC, checksum, len(header)), *parts]
+
+
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"head-{step:020d}.snapshot"
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:

@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,22 @@ from learner_makers import SPEC, applied, policy, write_segment
 from learner_makers import settings as learner_settings
 from sqlalchemy import select
 
+from global_learner.enrollment.authority_files import ADMINISTRATOR
 from global_learner.errors import Rejection, StateUnusable
-from global_learner.loss import LOST_FOLDER, accept_losses, find_losses
-from global_learner.recovery import Recovered, recover
+from global_learner.loss import accept_losses, find_losses
+from global_learner.recovery import LOST_FOLDER, Recovered, recover
 from global_learner.registry.registry import Registry
+from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import VersionRow
+from global_learner.service.identity_setup import ExternalCredentials, open_identities
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG
 from global_learner.storage.receipts import audit, read_receipts, read_removed
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import segment_name
+from global_learner.storage.update_records import Kind
+from global_learner.telemetry import Telemetry
 from global_learner.updates.quarantine import Quarantine
 from policy_net.exchange.signed_documents import Role, timestamp
 
@@ -131,6 +137,203 @@ def test_an_accepted_loss_is_written_down_and_no_number_comes_again(tmp_path: Pa
     assert counts["north", north.incarnation] == 1
 
 
+@pytest.mark.parametrize("known_by", ["commits", "the snapshot alone"])
+def test_versions_that_a_registry_lost_leave_their_files_and_no_number_comes_again(
+    tmp_path: Path, known_by: str
+) -> None:
+    config = learner_settings(tmp_path, publish={"every_steps": 5})
+    registry = config.state_dir / "registry.sqlite"
+    started(config, registrations=1)
+    shutil.copy(registry, tmp_path / "old")
+    served(config, last=20, acknowledged=20)
+    started(config)
+    known = sorted(path.name for path in (config.state_dir / "policies").iterdir())
+    assert len(known) == 5
+    shutil.copy(tmp_path / "old", registry)
+    if known_by != "commits":
+        (config.state_dir / "commits").unlink()
+
+    with pytest.raises(StateUnusable, match=r"accept-loss"):
+        started(config)
+    listed = find_losses(config, policy(), 7.0)
+    assert any("v5" in line and "the newest is v1" in line for line in listed)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+
+    assert started(config).head.step == 21
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
+    (config.state_dir / "commits").unlink()  # the registry knows it too
+    assert find_losses(config, policy(), 8.0) == []
+    kept = sorted(path.name for path in (config.state_dir / "policies").iterdir())
+    lost = sorted(path.name for path in (config.state_dir / LOST_FOLDER / "7" / "policies").iterdir())
+    assert (len(kept), sorted(kept + lost)) == (1, known)
+    write_segment(config.state_dir / "log", 22, [applied(step, incarnation=2) for step in range(22, 26)])
+    started(config)
+    with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as book:
+        assert [(card.version, card.parent) for card in book.versions()] == [(1, 0), (6, 1)]
+
+    # A registry that falls back once more is missed again.
+    shutil.copy(tmp_path / "old", registry)
+    with pytest.raises(StateUnusable, match=r"registry\.sqlite"):
+        started(config)
+    assert any("v6" in line for line in find_losses(config, policy(), 9.0))
+
+
+@pytest.mark.parametrize("damaged", ["gone", "emptied", "flipped"])
+@pytest.mark.parametrize("taken_under", ["the same", "others"])
+def test_lost_settings_of_the_log_are_replaced_by_those_of_the_configuration(
+    tmp_path: Path, damaged: str, taken_under: str
+) -> None:
+    buffered = {"mode": "buffered", "strategy": "FedMedian", "buffer": 3, "vote_momentum": 0.5}
+    config = learner_settings(tmp_path, aggregation=buffered)
+    started(config, registrations=1)
+    kinds = [Kind.ARRIVAL, Kind.ARRIVAL, Kind.CLOSING, Kind.ARRIVAL]
+    records = [
+        replace(applied(step, cluster=f"c{step}", sequence=1), kind=kind) for step, kind in enumerate(kinds, start=1)
+    ]
+    write_segment(config.state_dir / "log", 1, records[:2])
+    started(config)  # what waits for its cohort is in the snapshot now
+    write_segment(config.state_dir / "log", 3, records[2:])
+    with StateDir(config.state_dir) as state:
+        state.commits.committed(LOG, 4)
+    if taken_under == "others":
+        config = learner_settings(tmp_path, aggregation={"mode": "rounds"})
+    path = config.state_dir / "aggregation.json"
+    if damaged == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"" if damaged == "emptied" else path.read_bytes().replace(b"0.5", b"0.7"))
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=r"aggregation\.json: .*accept-loss"):
+            started(config)
+    listed = find_losses(config, policy(), 7.0)
+    assert "aggregation.json" in listed[0]
+    assert len(listed) == (1 if taken_under == "the same" else 3)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+    assert (config.state_dir / LOST_FOLDER / "7" / "aggregation.json").exists() == (damaged != "gone")
+    found = started(config)
+    assert (found.head.step, found.head.aggregator.waiting) == (5, 1 if taken_under == "the same" else 0)
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
+
+
+@pytest.mark.parametrize("how", ["gone", "flipped", "emptied"])
+@pytest.mark.parametrize("file", ["policies of v3", "policies of v5", "heads of v5", "all but v1's"])
+def test_a_version_whose_file_is_lost_is_missed_at_the_start_and_given_up_by_its_name(
+    tmp_path: Path, file: str, how: str
+) -> None:
+    config = learner_settings(tmp_path, publish={"every_steps": 5})
+    started(config, registrations=1)
+    served(config, last=20, acknowledged=20)
+    started(config)
+    with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as book:
+        book.assign(3, SPEC.digest, ["north"], "test", 0.0)
+        policies = {card.version: book._policies.path(card.digest) for card in book.versions()}
+        with book._database.session() as session:
+            heads = {row.version: book._heads.path(row.head_digest) for row in session.scalars(select(VersionRow))}
+    lost = [path for version, path in (*policies.items(), *heads.items()) if version > 1]
+    if file != "all but v1's":
+        lost = [(policies if file.startswith("policies") else heads)[int(file[-1])]]
+    for path in lost:
+        if how == "gone":
+            path.unlink()
+        else:
+            data = bytearray(path.read_bytes())
+            data[-5] ^= 1
+            path.write_bytes(data if how == "flipped" else b"")
+
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=rf"{lost[0].parent.name}/.* of v\d.*accept-loss"):
+            started(config)
+    listed = find_losses(config, policy(), 7.0)
+    assert sorted(path.name in " ".join(listed) for path in lost) == [True] * len(listed)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+    started(config)
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
+    aside = config.state_dir / LOST_FOLDER / "7"
+    assert all((aside / path.parent.name / path.name).exists() == (how != "gone") for path in lost)
+    with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as book:
+        kept = {card.version for card in book.versions() if card.kept}
+        gone = {version for version, path in policies.items() if path in lost}
+        assert (len(book.versions()), kept) == (5, {1, 2, 3, 4, 5} - gone)
+        (north,) = book.registrations()
+        assert north.assigned_version == (3 if 3 in kept else 2 if 2 in kept else 1)
+        assert book.register("west", True, (), 0.0).assigned_version == max(kept)
+        assert all(book.policy_bytes(version) for version in kept)
+        assert book.publish(policy(seed=8), 30, 0.0, {}, 0.0, assign_all=True).version == 6
+
+
+@pytest.mark.parametrize("how", ["flipped", "emptied", "gone"])
+def test_a_lost_snapshot_is_gone_on_from_by_the_one_before_it(tmp_path: Path, how: str) -> None:
+    config = learner_settings(tmp_path)
+    served(config, last=20, acknowledged=20)
+    before = started(config).head.weights.copy()
+    write_segment(config.state_dir / "log", 21, [applied(step) for step in range(21, 26)])
+    assert started(config).head.weights.tobytes() != before.tobytes()
+    (newest,) = (config.state_dir / "snapshots").glob("*.snapshot")
+    if how == "gone":
+        newest.unlink()
+    else:
+        data = bytearray(newest.read_bytes())
+        data[len(data) // 2] ^= 1
+        newest.write_bytes(data if how == "flipped" else b"")
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=r"snapshots.*accept-loss"):
+            started(config)
+    listed = find_losses(config, policy(), 7.0)
+    assert "snapshots" in listed[0]
+    assert any("updates 21 to 25 are missing" in line for line in listed)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+    assert (config.state_dir / LOST_FOLDER / "7" / "snapshots" / newest.name).exists() == (how != "gone")
+    found = started(config)
+    assert (found.head.step, found.head.weights.tobytes()) == (26, before.tobytes())
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
+
+
+def test_without_an_earlier_snapshot_a_damaged_one_needs_a_backup(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    served(config, last=20, acknowledged=20)
+    started(config)
+    (newest,) = (config.state_dir / "snapshots").glob("*")
+    newest.write_bytes(newest.read_bytes()[:-1])
+    for look in (find_losses, lambda *about: accept_losses(*about[:2], "ada", 7.0)):
+        with pytest.raises(StateUnusable, match=r"snapshot: damaged.*restore"):
+            look(config, policy(), 7.0)
+
+
+def test_a_snapshot_that_a_kill_kept_from_its_name_is_no_loss(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    log = served(config, last=20, acknowledged=20)
+    whole = log.read_bytes()
+    started(config)
+    (newest,) = (config.state_dir / "snapshots").glob("*")
+    newest.rename(newest.with_name("head.partial"))
+    for path in (config.state_dir / "receipts").iterdir():
+        path.unlink()
+    log.write_bytes(whole)
+    (config.state_dir / "commits").unlink()
+    assert started(config).head.step == 20
+
+
+def test_nothing_is_removed_before_all_was_judged(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    log = served(config, last=5, acknowledged=5)
+    data = log.read_bytes()
+    log.write_bytes(data[:-3])
+    aside = config.state_dir / LOST_FOLDER / "3" / "receipts" / "updates.jsonl.partial"
+    aside.parent.mkdir(parents=True)
+    partials = [
+        config.state_dir / name for name in ("quarantine.jsonl.partial", "policies/a.partial", "snapshots/head.partial")
+    ]
+    for path in (*partials, aside):
+        path.write_bytes(b"unfinished")
+    with pytest.raises(StateUnusable):
+        started(config)
+    assert find_losses(config, policy(), 7.0)
+    assert all(path.exists() for path in (*partials, aside))
+    log.write_bytes(data)
+    started(config)
+    assert [path.exists() for path in (*partials[:2], aside)] == [False, False, True]
+
+
 def test_without_a_loss_there_is_nothing_to_accept(tmp_path: Path) -> None:
     config = learner_settings(tmp_path)
     served(config, last=5, acknowledged=5)
@@ -211,6 +414,61 @@ def signed_fleet(config: LearnerSettings, rotations: int = 0) -> tuple[str, int]
     return registry.signing.root.fleet, sound
 
 
+def test_what_was_moved_aside_is_not_replaced_by_the_next_loss_of_the_same_second(tmp_path: Path) -> None:
+    config = learner_settings(tmp_path)
+    record = quarantined(config)
+    for text in ("one", "two", "three"):
+        record.write_text(text)
+        assert accept_losses(config, policy(), "ada", 7.0)
+    kept = {path.parent.name: path.read_text() for path in (config.state_dir / LOST_FOLDER).rglob("quarantine.jsonl")}
+    assert kept == {"7": "one", "7-2": "two", "7-3": "three"}
+
+
+def identified(config: LearnerSettings) -> set[str]:
+    """Open registry and identities as a start does; whose certificates are known."""
+    with StateDir(config.state_dir) as state, contextlib.ExitStack() as opened:
+        registry = Registry(state.path, state.commits)
+        thread = opened.enter_context(contextlib.closing(RegistryThread(registry)))
+        opening = open_identities(config, ExternalCredentials(), state.path, thread, Telemetry(), lambda: 1000.0)
+        found = opened.enter_context(opening)
+        recover(state, registry, config, policy(), 0.0)
+        registry.register("north", False, (), 0.0)
+        known = found.identity._certificates
+        assert known is not None
+        return {certificate.name for certificate in known.known.values()}
+
+
+@pytest.mark.parametrize("known_by", ["commits", "the registry alone"])
+@pytest.mark.parametrize("lost", ["the book", "all of the book", "the folder"])
+def test_a_lost_book_of_identities_is_begun_anew_with_an_administrator(
+    tmp_path: Path, lost: str, known_by: str
+) -> None:
+    config = learner_settings(tmp_path, identity={})
+    for _ in range(2):
+        assert identified(config) == {ADMINISTRATOR}
+    folder = config.state_dir / "identity"
+    earlier = (folder / "admin.pem").read_bytes()
+    if lost == "the folder":
+        shutil.rmtree(folder)
+    elif lost == "the book":
+        (folder / "identities.sqlite").unlink()
+    else:
+        (folder / "identities.sqlite").write_bytes(b"")
+    if known_by != "commits":
+        (config.state_dir / "commits").unlink()
+    listed = find_losses(config, policy(), 7.0)  # before any start
+    assert folder.is_dir() == (lost != "the folder")
+    assert [line for line in listed if "identities.sqlite: gone or emptied" in line] == listed != []
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match=r"identities\.sqlite: gone or emptied.*accept-loss"):
+            identified(config)
+    assert accept_losses(config, policy(), "ada", 7.0) == listed
+    aside = config.state_dir / LOST_FOLDER / "7" / "identity" / "admin.pem"
+    assert (aside.read_bytes() if aside.exists() else None) == (None if lost == "the folder" else earlier)
+    assert identified(config) == {ADMINISTRATOR}
+    assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
+
+
 @pytest.mark.parametrize("known_by", ["commits", "the registry alone"])
 @pytest.mark.parametrize("lost", ["all", "all roots", "the newest root", "a key"])
 def test_keys_that_were_lost_are_never_replaced_in_silence(tmp_path: Path, lost: str, known_by: str) -> None:
@@ -235,7 +493,7 @@ def test_keys_that_were_lost_are_never_replaced_in_silence(tmp_path: Path, lost:
     assert accept_losses(config, policy(), "ada", 7.0) == [line]
     other, sound = signed_fleet(config)
     assert (other != fleet, sound) == (True, 1)
-    assert (config.state_dir / LOST_FOLDER / "7" / "signing").is_dir()
+    assert (config.state_dir / LOST_FOLDER / "7" / "signing").is_dir() == (lost != "all")
     assert find_losses(config, policy(), 8.0) == []
 
 

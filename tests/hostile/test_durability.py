@@ -130,8 +130,10 @@ def seen_of(settings: LearnerSettings) -> tuple[View, list[str]]:
             "counters": stores.found.counters,
             "settings": stores.found.logged,
             "versions": versions,
-            "files": [hashlib.sha256(registry._policies.read(card.digest)).hexdigest() for card in versions],
-            "heads": [hashlib.sha256(registry._heads.read(digest)).hexdigest() for digest in heads],
+            "files": [
+                hashlib.sha256(registry._policies.path(card.digest).read_bytes()).hexdigest() for card in versions
+            ],
+            "heads": [hashlib.sha256(registry._heads.path(digest).read_bytes()).hexdigest() for digest in heads],
             "clusters": registry.registrations(),
             "audit": [*registry.audit(), *identities.audit()],
             "known": identities.known,

@@ -20,8 +20,9 @@ from learner_process import LearnerProcess
 from state_files import pattern_of
 
 from global_learner.errors import StateUnusable
-from global_learner.loss import LOST_FOLDER, accept_losses
+from global_learner.loss import accept_losses
 from global_learner.operator_socket import OPERATOR_SOCKET
+from global_learner.recovery import LOST_FOLDER
 from global_learner.settings import read_settings
 from global_learner.storage.state_dir import StateDir
 from policy_net.exchange.policy_file import read_policy_file

@@ -6,6 +6,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+import structlog
 from belief_makers import World
 from learner_in_process import serving
 from learner_makers import SPEC
@@ -167,6 +168,24 @@ def test_before_anybody_told_anything_versions_say_what_the_first_one_said(tmp_p
     assert version.card["priors"]["clusters"] == 0
     world.store.report("north", 1, 1, [SpeedStatistic("new", JobKind.PS, 1, 1, 2.0, 3)], 1.0)
     assert {entry.job_type for entry in world.publish(200).priors} == {"vgg-16", "ring", "new"}
+
+
+@pytest.mark.parametrize("damaged", ["the newest", "all"])
+def test_a_version_that_is_damaged_while_the_learner_runs_ends_no_publication(tmp_path: Path, damaged: str) -> None:
+    world = World(tmp_path, STATISTICS[:1])
+    world.store.report("north", 1, 1, STATISTICS[2:], 1.0)
+    if damaged == "all":
+        world.beliefs.priors.begin(STATISTICS[:1])  # as a start does
+    expected = world.publish(100).priors
+    world.publish(200)
+    cards = world.registry.versions()
+    for card in cards if damaged == "all" else cards[-1:]:
+        path = world.registry.policy_path(card.version)
+        path.write_bytes(path.read_bytes()[:-1] + b"\x7f")
+    with structlog.testing.capture_logs() as lines:
+        assert world.publish(300).priors == expected
+    said = [line["version"] for line in lines if line["event"] == "version-unreadable"]
+    assert said == ([3, 2, 1] if damaged == "all" else [3])
 
 
 def test_a_fleet_may_keep_to_the_priors_of_its_first_version(tmp_path: Path) -> None:

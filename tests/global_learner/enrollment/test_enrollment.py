@@ -1,6 +1,7 @@
 """Enrolling, renewing and turning out: what is given, what is refused, what is remembered."""
 
 import asyncio
+import base64
 import sqlite3
 from pathlib import Path
 
@@ -262,12 +263,21 @@ def _rename(certificate: Path) -> None:
     certificate.write_bytes(changed.public_bytes(Encoding.PEM))
 
 
+def _of_an_unknown_kind(path: Path) -> None:
+    """A bit flipped in the name of the kind of its key."""
+    der = bytearray(x509.load_pem_x509_certificate(path.read_bytes()).public_bytes(Encoding.DER))
+    der[der.rindex(bytes.fromhex("2a8648ce3d0201")) + 2] ^= 1
+    body = base64.encodebytes(bytes(der)).decode()
+    path.write_text(f"-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n")
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
         (lambda folder: (folder / "ca.key").unlink(), "ca.key: the authority's key is gone"),
         (lambda folder: (folder / "ca.key").write_bytes((folder / "ca.key").read_bytes()[:80]), "no private key"),
         (lambda folder: (folder / "ca.pem").write_bytes(b"-----BEGIN"), "no authority's certificate"),
+        (lambda folder: _of_an_unknown_kind(folder / "ca.pem"), "no authority's certificate"),
         (lambda folder: (folder / "ca.key").write_bytes(new_key()), "is not the key of"),
         (lambda folder: _rename(folder / "ca.pem"), "ca.pem is damaged: it is not what its key signed"),
     ],

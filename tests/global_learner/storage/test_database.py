@@ -153,3 +153,18 @@ def test_a_path_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
     commits = Commits(folder, Losses.LIST)
     with contextlib.closing(commits), contextlib.closing(made(folder, commits)) as database, database.session() as read:
         assert read.execute(select(NUMBERS.c.number)).scalars().all() == [1, 2]
+
+
+def test_a_flipped_bit_in_what_describes_the_tables_is_refused_or_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.sqlite"
+    made(tmp_path, Commits(tmp_path)).close()
+    original = path.read_bytes()
+    refused = 0
+    for at in range(3600, 4096, 2):
+        path.write_bytes(original[:at] + bytes([original[at] ^ 0x80]) + original[at + 1 :])
+        try:
+            Database(path, "numbers", "list of numbers", TABLES, None).close()
+        except StateUnusable as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused > 50
