@@ -122,7 +122,10 @@ def _read(
         opened.callback(identities.close)
     beliefs = opened.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
     if registry.newest() is None:
-        raise StateUnusable(f"{state.path}: its registry holds no version to go on from; restore it from a backup")
+        raise StateUnusable(
+            f"{state.path / 'registry.sqlite'}: holds no version to go on from; restore the state directory from a "
+            "backup; without one, begin in an empty state_dir"
+        )
     keys_usable = check_keys(state.path / SIGNING_FOLDER, state.commits)
     quarantine = QuarantineRecord(state.path, state.commits, unix_seconds)
     found = read_state(state, registry, settings, initial, unix_seconds)
@@ -191,6 +194,7 @@ def _new_folder(parent: Path, name: str) -> Path:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             break
+    sync_folder(parent)
     return folder
 
 
