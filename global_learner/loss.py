@@ -24,11 +24,12 @@ from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
 from global_learner.enrollment.identity_store import STORE as IDENTITIES
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import StateUnusable
-from global_learner.recovery import LOST_FOLDER, Found, read_state, save
+from global_learner.recovery import LOST_FOLDER, save
 from global_learner.registry.fleet_keys import FOLDER as SIGNING_FOLDER
 from global_learner.registry.fleet_keys import check_keys
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
+from global_learner.state_reading import Found, read_state
 from global_learner.storage.commits import LOG, RECEIPTS, ROOTS, Losses
 from global_learner.storage.receipts import REMOVED_NAME, Removed
 from global_learner.storage.snapshot import snapshot_files
@@ -122,7 +123,10 @@ def _read(
         opened.callback(identities.close)
     beliefs = opened.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
     if registry.newest() is None:
-        raise StateUnusable(f"{state.path}: its registry holds no version to go on from; restore it from a backup")
+        raise StateUnusable(
+            f"{state.path / 'registry.sqlite'}: holds no version to go on from; restore the state directory from a "
+            "backup; without one, begin in an empty state_dir"
+        )
     keys_usable = check_keys(state.path / SIGNING_FOLDER, state.commits)
     quarantine = QuarantineRecord(state.path, state.commits, unix_seconds)
     found = read_state(state, registry, settings, initial, unix_seconds)
@@ -191,6 +195,7 @@ def _new_folder(parent: Path, name: str) -> Path:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             break
+    sync_folder(parent)
     return folder
 
 

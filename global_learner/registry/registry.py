@@ -31,6 +31,9 @@ from policy_net.exchange.statistics import SpeedStatistic
 
 _log = structlog.get_logger()
 
+_STORE = "registry"
+"""Its name in the commit record."""
+
 
 @dataclass(frozen=True, slots=True)
 class Registration:
@@ -61,7 +64,12 @@ class Registry:
         self.commits = commits
         self._policies = PolicyStore(state_dir / "policies")
         self._heads = PolicyStore(state_dir / "heads", ".head")
-        self._database = Database(self._path, "registry", "registry", Base.metadata, commits)
+        if commits is not None and commits.count(_STORE) and not (self._path.exists() and self._path.stat().st_size):
+            raise StateUnusable(
+                f"{self._path}: gone or emptied, and with it all versions and who acts on which: restore the state "
+                "directory from a backup; without one, begin in an empty state_dir"
+            )
+        self._database = Database(self._path, _STORE, "registry", Base.metadata, commits)
         with usable(self._path, "registry"):
             AUDIT.check(self._database)
             newest = self.newest()

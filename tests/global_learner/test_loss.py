@@ -424,6 +424,28 @@ def test_what_was_moved_aside_is_not_replaced_by_the_next_loss_of_the_same_secon
     assert kept == {"7": "one", "7-2": "two", "7-3": "three"}
 
 
+@pytest.mark.parametrize("how", ["gone", "emptied"])
+@pytest.mark.parametrize("known_by", ["commits", "the log alone"])
+def test_a_registry_that_is_gone_is_not_said_to_be_acceptable(tmp_path: Path, how: str, known_by: str) -> None:
+    config = learner_settings(tmp_path)
+    served(config, last=5, acknowledged=5)
+    registry = config.state_dir / "registry.sqlite"
+    registry.unlink()
+    if how == "emptied":
+        registry.touch()
+    if known_by != "commits":
+        (config.state_dir / "commits").unlink()
+    for look in (
+        lambda: started(config),
+        lambda: find_losses(config, policy(), 7.0),
+        lambda: accept_losses(config, policy(), "ada", 7.0),
+        lambda: started(config),
+    ):
+        with pytest.raises(StateUnusable, match=r"registry\.sqlite.* (backup|copy)") as caught:
+            look()
+        assert "accept" not in str(caught.value)
+
+
 def identified(config: LearnerSettings) -> set[str]:
     """Open registry and identities as a start does; whose certificates are known."""
     with StateDir(config.state_dir) as state, contextlib.ExitStack() as opened:
