@@ -14,14 +14,14 @@ from typing import Any
 import structlog
 from sqlalchemy import func, select, update
 
-from global_learner.errors import StateUnusable, UnknownPolicyVersion
-from global_learner.registry import assignments
+from global_learner.errors import StateUnusable
+from global_learner.registry import assignments, version_files
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
-from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
+from global_learner.registry.policy_store import PolicyStore, Retention
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import Base, ClusterRow, VersionRow
-from global_learner.registry.version_files import LostFile, find_lost, give_up
+from global_learner.registry.version_files import LostFile
 from global_learner.storage.audit import AuditEntry
 from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
 from global_learner.storage.database import Database, usable
@@ -177,14 +177,7 @@ class Registry:
     def newest_priors(self) -> tuple[SpeedStatistic, ...] | None:
         """What the newest version says of speeds, of those whose files can be read; None if there is none."""
         with self._database.session() as session:
-            kept = select(VersionRow.version, VersionRow.digest).where(VersionRow.kept)
-            files = session.execute(kept.order_by(VersionRow.version.desc())).all()
-        for version, digest in files:
-            try:
-                return parse_policy_file(self._policies.read(digest), f"v{version}").priors
-            except StateUnusable as error:
-                _log.error("version-unreadable", version=version, reason=str(error))
-        return None
+            return version_files.newest_priors(session, self._policies)
 
     def policy_path(self, version: int) -> Path:
         """Where a version's policy file lies.
@@ -226,12 +219,12 @@ class Registry:
     def lost_files(self) -> list[LostFile]:
         """Files of versions that are kept, and are gone or damaged."""
         with self._database.session() as session:
-            return find_lost(session, self._policies, self._heads)
+            return version_files.find_lost(session, self._policies, self._heads)
 
     def give_up(self, lost: Sequence[LostFile], actor: str, now: float) -> None:
         """Go on without these files; what is left of them are orphans."""
         with self._database.transaction() as session:
-            give_up(session, lost, actor, now)
+            version_files.give_up(session, lost, actor, now)
 
     def chain_audit_anew(self) -> None:
         """Chain the audit log as it is, after a loss was accepted and written down in it."""
@@ -309,29 +302,15 @@ class Registry:
 
         A version whose file is damaged, or whose signature does not hold, is left as it is.
         """
-        done, unsound = 0, []
+        if self.signing is None:
+            return 0, []
         with self._database.transaction() as session:
-            for row in session.scalars(select(VersionRow).order_by(VersionRow.version)):
-                if self.signing is None or self.signing.is_sound(row):
-                    continue
-                if self.signing.is_due(row) and not (row.kept and self._is_damaged(row.digest)):
-                    self.signing.sign(row)
-                    done += 1
-                else:
-                    unsound.append(row.version)
-        return done, unsound
+            return self.signing.sign_due(session, self._policies)
 
     def forget_signatures(self) -> None:
         """Have every version signed anew with the next keys, as those that signed them are gone."""
         with self._database.transaction() as session:
             session.execute(update(VersionRow).values(signed=None))
-
-    def _is_damaged(self, digest: str) -> bool:
-        try:
-            self._policies.read(digest)
-        except (UnknownPolicyVersion, StateUnusable):
-            return True
-        return False
 
     def set_score(self, version: int, score: Mapping[str, Any]) -> None:
         """Keep how a version did on the fixed replays."""
@@ -341,14 +320,10 @@ class Registry:
     def prune(self, rule: Retention, unix_seconds: float) -> int:
         """Remove the files of versions that nobody needs (see `retention`); how many. Cards stay."""
         with self._database.transaction() as session:
-            rows = session.scalars(select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())).all()
-            stale = superfluous(rows, set(session.scalars(select(ClusterRow.assigned_version))), rule, unix_seconds)
-            for row in stale:
-                row.kept = False
-                row.head_digest, row.head_size_bytes = "", 0
+            stale = version_files.retire(session, rule, unix_seconds)
         if stale:
             self.collect_orphans()
-        return len(stale)
+        return stale
 
     def forget_moments(self) -> int:
         """Remove the moments of all versions but the newest, of which they are three quarters; how many.
@@ -356,13 +331,9 @@ class Registry:
         The head can still be reset to these versions, with moments that begin at zero.
         """
         with self._database.transaction() as session:
-            newest = session.scalar(select(func.max(VersionRow.version)))
-            rows = session.scalars(select(VersionRow).where(VersionRow.version != newest, VersionRow.head_digest != ""))
-            forgotten = rows.all()
-            for row in forgotten:
-                row.head_digest, row.head_size_bytes = "", 0
+            forgotten = version_files.forget_moments(session)
         self.collect_orphans()
-        return len(forgotten)
+        return forgotten
 
     def accept_lost_versions(self) -> None:
         """Go on without the versions that others knew: they are no longer missed, and keep their numbers."""
@@ -378,9 +349,7 @@ class Registry:
     def orphans(self) -> list[Path]:
         """Files that no version refers to, as a crash may leave them, or as lost versions do."""
         with self._database.session() as session:
-            rows = session.execute(select(VersionRow.digest, VersionRow.head_digest).where(VersionRow.kept)).all()
-        policies = self._policies.others({digest for digest, _ in rows})
-        return policies + self._heads.others({digest for _, digest in rows})
+            return version_files.orphans(session, self._policies, self._heads)
 
     def collect_orphans(self) -> int:
         """Remove files that no version refers to; how many. Only the learner may do this."""

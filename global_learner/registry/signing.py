@@ -14,11 +14,14 @@ from pathlib import Path
 
 import structlog
 from google.protobuf.message import DecodeError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
 from global_learner.errors import StateUnusable
 from global_learner.registry.fleet_keys import FOLDER, FleetKeys
+from global_learner.registry.policy_store import PolicyStore
 from global_learner.registry.tables import VersionRow
 from global_learner.storage.commits import TIMESTAMPS, Commits
 from policy_net.errors import NotTrusted
@@ -98,6 +101,19 @@ class Signing:
         except NotTrusted:
             return False
         return stated == statement_of(row, self.root.fleet)
+
+    def sign_due(self, session: Session, policies: PolicyStore) -> tuple[int, list[int]]:
+        """Sign the versions that are due; how many, and which are not sound and are left as they are."""
+        done, unsound = 0, []
+        for row in session.scalars(select(VersionRow).order_by(VersionRow.version)):
+            if self.is_sound(row):
+                continue
+            if self.is_due(row) and not (row.kept and _is_damaged(policies, row.digest)):
+                self.sign(row)
+                done += 1
+            else:
+                unsound.append(row.version)
+        return done, unsound
 
     def rotate(self, role: Role) -> None:
         """A new key in a role's place; see `FleetKeys.rotate`. Versions are to be signed again."""
@@ -182,3 +198,11 @@ def signed_document(data: bytes) -> SignedDocument:
         return SignedDocument.of(fleet_pb2.SignedDocument.FromString(data))
     except DecodeError:
         return SignedDocument(b"", ())
+
+
+def _is_damaged(policies: PolicyStore, digest: str) -> bool:
+    try:
+        policies.read(digest)
+    except StateUnusable:
+        return True
+    return False

@@ -1,18 +1,24 @@
-"""Files of versions: which of them are damaged or gone, and what becomes of versions that lost theirs."""
+"""Files of versions: which of them are kept, which are damaged or gone, and what becomes of versions without theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from sqlalchemy import select
+import structlog
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from global_learner.errors import StateUnusable
 from global_learner.registry.assignments import AUDIT
 from global_learner.registry.cards import FIRST_VERSION
-from global_learner.registry.policy_store import PolicyStore
+from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
 from global_learner.registry.tables import ClusterRow, VersionRow
+from policy_net.exchange.policy_file import parse_policy_file
+from policy_net.exchange.statistics import SpeedStatistic
+
+_log = structlog.get_logger()
 
 _READ_BYTES = 1 << 30
 """So much is read at a start, a second or two; of what is beyond it only the sizes are looked at. Fifty versions of the
@@ -71,3 +77,39 @@ def give_up(session: Session, lost: Sequence[LostFile], actor: str, now: float) 
         detail = f"v{cluster.assigned_version} to v{version}, as its file is lost"
         AUDIT.record(session, now, actor, "loss-accepted", cluster.cluster, detail)
         cluster.assigned_version = version
+
+
+def newest_priors(session: Session, policies: PolicyStore) -> tuple[SpeedStatistic, ...] | None:
+    """What the newest version says of speeds, of those whose files can be read; None if there is none."""
+    kept = select(VersionRow.version, VersionRow.digest).where(VersionRow.kept)
+    for version, digest in session.execute(kept.order_by(VersionRow.version.desc())).all():
+        try:
+            return parse_policy_file(policies.read(digest), f"v{version}").priors
+        except StateUnusable as error:
+            _log.error("version-unreadable", version=version, reason=str(error))
+    return None
+
+
+def retire(session: Session, rule: Retention, unix_seconds: float) -> int:
+    """Keep the files of versions that nobody needs no longer (see `retention`); how many."""
+    rows = session.scalars(select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())).all()
+    stale = superfluous(rows, set(session.scalars(select(ClusterRow.assigned_version))), rule, unix_seconds)
+    for row in stale:
+        row.kept = False
+        row.head_digest, row.head_size_bytes = "", 0
+    return len(stale)
+
+
+def forget_moments(session: Session) -> int:
+    """Keep no moments but the newest version's; of how many they are forgotten."""
+    newest = session.scalar(select(func.max(VersionRow.version)))
+    rows = session.scalars(select(VersionRow).where(VersionRow.version != newest, VersionRow.head_digest != "")).all()
+    for row in rows:
+        row.head_digest, row.head_size_bytes = "", 0
+    return len(rows)
+
+
+def orphans(session: Session, policies: PolicyStore, heads: PolicyStore) -> list[Path]:
+    """Files that no version refers to, as a crash may leave them, or as lost versions do."""
+    rows = session.execute(select(VersionRow.digest, VersionRow.head_digest).where(VersionRow.kept)).all()
+    return policies.others({digest for digest, _ in rows}) + heads.others({digest for _, digest in rows})
