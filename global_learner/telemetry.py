@@ -1,32 +1,19 @@
-"""Telemetry of the learner: Prometheus metrics `fedl2_learner_<what>_<unit>`, and structured log lines.
-
-Of refused calls few get a line: whoever floods the learner fills counters, and not its log. Of one caller's host and
-one reason, the first call is logged with all that is known, and those that follow within a while in one line with their
-number. Every call is counted all the same (`fedl2_learner_refusals_total`).
-"""
+"""Telemetry of the learner: Prometheus metrics `fedl2_learner_<what>_<unit>`, and structured log lines."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import math
 import sys
-import time
-from collections.abc import Callable, Hashable
-from typing import Generic, TextIO, TypeVar, cast
+from typing import TextIO, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from foundation.refusal_log import QUIET_SECONDS, RefusalWindows
 from global_learner.errors import Refusal
+from global_learner.folded_lines import RefusalLog
 from policy_net.throughput.fleet_priors import FleetPriors
 
-_log = structlog.get_logger()
-
-OTHERS = "others"
-"""The host of refusals beyond those that are told apart."""
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 _APPLY_SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05)
 _CALL_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
@@ -247,81 +234,6 @@ class Telemetry:
         """Count one group commit; called on the log's thread."""
         self.group_updates.observe(updates)
         self.log_bytes.inc(size_bytes)
-
-
-Later = Callable[[float, Callable[[], None]], object]
-Key = TypeVar("Key", bound=Hashable)
-
-
-def on_loop(seconds: float, call: Callable[[], None]) -> object:
-    """Later, on the running event loop."""
-    return asyncio.get_running_loop().call_later(seconds, call)
-
-
-class FoldedLines(Generic[Key]):
-    """Which of like events get a line: the first, and a while later one for all that followed; for one event loop.
-
-    Args:
-        others: the key that stands for one more kind, once there are too many to tell apart.
-        tell: logs how many had no line, and within how many seconds.
-        clock: seconds, never back.
-        later: calls after so many seconds.
-    """
-
-    def __init__(
-        self,
-        others: Callable[[Key], Key],
-        tell: Callable[[Key, int, float], None],
-        clock: Callable[[], float] = time.monotonic,
-        later: Later = on_loop,
-    ) -> None:
-        self._tell = tell
-        self._later = later
-        # A window ends when it is closed, with a line of its own: nothing is left to an event that may never come.
-        self._windows: RefusalWindows[Key] = RefusalWindows(clock, others, quiet_seconds=math.inf)
-
-    def first(self, key: Key) -> Key | None:
-        """Count an event; the kind under which it is to have a line, or None if it is told of later."""
-        line = self._windows.on_refusal(key)
-        if line is None:
-            return None
-        kind, _ = line
-        self._later(QUIET_SECONDS, lambda: self._end(kind))
-        return kind
-
-    def _end(self, key: Key) -> None:
-        count, seconds = self._windows.close(key)
-        if count:
-            self._tell(key, count, seconds)
-
-
-class RefusalLog:
-    """Log lines of refused calls, for one event loop."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic, later: Later = on_loop) -> None:
-        self._lines: FoldedLines[tuple[str, Refusal]] = FoldedLines(
-            lambda key: (OTHERS, key[1]), _tell_refusals, clock, later
-        )
-
-    def on_refusal(self, peer: str, reason: Refusal, method: str, status: str, text: str) -> None:
-        """Log a call, or count it into the line to come.
-
-        Args:
-            peer: as gRPC names it; connections from one host are one caller.
-            text: what the caller was told, or more.
-        """
-        kind = self._lines.first((host_of(peer), reason))
-        if kind is not None:
-            _log.warning("call-refused", method=method, status=status, reason=text, peer=kind[0])
-
-
-def _tell_refusals(key: tuple[str, Refusal], calls: int, seconds: float) -> None:
-    _log.warning("calls-refused", peer=key[0], reason=key[1].value, calls=calls, seconds=round(seconds, 1))
-
-
-def host_of(peer: str) -> str:
-    """`ipv4:10.0.0.7:51234` without its port."""
-    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
 
 
 class _UnfailingStream:

@@ -16,11 +16,12 @@ from types import MappingProxyType
 from typing import Protocol
 
 from global_learner.errors import TooBusy
+from global_learner.folded_lines import host_of
 from global_learner.identity import AuthContext, Caller, Role
 from global_learner.service.fair_queue import FairQueue, Share
 from global_learner.service.rate_limits import RateLimits
 from global_learner.settings import LearnerSettings
-from global_learner.telemetry import Telemetry, host_of
+from global_learner.telemetry import Telemetry
 
 _BYTES_IN_MESSAGES = 4
 """Answers that one caller may leave unread before its next call waits, in the largest message."""

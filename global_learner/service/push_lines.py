@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from global_learner.telemetry import OTHERS, FoldedLines, Later, on_loop
+from global_learner.folded_lines import OTHERS, FoldedLines, Later, on_loop
 from global_learner.updates.pushes import PushAnswer
 from policy_net.exchange.wire import GradientUpdate
 

@@ -1,9 +1,9 @@
 """A flood of refused calls fills a line now and then; who else is refused is heard meanwhile."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from folding_clock import FoldingClock
 from hypothesis import given
 from hypothesis import strategies as st
 from learner_in_process import serving
@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from foundation.refusal_log import MOST_KEYS, QUIET_SECONDS
 from global_learner.errors import Refusal
-from global_learner.telemetry import OTHERS, RefusalLog
+from global_learner.folded_lines import OTHERS, RefusalLog
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 
@@ -19,19 +19,11 @@ class World:
     """A refusal log on a clock of its own."""
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.due: list[tuple[float, Callable[[], None]]] = []
-        self.log = RefusalLog(lambda: self.now, lambda seconds, call: self.due.append((self.now + seconds, call)))
+        self.clock = FoldingClock()
+        self.log = RefusalLog(self.clock, self.clock.later)
 
     def refused(self, peer: str = "ipv4:10.0.0.7:51234", reason: Refusal = Refusal.BAD_REQUEST) -> None:
         self.log.on_refusal(peer, reason, "Push", "INVALID_ARGUMENT", "it cannot be read")
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        over = [call for at, call in self.due if at <= self.now]
-        self.due = [(at, call) for at, call in self.due if at > self.now]
-        for call in over:
-            call()
 
 
 def told(lines: list[Any]) -> int:
@@ -48,7 +40,7 @@ def test_of_a_flood_the_first_call_is_told_and_then_how_many() -> None:
         world.refused(reason=Refusal.WRONG_IDENTITY)
         assert [line["event"] for line in lines] == ["call-refused"] * 3
         assert lines[0]["reason"] == "it cannot be read"
-        world.pass_time(QUIET_SECONDS)
+        world.clock.pass_time(QUIET_SECONDS)
         assert lines[3:] == [
             {
                 "event": "calls-refused",
@@ -70,7 +62,7 @@ def test_however_many_callers_there_are_the_lines_are_bounded() -> None:
             world.refused(f"ipv6:[2001:db8::{number:x}]:443")
         assert len(lines) == MOST_KEYS + 1
         assert lines[-1]["peer"] == OTHERS
-        world.pass_time(QUIET_SECONDS)
+        world.clock.pass_time(QUIET_SECONDS)
     assert told(lines) == 3 * MOST_KEYS
 
 
@@ -79,9 +71,9 @@ def test_every_call_is_told_of_once(calls: list[tuple[float, int, Refusal]]) -> 
     world = World()
     with capture_logs() as lines:
         for wait, host, reason in calls:
-            world.pass_time(wait)
+            world.clock.pass_time(wait)
             world.refused(f"ipv4:10.0.0.{host}:1", reason)
-        world.pass_time(2 * QUIET_SECONDS)
+        world.clock.pass_time(2 * QUIET_SECONDS)
     assert told(lines) == len(calls)
 
 

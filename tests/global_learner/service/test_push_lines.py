@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from folding_clock import FoldingClock
 from learner_makers import update
 from structlog.testing import capture_logs
 
 from foundation.refusal_log import MOST_KEYS, QUIET_SECONDS
 from global_learner.errors import Rejection
+from global_learner.folded_lines import OTHERS
 from global_learner.service.push_lines import PushLines
-from global_learner.telemetry import OTHERS
 from global_learner.updates.pushes import Outcome, PushAnswer
 
 APPLIED = PushAnswer(Outcome.APPLIED, 7, None)
@@ -23,20 +22,12 @@ class World:
     """Push lines on a clock of their own."""
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.due: list[tuple[float, Callable[[], None]]] = []
-        self.lines = PushLines(lambda: self.now, lambda seconds, call: self.due.append((self.now + seconds, call)))
+        self.clock = FoldingClock()
+        self.lines = PushLines(self.clock, self.clock.later)
 
     def answered(self, answer: PushAnswer, times: int = 1, cluster: str = "north") -> None:
         for _ in range(times):
             self.lines.on_answer(update(1, cluster=cluster), answer, 0.001)
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        over = [call for at, call in self.due if at <= self.now]
-        self.due = [(at, call) for at, call in self.due if at > self.now]
-        for call in over:
-            call()
 
 
 def test_within_its_rate_every_update_has_its_line() -> None:
@@ -45,7 +36,7 @@ def test_within_its_rate_every_update_has_its_line() -> None:
         world.answered(APPLIED, 300)
         world.answered(DUPLICATE, 300)
     assert [line["event"] for line in lines] == ["update-answered"] * 600
-    assert world.due == []
+    assert world.clock.due == []
 
 
 def test_beyond_it_the_first_has_one_and_the_others_are_told_by_number() -> None:
@@ -56,7 +47,7 @@ def test_beyond_it_the_first_has_one_and_the_others_are_told_by_number() -> None
         world.answered(FLOODED, cluster="south")
         world.answered(APPLIED)
         assert [line["outcome"] for line in lines] == ["duplicate", "rejected", "duplicate", "applied"]
-        world.pass_time(QUIET_SECONDS)
+        world.clock.pass_time(QUIET_SECONDS)
         told = [line for line in lines if line["event"] == "updates-answered"]
         assert told == [
             {
@@ -79,6 +70,6 @@ def test_however_many_names_a_flood_comes_under_its_lines_are_bounded() -> None:
         for number in range(3 * MOST_KEYS):
             world.answered(FLOODED, cluster=f"c{number}")
         assert len(lines) == MOST_KEYS + 1
-        world.pass_time(QUIET_SECONDS)
+        world.clock.pass_time(QUIET_SECONDS)
     assert lines[-1]["cluster"] == OTHERS
     assert sum(line.get("updates", 1) for line in lines) == 3 * MOST_KEYS
