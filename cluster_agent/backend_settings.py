@@ -117,5 +117,25 @@ class SimulatedBackendSettings(Section):
     """Replay the fallback on the same jobs beside the run, to report its average JCT."""
 
 
-BackendSettings = SimulatedBackendSettings
-"""The settings of any kind of backend; a union by `kind` once there are several."""
+class LocalBackendSettings(Section):
+    """This machine: its jobs are processes that people submit with `cluster-agent submit`."""
+
+    kind: Literal["local"] = "local"
+    cpu_milli: int | None = Field(None, ge=1)
+    """Millicores that there are; what this process may use unless set."""
+    reserved_cpu_milli: int = Field(0, ge=0)
+    """Of these, millicores that no job gets."""
+    gpus: int = Field(0, ge=0, le=64)
+    """GPUs that jobs may have."""
+    slot_seconds: Seconds = 30.0
+    """The tick of decisions where nothing else happens."""
+    debounce_seconds: float = Field(2.0, ge=0.0, le=3600.0)
+    """Least time between two decisions, so that several submissions in a row are one."""
+    resize_seconds: Seconds = 30.0
+    """Longest wait for a running job to change its size; then it keeps what it has, and the others go on."""
+    start_seconds: Seconds = 120.0
+    """Longest wait for a job to start or to go on; it imports, and reads its data, first."""
+
+
+BackendSettings = Annotated[SimulatedBackendSettings | LocalBackendSettings, Field(discriminator="kind")]
+"""The settings of any kind of backend."""

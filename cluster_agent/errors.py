@@ -62,3 +62,15 @@ class PolicyNotKept(AgentError):
     """Logged decisions cannot be made again, as the policy's file is not at hand. Exit code 2."""
 
     exit_code: ClassVar[int] = BAD_INPUT
+
+
+class BadJobFile(AgentError):
+    """A job cannot be submitted as it is described. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
+
+
+class JobRefused(AgentError):
+    """What was asked of a job cannot be done now; the line says why. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT

@@ -19,7 +19,9 @@ from policy_net.domain import ClusterState, Decision, Progress, Trigger
 Wait = Callable[[float], bool]
 """Waits up to so many seconds; True at once when the agent is to stop."""
 
-_MODULES: Mapping[str, str] = MappingProxyType({"simulated": "cluster_agent.backends.simulated.backend"})
+_MODULES: Mapping[str, str] = MappingProxyType(
+    {"local": "cluster_agent.backends.local.backend", "simulated": "cluster_agent.backends.simulated.backend"}
+)
 """Where each kind of backend is; its module implements `BackendModule`."""
 
 

@@ -1,0 +1,234 @@
+"""File of a job as users submit it: what to run, which tasks it may have, and how much work it says it is.
+
+The words are those of the Kubernetes resource, so that a file can move from a workstation to a cluster. A job whose
+script does not train with `elastic_runtime.join` is rigid: it runs as one process, with what one worker is given.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from cluster_agent.errors import BadJobFile
+from foundation.text import nearest, plain_line
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
+from policy_net.settings import Section
+
+NAME = r"^[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?$"
+_LARGEST_BYTES = 1_000_000
+_MOST_CORES = 100_000
+
+
+def _milli(value: Any) -> Any:
+    """Cores as people write them: 2, 0.5, `500m`; in millicores."""
+    if isinstance(value, bool):
+        raise ValueError("use a number of cores, such as 1, 0.5 or 500m")
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}m", value):
+        return int(value[:-1])
+    try:
+        cores = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("use a number of cores, such as 1, 0.5 or 500m") from None
+    if not 0.0 < cores <= _MOST_CORES:
+        raise ValueError("use a number of cores above 0, such as 1, 0.5 or 500m")
+    return round(cores * 1000)
+
+
+Cores = Annotated[int, BeforeValidator(_milli), Field(ge=1), PlainSerializer(lambda milli: f"{milli}m")]
+
+
+class _Words(Section):
+    """A part of the file, in camel case."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class Tasks(_Words):
+    """The workers, or the parameter servers, of a job."""
+
+    min: int = Field(1, ge=1, le=MAX_TASKS_PER_ROLE)
+    """With fewer the job is suspended."""
+    max: int = Field(MAX_TASKS_PER_ROLE, ge=1, le=MAX_TASKS_PER_ROLE)
+    """It never gets more."""
+    replicas: int | None = Field(None, ge=1, le=MAX_TASKS_PER_ROLE)
+    """What its user asks for: what a scheduler of fixed sizes gives it; `min` unless set."""
+    cpu: Cores = 1000
+    """Of one task: cores, or millicores such as `500m`."""
+    gpu: int = Field(0, ge=0, le=64)
+    """Of one task."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Tasks:
+        if self.max < self.min:
+            raise ValueError(f"max = {self.max} is below min = {self.min}")
+        if self.replicas is not None and not self.min <= self.replicas <= self.max:
+            raise ValueError(f"replicas = {self.replicas} is not from min = {self.min} to max = {self.max}")
+        return self
+
+    @property
+    def demand(self) -> Resources:
+        """Of one task."""
+        return Resources(self.cpu, self.gpu)
+
+    @property
+    def requested(self) -> int:
+        """What its user asks for."""
+        return self.min if self.replicas is None else self.replicas
+
+
+class Work(_Words):
+    """What the job says that it will do; measured progress counts, this is only believed until there is some."""
+
+    epochs: float | None = Field(None, gt=0.0, le=1e9)
+    """Passes over its samples."""
+    steps: int | None = Field(None, ge=1, le=10**12)
+    """Global steps."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Work:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give epochs or steps, one of them")
+        return self
+
+
+class JobFile(_Words):
+    """One job."""
+
+    name: str | None = Field(None, pattern=NAME)
+    """Of the job; from the script's and a counter unless set."""
+    model_type: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    """What it trains, such as `digits-cnn`: what is learned of speeds is learned by this name."""
+    communication: Literal["PS", "AllReduce"] = "PS"
+    """How its workers exchange gradients."""
+    work: Work | None = None
+    """How much it has to do; estimated from what it has done unless set."""
+    worker: Tasks = Tasks()
+    ps: Tasks = Tasks.model_validate({"cpu": "500m"})
+    suspend: bool = False
+    """Whether it waits for `cluster-agent resume`."""
+    script: Path
+    """The Python file to run."""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    workdir: Path | None = None
+    """Where it runs; where it was submitted unless set."""
+    elastic: bool | None = None
+    """Whether its script calls `elastic_runtime.join`; looked up in the script unless set."""
+    checkpoint_seconds: float = Field(60.0, gt=0.0, le=86_400.0)
+    """Time between two checkpoints."""
+
+    @property
+    def kind(self) -> JobKind:
+        """As schedulers call it. A rigid job is one process, which to them is a worker without servers."""
+        return JobKind.PS if self.communication == "PS" and self.elastic else JobKind.ALLREDUCE
+
+    @property
+    def requested(self) -> Allocation:
+        """What its user asks for."""
+        if not self.elastic:
+            return Allocation(1, 0)
+        return Allocation(self.worker.requested, self.ps.requested if self.kind.uses_ps else 0)
+
+    @property
+    def smallest(self) -> Resources:
+        """The least that the job runs with."""
+        workers = self.worker.demand * (self.worker.min if self.elastic else 1)
+        return workers + self.ps.demand * self.ps.min if self.kind.uses_ps else workers
+
+
+def read_job_file(path: Path) -> dict[str, Any]:
+    """The content of a job file, not checked yet.
+
+    Raises:
+        BadJobFile: it cannot be read, or is no mapping in YAML.
+    """
+    try:
+        data = path.read_bytes()[: _LARGEST_BYTES + 1]
+        if len(data) > _LARGEST_BYTES:
+            raise BadJobFile(f"{path}: is larger than {_LARGEST_BYTES} bytes; name a job file")
+        content = yaml.safe_load(data.decode("utf-8-sig"))
+    except OSError as error:
+        raise BadJobFile(f"{path}: cannot be read ({error.strerror}); name a job file") from error
+    except UnicodeDecodeError as error:
+        raise BadJobFile(f"{path}: is no UTF-8 text; name a job file") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise BadJobFile(
+            f"{path}{where}: no valid YAML ({plain_line(getattr(error, 'problem', None) or 'damaged')})"
+        ) from error
+    if not isinstance(content, dict):
+        raise BadJobFile(f"{path}: describes no job; it needs at least modelType and script")
+    return content
+
+
+def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
+    """A job as it was described, whole: paths absolute, and whether it is elastic found out.
+
+    Args:
+        content: of a job file, or of a command line's options.
+        folder: where relative paths count from.
+        source: what to call it in messages.
+
+    Raises:
+        BadJobFile: an unknown key, a wrong value, no such script.
+    """
+    try:
+        job = JobFile.model_validate(content)
+    except ValidationError as error:
+        raise BadJobFile(f"{source}: {_problem(error)}") from error
+    script, workdir = folder / job.script, folder / (job.workdir or ".")
+    if not workdir.is_dir():
+        raise BadJobFile(f"{source}: workdir = {workdir}: there is no such folder")
+    if not script.is_file():
+        raise BadJobFile(f"{source}: script = {script}: there is no such file")
+    elastic = _joins(script, source) if job.elastic is None else job.elastic
+    if not elastic and (job.worker.max, job.worker.replicas) != (MAX_TASKS_PER_ROLE, None) and job.worker.requested > 1:
+        raise BadJobFile(
+            f"{source}: worker.replicas = {job.worker.requested}: {script.name} does not call elastic_runtime.join, so it "
+            "runs as one process; leave it out"
+        )
+    if elastic and job.communication == "AllReduce":
+        raise BadJobFile(
+            f"{source}: communication = AllReduce: this machine's elastic jobs train with parameter servers; use PS"
+        )
+    return job.model_copy(update={"script": script.resolve(), "workdir": workdir.resolve(), "elastic": elastic})
+
+
+def _joins(script: Path, source: str) -> bool:
+    """Whether a script imports the elastic runtime; one that does not parse is refused before it costs a start."""
+    try:
+        tree = ast.parse(script.read_bytes(), filename=str(script))
+    except (SyntaxError, ValueError) as error:
+        raise BadJobFile(f"{source}: script = {script}: is no Python ({plain_line(str(error))})") from error
+    except OSError as error:
+        raise BadJobFile(f"{source}: script = {script}: cannot be read ({error.strerror})") from error
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = [node.module]
+        if any(name.split(".")[0] == "elastic_runtime" for name in names):
+            return True
+    return False
+
+
+def _problem(error: ValidationError) -> str:
+    problems = error.errors()
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
+    where = ".".join(str(part) for part in first["loc"])
+    said = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        known = [to_camel(name) for name in JobFile.model_fields]
+        meant = nearest(str(first["loc"][-1]), known) if len(first["loc"]) == 1 else None
+        return plain_line(f"unknown key {where}" + (f"; did you mean {meant}?" if meant else ""))
+    if first["type"] == "missing":
+        return plain_line(f"{where} is missing")
+    return plain_line(f"{where}: {said}" if where else said)

@@ -1,0 +1,156 @@
+"""Table of the jobs that were submitted: one durable file each, so that an agent that is killed finds them all again.
+
+One owner, the agent. A file is on disk before its submission is acknowledged, and is replaced whole. What a job has
+trained is its coordinator's to know; here stands what nobody else remembers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from cluster_agent.backends.local.job_file import JobFile
+from cluster_agent.errors import JobRefused, StateDamaged
+from foundation.files import make_durable_folder, write_whole
+from policy_net.settings import Section
+
+
+class JobState(StrEnum):
+    """Where a job is."""
+
+    QUEUED = "queued"
+    """Never had anything yet."""
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    """It had something, and waits with a checkpoint."""
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more happens to it."""
+        return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
+
+
+class JobRecord(Section):
+    """One job, as it is remembered.
+
+    Attributes:
+        number: in the order of submission.
+        held: whether its user suspended it.
+        cancelling: whether its user wants it gone.
+        run_seconds: during which it held what it trains with.
+        samples: that are known to be trained; a coordinator that answers knows better.
+        samples_per_epoch: measured; 0 until then.
+        total_epochs: measured; 0 until then.
+        failure: why it failed, in a line.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str
+    number: int
+    file: JobFile
+    submitted_unix_seconds: float
+    state: JobState = JobState.QUEUED
+    held: bool = False
+    cancelling: bool = False
+    started_unix_seconds: float = 0.0
+    ended_unix_seconds: float = 0.0
+    run_seconds: float = Field(0.0, ge=0.0)
+    samples: float = Field(0.0, ge=0.0)
+    samples_per_epoch: float = Field(0.0, ge=0.0)
+    total_epochs: float = Field(0.0, ge=0.0)
+    failure: str = ""
+
+
+class JobTable:
+    """All jobs of one agent, by name; may be asked from any thread.
+
+    Args:
+        folder: where the files are; made where it is not there.
+
+    Raises:
+        StateDamaged: a file cannot be read back.
+        OSError: the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.RLock()
+        make_durable_folder(folder)
+        folder.chmod(0o700)
+        found = sorted((_read(path) for path in folder.glob("*.json")), key=lambda record: record.number)
+        self._records = {record.name: record for record in found}
+        self._next = max((record.number for record in found), default=0) + 1
+
+    def __iter__(self) -> Iterator[JobRecord]:
+        """All of them in the order of their submission, as they are now."""
+        with self._lock:
+            return iter(list(self._records.values()))
+
+    def get(self, name: str) -> JobRecord | None:
+        """The job of a name."""
+        with self._lock:
+            return self._records.get(name)
+
+    def add(self, file: JobFile, now_unix_seconds: float) -> JobRecord:
+        """Remember a job for good.
+
+        Raises:
+            JobRefused: its name is taken.
+            OSError: it cannot be kept; nothing is remembered.
+        """
+        with self._lock:
+            name = file.name or self._free_name(file)
+            if name in self._records:
+                raise JobRefused(f"there is a job {name} already; cancel it, or take another name")
+            record = JobRecord(
+                name=name, number=self._next, file=file, submitted_unix_seconds=now_unix_seconds, held=file.suspend
+            )
+            self._write(record)
+            self._next += 1
+            return record
+
+    def put(self, record: JobRecord) -> None:
+        """Replace a job's record.
+
+        Raises:
+            OSError: it cannot be kept; the one before stands.
+        """
+        with self._lock:
+            if self._records[record.name] != record:
+                self._write(record)
+
+    def change(self, name: str, **values: object) -> JobRecord:
+        """Replace some values of a job's record; the record after that.
+
+        Raises:
+            OSError: as `put`.
+        """
+        with self._lock:
+            record = self._records[name].model_copy(update=values)
+            self.put(record)
+            return record
+
+    def _write(self, record: JobRecord) -> None:
+        text = record.model_dump_json(indent=1)
+        write_whole(self._folder / f"{record.name}.json", text + "\n", mode=0o600, alone=True)
+        self._records[record.name] = record
+
+    def _free_name(self, file: JobFile) -> str:
+        stem = "".join(letter if letter.isalnum() else "-" for letter in file.script.stem.lower()).strip("-")[:40]
+        return f"{stem.strip('-') or 'job'}-{self._next}"
+
+
+def _read(path: Path) -> JobRecord:
+    try:
+        return JobRecord.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        said = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        raise StateDamaged(f"{path}: is no job's record ({said}); move it away to go on without that job") from error

@@ -1,0 +1,45 @@
+"""This machine as a cluster of one node: the cores and GPUs that its jobs may have."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cluster_agent.backend_settings import LocalBackendSettings
+from cluster_agent.errors import BadConfig
+from policy_net.domain import Node, Resources
+
+NODE = "this-machine"
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def this_node(settings: LocalBackendSettings, cgroup_limit: Path = _CGROUP_LIMIT) -> Node:
+    """What jobs may have here: what this process may use, less what the operator keeps back.
+
+    Args:
+        settings: of the backend.
+        cgroup_limit: the file in which a container's limit stands.
+
+    Raises:
+        BadConfig: nothing is left.
+    """
+    usable = len(os.sched_getaffinity(0)) * 1000
+    limit = _container_limit_milli(cgroup_limit)
+    if limit is not None:
+        usable = min(usable, limit)
+    cpu_milli = (usable if settings.cpu_milli is None else settings.cpu_milli) - settings.reserved_cpu_milli
+    if cpu_milli <= 0:
+        raise BadConfig(
+            f"setting backend.reserved_cpu_milli = {settings.reserved_cpu_milli}: nothing is left of this machine's "
+            f"{usable} millicores"
+        )
+    return Node(NODE, Resources(cpu_milli, settings.gpus))
+
+
+def _container_limit_milli(file: Path) -> int | None:
+    """A container's share of the cores; None where there is no limit. Source: cgroup v2, cpu.max: quota and period."""
+    try:
+        quota, period = file.read_text(encoding="ascii").split()
+        return max(1, int(quota) * 1000 // int(period))
+    except (OSError, ValueError):
+        return None
