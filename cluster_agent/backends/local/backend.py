@@ -294,7 +294,7 @@ class LocalBackend:
         found = self._processes.get(record.name)
         if found is None:
             folder = self._parts.state_dir / "jobs"
-            found = self._processes[record.name] = ElasticJob(folder, record, os.environ, self._launchers.spawn)
+            found = self._processes[record.name] = ElasticJob(folder, record, os.environ, self._launchers)
         return found
 
     def _look_at_ends(self) -> None:
@@ -367,7 +367,7 @@ class LocalBackend:
             max_workers=0 if record.held else file.worker.max,
             max_ps=0 if record.held else file.ps.max,
             run_seconds=record.run_seconds,
-            current=measured.held if running else SUSPENDED,
+            current=measured.current if running else SUSPENDED,
             kind=file.kind,
             min_workers=file.worker.min,
             min_ps=file.ps.min,

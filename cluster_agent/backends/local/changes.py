@@ -138,7 +138,7 @@ class Changes:
         job = self._jobs[change.job.job_id]
         change.asked_seconds = self._clock()
         if change.before == change.after:
-            change.took = True
+            change.took = change.after == SUSPENDED
         elif job.launcher is None:
             try:
                 job.start(change.after)
@@ -161,8 +161,9 @@ class Changes:
             change.took = measured.phase is Phase.SUSPENDED and measured.held == SUSPENDED
         else:
             change.took = measured.fresh and measured.phase is Phase.RUNNING and measured.held == change.after
-        if measured.phase in (Phase.FINISHED, Phase.FAILED):
-            change.given_up = f"it has {measured.phase.value}"
+        if measured.is_ending:
+            change.given_up = "it is at its end"
+            return True
         row = next((row for row in measured.requests if row.request_id == change.request_id), None)
         if row is not None and row.state is RequestOutcome.ABORTED:
             change.given_up = row.detail

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 _CALL_SECONDS = 2.0
+_UNDER_WAY = frozenset({Phase.STARTING, Phase.RECOVERING, Phase.RESIZING, Phase.SUSPENDING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Measured:
     Attributes:
         phase: None as long as nobody has said anything.
         held: what works now.
+        target: what was asked for last.
         samples: trained, repeated ones once.
         stall_seconds: that workers waited in resizes.
         fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
@@ -43,6 +45,7 @@ class Measured:
 
     phase: Phase | None = None
     held: Allocation = SUSPENDED
+    target: Allocation = SUSPENDED
     samples: float = 0.0
     epoch: float = 0.0
     total_epochs: float = 0.0
@@ -52,9 +55,54 @@ class Measured:
     fresh: bool = False
 
     @property
+    def current(self) -> Allocation:
+        """What it has, or is about to have: a change that is under way goes on by itself."""
+        return self.target if self.phase in _UNDER_WAY else self.held
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing can be asked of it any more; its tasks may still write what they have trained."""
+        return self.phase in (Phase.FINISHED, Phase.FAILED)
+
+    @property
     def samples_per_epoch(self) -> float:
         """0 until the first sample."""
         return self.samples / self.epoch if self.epoch > 0 and self.samples > 0 else 0.0
+
+
+class Launchers:
+    """Launchers that this process started; they outlive it, and those that end before it are let go of."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def spawn(self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], log_file: Path) -> int:
+        """Start one in a session of its own, so that no signal to this process's terminal or group reaches it.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        with log_file.open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603  (the command is ours, the script the user's)
+                command,
+                cwd=folder,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._children[job] = process
+        return process.pid
+
+    def running(self, job: str) -> int | None:
+        """The process number of a job's launcher, if this process started it and it has not ended."""
+        process = self._children.get(job)
+        return process.pid if process is not None and process.poll() is None else None
+
+    def reap(self) -> None:
+        """Let go of those that have ended; none stays a zombie."""
+        self._children = {job: process for job, process in self._children.items() if process.poll() is None}
 
 
 class ElasticJob:
@@ -64,7 +112,7 @@ class ElasticJob:
         jobs: the folder of all jobs' folders.
         record: of the job.
         environment: what its processes inherit; the job's own `env` is added.
-        spawn: starts a process, and returns its number.
+        launchers: that this process starts.
     """
 
     def __init__(
@@ -72,14 +120,14 @@ class ElasticJob:
         jobs: Path,
         record: JobRecord,
         environment: Mapping[str, str],
-        spawn: Callable[[list[str], Path, Mapping[str, str], Path], int],
+        launchers: Launchers,
     ) -> None:
         self.name = record.name
         self._file = record.file
         self._jobs = jobs
         self._folder = JobFolder(jobs / record.name)
         self._environment = {**environment, **record.file.env}
-        self._spawn = spawn
+        self._launchers = launchers
 
     @property
     def log_folder(self) -> Path:
@@ -88,8 +136,9 @@ class ElasticJob:
 
     @property
     def launcher(self) -> int | None:
-        """Process number of the launcher that looks after it now."""
-        return holder_of(self._folder.path) if self._folder.record_file.exists() else None
+        """Process number of the launcher that looks after it now, or is about to: it imports for a second first."""
+        holder = holder_of(self._folder.path) if self._folder.record_file.exists() else None
+        return holder or self._launchers.running(self.name)
 
     def start(self, allocation: Allocation) -> None:
         """Start it, or go on with it from its last checkpoint, under a launcher that outlives this process.
@@ -116,7 +165,9 @@ class ElasticJob:
             ]
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         log_file = self._jobs / f"{self.name}.launcher.log"
-        number = self._spawn(command, self._file.workdir or Path.cwd(), self._environment, log_file)
+        number = self._launchers.spawn(
+            self.name, command, self._file.workdir or Path.cwd(), self._environment, log_file
+        )
         _log.info("job-started", job=self.name, workers=allocation.workers, ps=allocation.ps, process=number)
 
     def measure(self) -> Measured:
@@ -156,13 +207,14 @@ class ElasticJob:
         state = read_state(self._folder)
         try:
             phase = Phase(str(state.get("phase")))
-        except ValueError:
-            return Measured()
-        size = state.get("size", {})
-        held = Allocation(int(size.get("workers", 0)), int(size.get("ps", 0))) if self.launcher else SUSPENDED
+        except ValueError:  # nobody has written anything yet: it has what it was started with
+            started = self._folder.record()
+            asked = Allocation(int(started["workers"]), int(started["servers"])) if self.launcher else SUSPENDED
+            return Measured(Phase.STARTING, SUSPENDED, asked)
         return Measured(
             phase,
-            held,
+            _allocation(state.get("size", {})) if self.launcher else SUSPENDED,
+            _allocation(state.get("target", {})) if self.launcher else SUSPENDED,
             float(state.get("samples", 0)),
             float(state.get("epoch", 0)),
             float(state.get("total_epochs", 0)),
@@ -171,10 +223,15 @@ class ElasticJob:
         )
 
 
+def _allocation(size: Mapping[str, int]) -> Allocation:
+    return Allocation(int(size.get("workers", 0)), int(size.get("ps", 0)))
+
+
 def _measured(status: JobStatus) -> Measured:
     return Measured(
         status.phase,
         Allocation(status.size.workers, status.size.servers),
+        Allocation(status.target.workers, status.target.servers),
         float(status.samples),
         status.epoch,
         status.total_epochs,
@@ -183,33 +240,3 @@ def _measured(status: JobStatus) -> Measured:
         status.requests,
         fresh=True,
     )
-
-
-class Launchers:
-    """Launchers that this process started; they outlive it, and those that end before it are let go of."""
-
-    def __init__(self) -> None:
-        self._children: list[subprocess.Popen[bytes]] = []
-
-    def spawn(self, command: list[str], folder: Path, environment: Mapping[str, str], log_file: Path) -> int:
-        """Start one in a session of its own, so that no signal to this process's terminal or group reaches it.
-
-        Raises:
-            OSError: it could not be started.
-        """
-        with log_file.open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603  (the command is ours, the script the user's)
-                command,
-                cwd=folder,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._children.append(process)
-        return process.pid
-
-    def reap(self) -> None:
-        """Let go of those that have ended; none stays a zombie."""
-        self._children = [process for process in self._children if process.poll() is None]
