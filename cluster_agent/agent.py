@@ -237,6 +237,7 @@ class Agent:
             fleet.link.finish(max(_PROMPT_SECONDS, flush_seconds if fleet.link.reachable else 0.0))
             fleet.client.close()
         self._loop.close()
+        self._backend.close()
         status = self.status()
         _write_summary(self._settings.state_dir / SUMMARY, self._settings.cluster, status, training)
         _log.info(

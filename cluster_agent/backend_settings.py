@@ -5,6 +5,7 @@ No backend is imported here: a configuration is checked before the backend that 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -133,8 +134,18 @@ class LocalBackendSettings(Section):
     """Least time between two decisions, so that several submissions in a row are one."""
     resize_seconds: Seconds = 30.0
     """Longest wait for a running job to change its size; then it keeps what it has, and the others go on."""
+    socket: Path | None = None
+    """Where users' commands reach the agent; $XDG_STATE_HOME/fedl2/agent/jobs.sock, or below ~/.local/state, unless
+    set. Its folder is made, for this user alone."""
     start_seconds: Seconds = 120.0
     """Longest wait for a job to start or to go on; it imports, and reads its data, first."""
+
+
+def default_socket(environment: Mapping[str, str]) -> Path:
+    """The socket of the one agent that a user runs here."""
+    state = environment.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path(environment.get("HOME", "~")).expanduser() / ".local/state"
+    return base / "fedl2" / "agent" / "jobs.sock"
 
 
 BackendSettings = Annotated[SimulatedBackendSettings | LocalBackendSettings, Field(discriminator="kind")]

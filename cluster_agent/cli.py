@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from cluster_agent.agent import run_agent
+from cluster_agent.jobs.commands import cancel, job, jobs, logs, resume, submit, suspend_job
 from cluster_agent.recording.replay_log_command import replay_log
 from cluster_agent.settings_file import read_settings
 from cluster_agent.telemetry import configure_logging
@@ -79,6 +80,13 @@ def run(
 
 
 app.command("replay-log")(replay_log)
+app.command("submit")(submit)
+app.command("jobs")(jobs)
+app.command("job")(job)
+app.command("logs")(logs)
+app.command("cancel")(cancel)
+app.command("suspend")(suspend_job)
+app.command("resume")(resume)
 
 
 def main() -> None:

@@ -74,3 +74,9 @@ class JobRefused(AgentError):
     """What was asked of a job cannot be done now; the line says why. Exit code 2."""
 
     exit_code: ClassVar[int] = BAD_INPUT
+
+
+class AgentUnreachable(AgentError):
+    """No agent answers on its socket. Exit code 3."""
+
+    exit_code: ClassVar[int] = UNREACHABLE

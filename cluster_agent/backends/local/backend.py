@@ -14,10 +14,11 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings
+from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings, default_socket
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.local.changes import Change, Changes, demand
 from cluster_agent.backends.local.elastic_job import ElasticJob, Launchers, Measured
+from cluster_agent.backends.local.job_service import JobDesk, JobServer
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.machine import this_node
 from cluster_agent.errors import BackendUnavailable, BadConfig
@@ -45,9 +46,8 @@ _FAILED_STARTS = 3
 
 
 def resolve_paths(settings: LocalBackendSettings, folder: Path) -> LocalBackendSettings:
-    """The settings name no paths; see `BackendModule`."""
-    del folder
-    return settings
+    """The settings with the socket's path taken from the folder; see `BackendModule`."""
+    return settings if settings.socket is None else settings.model_copy(update={"socket": folder / settings.socket})
 
 
 def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
@@ -114,7 +114,7 @@ class LocalBackend:
         self._observed: tuple[ClusterState, Trigger] | None = None
         self._decided_seconds = -settings.debounce_seconds
         self._known: frozenset[tuple[str, bool, bool]] = frozenset()
-        self._decisions = 0
+        self._server: JobServer | None = None
 
     @property
     def finished(self) -> bool:
@@ -137,7 +137,42 @@ class LocalBackend:
         return list(dict.fromkeys(record.file.model_type for record in self.table))
 
     def start(self) -> None:
-        """Nothing runs beside the decisions."""
+        """Begin to answer users.
+
+        Raises:
+            BadConfig: nobody can listen on the socket.
+        """
+        desk = JobDesk(self.table, self._node.capacity, self.facts, lambda: self.time_seconds)
+        self._server = JobServer(self._settings.socket or default_socket(os.environ), desk)
+
+    def facts(self, record: JobRecord) -> dict[str, object]:
+        """A job as users see it; may be called from any thread."""
+        measured = self._measured.get(record.name, Measured())
+        running = record.state is JobState.RUNNING
+        until = record.ended_unix_seconds or self.time_seconds
+        total, known = self._declared_epochs(record, measured)
+        per_epoch = measured.samples_per_epoch or record.samples_per_epoch
+        samples = max(measured.samples, record.samples)
+        progress = min(1.0, samples / per_epoch / total) if known and per_epoch else None
+        if record.state is JobState.DONE:
+            progress = 1.0
+        note = record.failure or ("to be cancelled" if record.cancelling and not record.state.ended else "")
+        return {
+            "name": record.name,
+            "modelType": record.file.model_type,
+            "state": "held" if record.held and not running and not record.state.ended else record.state.value,
+            "workers": measured.held.workers if running else 0,
+            "ps": measured.held.ps if running else 0,
+            "progress": progress,
+            "waitedSeconds": (record.started_unix_seconds or until) - record.submitted_unix_seconds,
+            "runSeconds": record.run_seconds,
+            "ageSeconds": until - record.submitted_unix_seconds,
+            "samples": samples,
+            "ended": record.state.ended,
+            "held": record.held,
+            "logs": str(self._process(record).log_folder),
+            "note": note or (f"phase {measured.phase.value}" if running and measured.phase is not None else ""),
+        }
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; waits as long as there is nothing to decide about."""
@@ -161,7 +196,6 @@ class LocalBackend:
         self._check(decision, jobs, state.total)
         self._observed = None
         self._decided_seconds = self._parts.clock()
-        self._decisions += 1
         stamp = f"{int(state.time_seconds * 1000):x}"
         changes = {
             name: Change(job, job.current, decision.of(name), f"decision-{stamp}-{name}") for name, job in jobs.items()
@@ -195,7 +229,9 @@ class LocalBackend:
         )
 
     def close(self) -> None:
-        """Nothing is held: the jobs' launchers look after them."""
+        """Answer no more; the jobs' launchers look after them."""
+        if self._server is not None:
+            self._server.close()
 
     def _wait_until_due(self, running: Changes, changes: dict[str, Change], intervals: dict[str, _Interval]) -> None:
         looked = 0

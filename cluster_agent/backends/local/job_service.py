@@ -1,0 +1,174 @@
+"""Service of the jobs: submit, list, cancel, suspend and resume over a Unix socket that only the agent's user may open.
+
+Messages are JSON objects over gRPC, whose deadlines, framing and errors are the point; the socket lies in a folder of
+mode 0700, so that nobody else can reach it, whatever its own mode.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+
+from cluster_agent.backends.local.job_file import check_job
+from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
+from cluster_agent.errors import BadConfig, BadJobFile, JobRefused
+from foundation.text import nearest, plain_line
+from policy_net.domain import Resources
+
+_log = structlog.get_logger()
+
+SERVICE = "fedl2.jobs.v1.Jobs"
+METHODS = ("submit", "jobs", "cancel", "suspend", "resume")
+_LONGEST_PATH = 100
+"""Bytes; the system takes 107."""
+_THREADS = 4
+_GRACE_SECONDS = 1.0
+
+Facts = dict[str, Any]
+
+
+def encode(message: Any) -> bytes:
+    """A message as it travels."""
+    return json.dumps(message, allow_nan=False).encode()
+
+
+def decode(data: bytes) -> Any:
+    """Likewise back."""
+    return json.loads(data)
+
+
+@dataclass(frozen=True, slots=True)
+class JobDesk:
+    """Requests of users, answered from the table; what they want happens with the next decision.
+
+    Attributes:
+        capacity: what all jobs together may take.
+        facts: of a job, as users see it.
+        now: Unix seconds.
+    """
+
+    table: JobTable
+    capacity: Resources
+    facts: Callable[[JobRecord], Facts]
+    now: Callable[[], float]
+
+    def submit(self, content: Mapping[str, Any]) -> Facts:
+        """Take a job; it is on disk when this returns.
+
+        Raises:
+            BadJobFile: it cannot be, or asks for more than the machine has.
+            JobRefused: its name is taken.
+        """
+        job = check_job(dict(content["job"]), Path(content["folder"]), content["source"])
+        if not job.smallest.fits_in(self.capacity):
+            raise BadJobFile(
+                f"{content['source']}: needs at least {_resources(job.smallest)}; this machine's jobs have "
+                f"{_resources(self.capacity)}"
+            )
+        return self.facts(self.table.add(job, self.now()))
+
+    def jobs(self, content: Mapping[str, Any]) -> Facts:
+        """All jobs, or one of a name.
+
+        Raises:
+            JobRefused: there is none of that name.
+        """
+        name = content.get("name")
+        records = list(self.table) if name is None else [self._named(name)]
+        return {"jobs": [self.facts(record) for record in records]}
+
+    def cancel(self, content: Mapping[str, Any]) -> Facts:
+        """End a job for good; asked again, it has been."""
+        record = self._named(content["name"])
+        if not record.state.ended:
+            ended = record.state is JobState.QUEUED
+            changes: dict[str, object] = {"cancelling": True}
+            if ended:
+                changes |= {"state": JobState.CANCELLED, "ended_unix_seconds": self.now()}
+            record = self.table.change(record.name, **changes)
+        return self.facts(record)
+
+    def suspend(self, content: Mapping[str, Any]) -> Facts:
+        """Hold a job: a checkpoint is written, and what it had is given to others."""
+        return self._hold(content["name"], held=True)
+
+    def resume(self, content: Mapping[str, Any]) -> Facts:
+        """Let a held job be scheduled again."""
+        return self._hold(content["name"], held=False)
+
+    def _hold(self, name: str, *, held: bool) -> Facts:
+        record = self._named(name)
+        if record.state.ended:
+            raise JobRefused(
+                f"{name} is {record.state.value}; nothing of it can be {'suspended' if held else 'resumed'}"
+            )
+        return self.facts(self.table.change(name, held=held))
+
+    def _named(self, name: str) -> JobRecord:
+        record = self.table.get(name)
+        if record is None:
+            meant = nearest(name, [record.name for record in self.table])
+            raise JobRefused(f"{name}: no such job" + (f"; did you mean {meant}?" if meant else ""))
+        return record
+
+
+def _resources(amount: Resources) -> str:
+    gpus = f", {amount.gpu} GPUs" if amount.gpu else ""
+    return f"{amount.cpu_milli / 1000:g} cores{gpus}"
+
+
+class JobServer:
+    """Answers on a socket until `close`.
+
+    Args:
+        path: of the socket; its folder is made, for nobody else to enter.
+        desk: answers.
+
+    Raises:
+        BadConfig: it cannot listen there.
+    """
+
+    def __init__(self, path: Path, desk: JobDesk) -> None:
+        if len(str(path).encode()) > _LONGEST_PATH:
+            raise BadConfig(f"setting backend.socket: {path} is longer than {_LONGEST_PATH} bytes; name a shorter one")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.chmod(0o700)
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise BadConfig(f"setting backend.socket: {path} cannot be used ({error.strerror})") from error
+        self._server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="jobs"))
+        handlers = {name: _handler(getattr(desk, name)) for name in METHODS}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        try:
+            self._server.add_insecure_port(f"unix:{path}")
+        except RuntimeError as error:
+            raise BadConfig(f"setting backend.socket: {path}: nobody can listen there") from error
+        self._server.start()
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self._server.stop(_GRACE_SECONDS).wait()
+
+
+def _handler(answer: Callable[[Mapping[str, Any]], Facts]) -> Any:
+    def call(content: Any, context: grpc.ServicerContext) -> Facts:
+        try:
+            return answer(content)
+        except (BadJobFile, JobRefused) as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except OSError as error:
+            _log.exception("job-request-failed")
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"it cannot be kept ({error.strerror}); free space")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, plain_line(f"no request of ours: {error!r}"))
+        raise AssertionError("abort raises")
+
+    return grpc.unary_unary_rpc_method_handler(call, request_deserializer=decode, response_serializer=encode)

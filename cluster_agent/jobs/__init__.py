@@ -1,0 +1,1 @@
+"""Commands with which users submit jobs to an agent, and ask after them."""

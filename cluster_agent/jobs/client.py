@@ -1,0 +1,65 @@
+"""Client of an agent's jobs, over the Unix socket of the agent that this user runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from cluster_agent.backend_settings import default_socket
+from cluster_agent.backends.local.job_service import SERVICE, Facts, decode, encode
+from cluster_agent.errors import AgentUnreachable, JobRefused
+
+CALL_SECONDS = 10.0
+_REFUSED = frozenset(
+    {
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+
+
+class JobClient:
+    """One agent's jobs.
+
+    Args:
+        socket: of the agent; the usual one unless given.
+        timeout_seconds: of every call.
+    """
+
+    def __init__(self, socket: Path | None = None, timeout_seconds: float = CALL_SECONDS) -> None:
+        self._socket = socket or default_socket(os.environ)
+        self._timeout_seconds = timeout_seconds
+        self._channel = grpc.insecure_channel(f"unix:{self._socket.absolute()}")
+
+    def __enter__(self) -> JobClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def call(self, method: str, content: Mapping[str, Any]) -> Facts:
+        """Ask.
+
+        Raises:
+            AgentUnreachable: nobody answers there.
+            JobRefused: the agent does not want it; its words.
+        """
+        ask = self._channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=encode, response_deserializer=decode)
+        try:
+            answer: Facts = ask(content, timeout=self._timeout_seconds)
+        except grpc.RpcError as error:
+            if error.code() in _REFUSED:
+                raise JobRefused(error.details()) from error
+            raise AgentUnreachable(
+                f"{self._socket}: no agent answers there; start one with `cluster-agent run`, or name its --socket"
+            ) from error
+        return answer
