@@ -134,6 +134,8 @@ class LocalBackendSettings(Section):
     """Least time between two decisions, so that several submissions in a row are one."""
     resize_seconds: Seconds = 30.0
     """Longest wait for a running job to change its size; then it keeps what it has, and the others go on."""
+    until_done: bool = False
+    """Whether the agent ends once jobs were submitted and all have ended; for demonstrations and measurements."""
     socket: Path | None = None
     """Where users' commands reach the agent; $XDG_STATE_HOME/fedl2/agent/jobs.sock, or below ~/.local/state, unless
     set. Its folder is made, for this user alone."""

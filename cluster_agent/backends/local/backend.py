@@ -1,7 +1,7 @@
 """Local backend: this machine as a cluster, whose jobs are real processes that outlive the agent.
 
-What a job has trained is what its coordinator counted, never what it declares. A decision is carried out while the
-interval runs; the interval of a job begins once it holds what was decided.
+What a job has trained is what its coordinator counted, never what it declares. A decision is carried out while its
+interval runs; what is measured of a job begins once it holds what was decided.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings, default_socket
 from cluster_agent.backends.base import AgentParts, BackendStatus
-from cluster_agent.backends.local.changes import Change, Changes, demand
-from cluster_agent.backends.local.elastic_job import ElasticJob, Launchers, Measured
+from cluster_agent.backends.local.changes import Change, Changes, Limits, demand
+from cluster_agent.backends.local.elastic_job import ElasticJob, Launchers
 from cluster_agent.backends.local.job_service import JobDesk, JobServer
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
+from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH, scheduled_job, user_facts
 from cluster_agent.backends.local.machine import this_node
+from cluster_agent.backends.local.measured import JobProcesses
+from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.errors import BackendUnavailable, BadConfig
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import (
@@ -37,12 +38,8 @@ from policy_net.domain import (
 )
 from policy_net.errors import InvalidAllocation
 
-_log = structlog.get_logger()
 _LOOK_SECONDS = 0.1
 """Between two looks at what is under way; at what only trains five times as long."""
-_GUESSED_SAMPLES_PER_EPOCH = 10_000.0
-"""Until the first sample of a job, and of all jobs of its type, was counted."""
-_FAILED_STARTS = 3
 
 
 def resolve_paths(settings: LocalBackendSettings, folder: Path) -> LocalBackendSettings:
@@ -61,7 +58,13 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
         raise BadConfig(
             f"setting state_dir: {parts.state_dir / 'submitted'} cannot be used ({error.strerror})"
         ) from error
-    return LocalBackend(settings, parts, table, node, time.time)
+    launchers = Launchers()
+    folder = parts.state_dir / "jobs"
+
+    def open_job(record: JobRecord) -> JobProcesses:
+        return ElasticJob(folder, record, os.environ, launchers)
+
+    return LocalBackend(settings, parts, table, node, open_job, time.time)
 
 
 @dataclass(slots=True)
@@ -90,6 +93,7 @@ class LocalBackend:
         parts: of the agent.
         table: the jobs that were submitted.
         node: what they may have.
+        open_job: the handle to a job's processes.
         unix_clock: the time of day in seconds.
     """
 
@@ -99,6 +103,7 @@ class LocalBackend:
         parts: AgentParts,
         table: JobTable,
         node: Node,
+        open_job: Callable[[JobRecord], JobProcesses],
         unix_clock: Callable[[], float],
     ) -> None:
         self.table = table
@@ -107,10 +112,7 @@ class LocalBackend:
         self._node = node
         # A clock that is set back must not make an interval negative.
         self._offset_seconds = unix_clock() - parts.clock()
-        self._launchers = Launchers()
-        self._processes: dict[str, ElasticJob] = {}
-        self._measured: dict[str, Measured] = {}
-        self._failed_starts: dict[str, int] = {}
+        self._jobs = RunningJobs(table, open_job, lambda: self.time_seconds)
         self._observed: tuple[ClusterState, Trigger] | None = None
         self._decided_seconds = -settings.debounce_seconds
         self._known: frozenset[tuple[str, bool, bool]] = frozenset()
@@ -118,8 +120,9 @@ class LocalBackend:
 
     @property
     def finished(self) -> bool:
-        """Never: somebody may submit a job."""
-        return False
+        """Whether all jobs have ended, if that is to be the end; else somebody may always submit another one."""
+        states = [record.state for record in self.table]
+        return self._settings.until_done and bool(states) and all(state.ended for state in states)
 
     @property
     def time_seconds(self) -> float:
@@ -147,43 +150,20 @@ class LocalBackend:
 
     def facts(self, record: JobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
-        measured = self._measured.get(record.name, Measured())
-        running = record.state is JobState.RUNNING
-        until = record.ended_unix_seconds or self.time_seconds
-        total, known = self._declared_epochs(record, measured)
-        per_epoch = measured.samples_per_epoch or record.samples_per_epoch
-        samples = max(measured.samples, record.samples)
-        progress = min(1.0, samples / per_epoch / total) if known and per_epoch else None
-        if record.state is JobState.DONE:
-            progress = 1.0
-        note = record.failure or ("to be cancelled" if record.cancelling and not record.state.ended else "")
-        return {
-            "name": record.name,
-            "modelType": record.file.model_type,
-            "state": "held" if record.held and not running and not record.state.ended else record.state.value,
-            "workers": measured.held.workers if running else 0,
-            "ps": measured.held.ps if running else 0,
-            "progress": progress,
-            "waitedSeconds": (record.started_unix_seconds or until) - record.submitted_unix_seconds,
-            "runSeconds": record.run_seconds,
-            "ageSeconds": until - record.submitted_unix_seconds,
-            "samples": samples,
-            "ended": record.state.ended,
-            "held": record.held,
-            "logs": str(self._process(record).log_folder),
-            "note": note or (f"phase {measured.phase.value}" if running and measured.phase is not None else ""),
-        }
+        facts = user_facts(record, self._jobs.latest(record.name), self.time_seconds)
+        return {**facts, "logs": str(self._jobs[record.name].log_folder)}
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; waits as long as there is nothing to decide about."""
         while self._observed is None:
             if self._parts.wait(0.0):
                 return None
-            self._look_at_ends()
-            if self._jobs_to_schedule():
+            self._jobs.look()
+            jobs = self._to_schedule()
+            if jobs:
                 trigger = self._trigger()
-                self._observed = (self._state(), trigger)
-            elif self._parts.wait(_LOOK_SECONDS):
+                self._observed = (self._state(jobs), trigger)
+            elif self.finished or self._parts.wait(_LOOK_SECONDS):
                 return None
         return self._observed
 
@@ -200,16 +180,15 @@ class LocalBackend:
         changes = {
             name: Change(job, job.current, decision.of(name), f"decision-{stamp}-{name}") for name, job in jobs.items()
         }
-        intervals = {name: _Interval(job, job.current) for name, job in jobs.items()}
+        intervals = {name: self._begin(job) for name, job in jobs.items()}
         running = Changes(
             changes,
-            self._processes,
+            self._jobs,
             state.total,
-            self._settings.resize_seconds,
-            self._settings.start_seconds,
+            Limits(self._settings.resize_seconds, self._settings.start_seconds),
             self._parts.clock,
         )
-        self._wait_until_due(running, changes, intervals)
+        self._wait_until_due(running, intervals)
         return [self._progress(intervals[name], changes[name]) for name in jobs]
 
     def status(self) -> BackendStatus:
@@ -233,51 +212,72 @@ class LocalBackend:
         if self._server is not None:
             self._server.close()
 
-    def _wait_until_due(self, running: Changes, changes: dict[str, Change], intervals: dict[str, _Interval]) -> None:
-        looked = 0
+    def _begin(self, job: Job) -> _Interval:
+        """What a job has is measured until it has something else."""
+        interval = _Interval(job, job.current)
+        measured = self._jobs.latest(job.job_id)
+        if measured.phase is Phase.RUNNING and measured.held == job.current:
+            interval.since_seconds = self._decided_seconds
+            interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
+        return interval
+
+    def _wait_until_due(self, running: Changes, intervals: Mapping[str, _Interval]) -> None:
+        looks = 0
         while True:
             for change in running.advance():
                 self._on_change_over(change, intervals[change.job.job_id])
-            looked += 1
-            if not running.pending or looked % 5 == 0:
-                self._look_at_ends()
+            looks += 1
+            if not running.pending or looks % 5 == 0:
+                self._jobs.look()
             if self._due() or self._parts.wait(_LOOK_SECONDS if running.pending else 5 * _LOOK_SECONDS):
                 return
 
     def _on_change_over(self, change: Change, interval: _Interval) -> None:
+        """The change took hold, or was given up: what the job has from now on is measured."""
         name = change.job.job_id
-        measured = self._processes[name].measure()
-        self._measured[name] = measured
         if change.took:
             interval.allocation = change.after
-            state = JobState.RUNNING
-            record = self.table.get(name)
             if change.after == SUSPENDED:
-                state = JobState.QUEUED if change.before == SUSPENDED and not measured.samples else JobState.SUSPENDED
-            if record is not None and not record.state.ended and record.state is not state:
-                started = record.started_unix_seconds or (self.time_seconds if state is JobState.RUNNING else 0.0)
-                self.table.change(name, state=state, started_unix_seconds=started)
+                self._jobs.on_suspended(name)
+        measured = self._jobs.measure(name)
+        if interval.since_seconds is not None and not change.took:
+            return  # it goes on with what it has
         interval.since_seconds = self._parts.clock()
         interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
 
     def _progress(self, interval: _Interval, change: Change) -> Progress:
         job, now = interval.job, self._parts.clock()
-        whole = max(0.0, now - self._decided_seconds)
         record = self.table.get(job.job_id)
+        if record is not None and record.state.ended:
+            now = min(now, record.ended_unix_seconds - self._offset_seconds)
+        whole = max(0.0, now - self._decided_seconds)
         finished = record is None or record.state is JobState.DONE
         if interval.since_seconds is None or not interval.allocation.workers:
-            paused = whole if change.after.workers and not interval.allocation.workers else 0.0
-            allocation = change.after if paused else interval.allocation
-            return Progress(job.job_id, job.job_type, allocation, 0.0, 0.0, 0.0, job.remaining_epochs, finished, paused)
-        measured = self._processes[job.job_id].measure()
-        self._measured[job.job_id] = measured
+            starting = change.asked is not None and change.asked.workers > 0 and not change.over
+            held = change.asked if starting and change.asked is not None else interval.allocation
+            return Progress(
+                job.job_id,
+                job.job_type,
+                held,
+                0.0,
+                0.0,
+                0.0,
+                job.remaining_epochs,
+                finished,
+                whole if starting else 0.0,
+            )
+        measured = self._jobs.measure(job.job_id)
         stalled = max(0.0, measured.stall_seconds - interval.stall_seconds)
-        until = now
-        if record is not None and record.state.ended:
-            until = min(now, record.ended_unix_seconds - self._offset_seconds)
-        seconds = max(0.0, until - interval.since_seconds - stalled)
+        seconds = max(0.0, now - interval.since_seconds - stalled)
         samples = max(0.0, measured.samples - interval.samples)
-        self._remember(job, measured, seconds)
+        if record is not None:
+            self.table.change(
+                job.job_id,
+                run_seconds=record.run_seconds + seconds,
+                samples=max(record.samples, measured.samples),
+                samples_per_epoch=measured.samples_per_epoch or record.samples_per_epoch,
+                total_epochs=measured.total_epochs or record.total_epochs,
+            )
         return Progress(
             job.job_id,
             job.job_type,
@@ -287,19 +287,7 @@ class LocalBackend:
             samples / job.samples_per_epoch,
             job.remaining_epochs,
             finished,
-            max(0.0, until - self._decided_seconds - seconds),
-        )
-
-    def _remember(self, job: Job, measured: Measured, seconds: float) -> None:
-        record = self.table.get(job.job_id)
-        if record is None:
-            return
-        self.table.change(
-            job.job_id,
-            run_seconds=record.run_seconds + seconds,
-            samples=max(record.samples, measured.samples),
-            samples_per_epoch=measured.samples_per_epoch or record.samples_per_epoch,
-            total_epochs=measured.total_epochs or record.total_epochs,
+            max(0.0, whole - seconds),
         )
 
     def _due(self) -> bool:
@@ -323,104 +311,37 @@ class LocalBackend:
             return Trigger.ARRIVAL
         return Trigger.COMPLETION if gone else Trigger.SLOT
 
-    def _jobs_to_schedule(self) -> list[JobRecord]:
-        return [record for record in self.table if not record.state.ended and not record.cancelling]
+    def _to_schedule(self) -> list[JobRecord]:
+        """Jobs to decide about; a held one as long as it has something."""
+        return [
+            record
+            for record in self.table
+            if not record.state.ended
+            and not record.cancelling
+            and (not record.held or record.state is JobState.RUNNING)
+        ]
 
-    def _process(self, record: JobRecord) -> ElasticJob:
-        found = self._processes.get(record.name)
-        if found is None:
-            folder = self._parts.state_dir / "jobs"
-            found = self._processes[record.name] = ElasticJob(folder, record, os.environ, self._launchers)
-        return found
-
-    def _look_at_ends(self) -> None:
-        """Note jobs that have ended since; one whose launcher died is started again with the next decision."""
-        self._launchers.reap()
-        for record in self.table:
-            if record.state.ended:
-                continue
-            process = self._process(record)
-            launcher = process.launcher
-            if record.cancelling:
-                self._cancel(record, process, launcher)
-            elif launcher is None and record.state in (JobState.RUNNING, JobState.SUSPENDED):
-                measured = process.measure()
-                self._measured[record.name] = measured
-                if measured.phase in (Phase.FINISHED, Phase.FAILED):
-                    self._end(record, measured)
-
-    def _end(self, record: JobRecord, measured: Measured) -> None:
-        done = measured.phase is Phase.FINISHED
-        self.table.change(
-            record.name,
-            state=JobState.DONE if done else JobState.FAILED,
-            ended_unix_seconds=self.time_seconds,
-            samples=max(record.samples, measured.samples),
-            failure="" if done else measured.failure or "it failed without a reason; see its logs",
-        )
-        _log.info("job-ended", job=record.name, done=done, failure=measured.failure)
-
-    def _cancel(self, record: JobRecord, process: ElasticJob, launcher: int | None) -> None:
-        if launcher is not None:
-            process.terminate(launcher)
-            return
-        self.table.change(record.name, state=JobState.CANCELLED, ended_unix_seconds=self.time_seconds)
-        _log.info("job-cancelled", job=record.name)
-
-    def _state(self) -> ClusterState:
+    def _state(self, records: Sequence[JobRecord]) -> ClusterState:
+        usual = self._usual_epochs()
+        jobs = [
+            scheduled_job(
+                record,
+                self._jobs.measure(record.name),
+                usual.get(record.file.model_type, GUESSED_SAMPLES_PER_EPOCH),
+            )
+            for record in records
+        ]
         return ClusterState(
-            self.time_seconds,
-            (self._node,),
-            tuple(self._job(record) for record in self._jobs_to_schedule() if not record.held or self._holds(record)),
-            self._settings.slot_seconds,
-            CapacityMode.POOLED,
+            self.time_seconds, (self._node,), tuple(jobs), self._settings.slot_seconds, CapacityMode.POOLED
         )
 
-    def _holds(self, record: JobRecord) -> bool:
-        return record.state is JobState.RUNNING
-
-    def _job(self, record: JobRecord) -> Job:
-        process = self._process(record)
-        running = process.launcher is not None
-        measured = process.measure() if running else Measured()
-        self._measured[record.name] = measured
-        file = record.file
-        per_epoch = measured.samples_per_epoch or record.samples_per_epoch or self._usual_epoch(file.model_type)
-        total, known = self._declared_epochs(record, measured)
-        done = max(measured.samples, record.samples) / per_epoch
-        if not known:
-            total = max(2 * done, 1.0)
-        return Job(
-            job_id=record.name,
-            job_type=file.model_type,
-            submit_time_seconds=record.submitted_unix_seconds,
-            worker_demand=file.worker.demand,
-            ps_demand=file.ps.demand,
-            samples_per_epoch=per_epoch,
-            total_epochs=total,
-            remaining_epochs=max(total - done, 1e-3),
-            requested=file.requested,
-            max_workers=0 if record.held else file.worker.max,
-            max_ps=0 if record.held else file.ps.max,
-            run_seconds=record.run_seconds,
-            current=measured.current if running else SUSPENDED,
-            kind=file.kind,
-            min_workers=file.worker.min,
-            min_ps=file.ps.min,
-            work_known=known,
-        )
-
-    def _declared_epochs(self, record: JobRecord, measured: Measured) -> tuple[float, bool]:
-        """What the whole job is, in epochs: as its script said once it had started, else as its file says."""
-        started = measured.total_epochs or record.total_epochs
-        if started:
-            return started, True
-        work = record.file.work
-        return (work.epochs, True) if work is not None and work.epochs is not None else (1.0, False)
-
-    def _usual_epoch(self, model_type: str) -> float:
-        known = [r.samples_per_epoch for r in self.table if r.file.model_type == model_type and r.samples_per_epoch]
-        return sorted(known)[len(known) // 2] if known else _GUESSED_SAMPLES_PER_EPOCH
+    def _usual_epochs(self) -> dict[str, float]:
+        """Samples of an epoch, by type: the median of its jobs."""
+        known: dict[str, list[float]] = {}
+        for record in self.table:
+            if record.samples_per_epoch:
+                known.setdefault(record.file.model_type, []).append(record.samples_per_epoch)
+        return {model_type: sorted(sizes)[len(sizes) // 2] for model_type, sizes in known.items()}
 
     @staticmethod
     def _check(decision: Decision, jobs: Mapping[str, Job], total: Resources) -> None:

@@ -8,39 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
-from cluster_agent.backends.local.elastic_job import Measured
+from cluster_agent.backends.local.running_jobs import RunningJobs
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Job, Resources
 
 _log = structlog.get_logger()
-
-
-class RunningJob(Protocol):
-    """A job's processes, as `elastic_job` handles them."""
-
-    name: str
-
-    @property
-    def launcher(self) -> int | None:
-        """Process number of the launcher that looks after it now."""
-        ...
-
-    def start(self, allocation: Allocation) -> None:
-        """Start it, or go on with it from its last checkpoint."""
-        ...
-
-    def measure(self) -> Measured:
-        """How it is doing."""
-        ...
-
-    def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
-        """Ask for another size; why not, empty if it was taken."""
-        ...
 
 
 def demand(job: Job, allocation: Allocation) -> Resources:
@@ -54,13 +30,25 @@ def peak(job: Job, before: Allocation, after: Allocation) -> Resources:
     return demand(job, most)
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds after which a change is given up: of a running job, and of one that starts or goes on."""
+
+    resize_seconds: float
+    start_seconds: float
+
+
 @dataclass(slots=True)
 class Change:
     """One job on its way to another size.
 
     Attributes:
-        asked_seconds: when its coordinator or launcher was asked; None: it waits for room.
-        took: the allocation holds.
+        before: what it has.
+        after: what it is to have.
+        request_id: under which its coordinator is asked.
+        asked: the size that it was asked for and does not have yet, which may be one on the way to `after`.
+        asked_seconds: when that was.
+        took: `after` holds.
         given_up: why it will not, in a line.
     """
 
@@ -68,7 +56,8 @@ class Change:
     before: Allocation
     after: Allocation
     request_id: str
-    asked_seconds: float | None = None
+    asked: Allocation | None = None
+    asked_seconds: float = 0.0
     took: bool = False
     given_up: str = ""
 
@@ -80,11 +69,12 @@ class Change:
     @property
     def takes(self) -> Resources:
         """What has to be kept for the job now."""
-        if self.took:
-            return demand(self.job, self.after)
-        if self.asked_seconds is None:
-            return demand(self.job, self.before)
-        return peak(self.job, self.before, self.after)
+        return peak(self.job, self.before, self.before if self.asked is None else self.asked)
+
+    @property
+    def between(self) -> Allocation:
+        """What it has now and is to keep: where there is no room for newcomers beside those who go, these go first."""
+        return Allocation(min(self.before.workers, self.after.workers), min(self.before.ps, self.after.ps))
 
 
 class Changes:
@@ -92,27 +82,24 @@ class Changes:
 
     Args:
         changes: of all jobs, also of those that keep what they have.
-        jobs: the processes of each.
+        jobs: their processes.
         capacity: what all jobs together may take.
-        limit_seconds: after which a change is given up.
-        start_limit_seconds: likewise of a job that starts or goes on, which imports and reads its data first.
+        limits: of the time that a change may take.
         clock: seconds, monotonic.
     """
 
     def __init__(
         self,
         changes: Mapping[str, Change],
-        jobs: Mapping[str, RunningJob],
+        jobs: RunningJobs,
         capacity: Resources,
-        limit_seconds: float,
-        start_limit_seconds: float,
+        limits: Limits,
         clock: Callable[[], float],
     ) -> None:
         self._changes = changes
         self._jobs = jobs
         self._capacity = capacity
-        self._limit_seconds = limit_seconds
-        self._start_limit_seconds = start_limit_seconds
+        self._limits = limits
         self._clock = clock
 
     @property
@@ -121,55 +108,64 @@ class Changes:
         return any(not change.over for change in self._changes.values())
 
     def advance(self) -> list[Change]:
-        """Ask for whatever there is room for, and look how far the rest is; those that are over now."""
-        over = [change for change in self._changes.values() if not change.over and self._look(change)]
-        waiting = [change for change in self._changes.values() if change.asked_seconds is None and not change.over]
-        # What gives back more than it takes goes first.
-        for change in sorted(waiting, key=lambda one: one.takes != peak(one.job, one.before, one.after)):
-            taken = Resources(0)
-            for other in self._changes.values():
-                taken += peak(change.job, change.before, change.after) if other is change else other.takes
-            if taken.fits_in(self._capacity) and self._ask(change):
-                over.append(change)
-        return over
+        """Look how far each is, and ask for whatever there is room for; those that are over now."""
+        pending = [change for change in self._changes.values() if not change.over]
+        for change in pending:
+            self._look(change)
+        for change in pending:
+            if change.asked is None and not change.over:
+                wanted = self._next(change)
+                if wanted is not None:
+                    self._ask(change, wanted)
+        return [change for change in pending if change.over]
 
-    def _ask(self, change: Change) -> bool:
-        """Ask for it; whether it is over with that."""
-        job = self._jobs[change.job.job_id]
-        change.asked_seconds = self._clock()
-        if change.before == change.after:
-            change.took = change.after == SUSPENDED
-        elif job.launcher is None:
-            try:
-                job.start(change.after)
-            except OSError as error:
-                change.given_up = f"it cannot be started ({error.strerror})"
-        else:
-            resume = change.before == SUSPENDED
-            refused = job.request(change.request_id, change.after, resume=resume)
-            if refused:
-                _log.warning("resize-refused", job=change.job.job_id, request=change.request_id, line=refused)
-                change.given_up = refused
-        return change.over
+    def _next(self, change: Change) -> Allocation | None:
+        """The size to ask for now; None: it waits for the others to give something back."""
+        for wanted in (change.after, change.between):
+            if wanted == change.before != change.after:
+                continue
+            most = peak(change.job, change.before, wanted)
+            if most == change.takes:
+                return wanted  # it takes no more than it has
+            others = [other.takes for other in self._changes.values() if other is not change]
+            if sum(others, most).fits_in(self._capacity) and wanted.workers:
+                return wanted
+        return None
 
-    def _look(self, change: Change) -> bool:
-        """Whether a change that was asked for is over."""
-        if change.asked_seconds is None:
-            return False
-        measured = self._jobs[change.job.job_id].measure()
-        if change.after == SUSPENDED:
-            change.took = measured.phase is Phase.SUSPENDED and measured.held == SUSPENDED
-        else:
-            change.took = measured.fresh and measured.phase is Phase.RUNNING and measured.held == change.after
+    def _ask(self, change: Change, wanted: Allocation) -> None:
+        change.asked, change.asked_seconds = wanted, self._clock()
+        if wanted == change.before:
+            change.took = wanted == SUSPENDED
+            return
+        on_the_way = "" if wanted == change.after else "-first"
+        name = change.job.job_id
+        change.given_up = self._jobs.ask(name, change.request_id + on_the_way, change.before, wanted)
+        if change.given_up:
+            _log.warning("resize-refused", job=name, request=change.request_id, line=change.given_up)
+
+    def _look(self, change: Change) -> None:
+        """See whether a job has what it was asked for, or will not."""
+        if change.asked is None:
+            return
+        measured = self._jobs.measure(change.job.job_id)
         if measured.is_ending:
             change.given_up = "it is at its end"
-            return True
-        row = next((row for row in measured.requests if row.request_id == change.request_id), None)
+            return
+        if change.asked == SUSPENDED:
+            has_it = measured.phase is Phase.SUSPENDED and measured.held == SUSPENDED
+        else:
+            has_it = measured.fresh and measured.phase is Phase.RUNNING and measured.held == change.asked
+        if has_it and change.asked == change.after:
+            change.took = True
+            return
+        if has_it:
+            change.before, change.asked = change.asked, None
+            return
+        row = next((row for row in measured.requests if row.request_id.startswith(change.request_id)), None)
         if row is not None and row.state is RequestOutcome.ABORTED:
             change.given_up = row.detail
-        limit = self._start_limit_seconds if change.before == SUSPENDED else self._limit_seconds
-        if not change.over and self._clock() - change.asked_seconds > limit:
+        limit = self._limits.start_seconds if change.before == SUSPENDED else self._limits.resize_seconds
+        if self._clock() - change.asked_seconds > limit:
             change.given_up = f"not through after {limit:g} s"
-        if change.given_up and not change.took:
+        if change.given_up:
             _log.warning("resize-given-up", job=change.job.job_id, wanted=str(change.after), line=change.given_up)
-        return change.over

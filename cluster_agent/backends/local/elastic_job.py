@@ -6,19 +6,20 @@ request has an id under which it may be sent again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from cluster_agent.backends.local.job_table import JobRecord
-from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size
+from cluster_agent.backends.local.measured import Measured
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of
 from elastic_runtime.launcher.job_status import client_of, read_state
@@ -27,47 +28,6 @@ from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 _CALL_SECONDS = 2.0
-_UNDER_WAY = frozenset({Phase.STARTING, Phase.RECOVERING, Phase.RESIZING, Phase.SUSPENDING})
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a job's coordinator said of it last.
-
-    Attributes:
-        phase: None as long as nobody has said anything.
-        held: what works now.
-        target: what was asked for last.
-        samples: trained, repeated ones once.
-        stall_seconds: that workers waited in resizes.
-        fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
-    """
-
-    phase: Phase | None = None
-    held: Allocation = SUSPENDED
-    target: Allocation = SUSPENDED
-    samples: float = 0.0
-    epoch: float = 0.0
-    total_epochs: float = 0.0
-    stall_seconds: float = 0.0
-    failure: str = ""
-    requests: tuple[RequestState, ...] = ()
-    fresh: bool = False
-
-    @property
-    def current(self) -> Allocation:
-        """What it has, or is about to have: a change that is under way goes on by itself."""
-        return self.target if self.phase in _UNDER_WAY else self.held
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether nothing can be asked of it any more; its tasks may still write what they have trained."""
-        return self.phase in (Phase.FINISHED, Phase.FAILED)
-
-    @property
-    def samples_per_epoch(self) -> float:
-        """0 until the first sample."""
-        return self.samples / self.epoch if self.epoch > 0 and self.samples > 0 else 0.0
 
 
 class Launchers:
@@ -196,12 +156,12 @@ class ElasticJob:
             return str(error)
         return detail or "given up" if outcome is RequestOutcome.ABORTED else ""
 
-    def terminate(self, number: int) -> None:
-        """Tell the launcher to end the job after a checkpoint; told twice, it ends at once."""
-        try:
-            os.kill(number, signal.SIGTERM)
-        except ProcessLookupError:
-            return
+    def terminate(self) -> None:
+        """See `JobProcesses`."""
+        launcher = self.launcher
+        if launcher is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(launcher, signal.SIGTERM)
 
     def _resting(self) -> Measured:
         state = read_state(self._folder)

@@ -28,7 +28,7 @@ _MOST_CORES = 100_000
 def _milli(value: Any) -> Any:
     """Cores as people write them: 2, 0.5, `500m`; in millicores."""
     if isinstance(value, bool):
-        raise ValueError("use a number of cores, such as 1, 0.5 or 500m")
+        raise ValueError("use a number of cores, such as 1, 0.5 or 500m")  # noqa: TRY004  (pydantic takes this one)
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}m", value):
         return int(value[:-1])
     try:
@@ -138,10 +138,19 @@ class JobFile(_Words):
         return Allocation(self.worker.requested, self.ps.requested if self.kind.uses_ps else 0)
 
     @property
+    def least(self) -> Allocation:
+        """The least that it trains with."""
+        return Allocation(self.worker.min if self.elastic else 1, self.ps.min if self.kind.uses_ps else 0)
+
+    @property
+    def most(self) -> Allocation:
+        """The most that it may have."""
+        return Allocation(self.worker.max if self.elastic else 1, self.ps.max if self.kind.uses_ps else 0)
+
+    @property
     def smallest(self) -> Resources:
-        """The least that the job runs with."""
-        workers = self.worker.demand * (self.worker.min if self.elastic else 1)
-        return workers + self.ps.demand * self.ps.min if self.kind.uses_ps else workers
+        """What the least takes."""
+        return self.worker.demand * self.least.workers + self.ps.demand * self.least.ps
 
 
 def read_job_file(path: Path) -> dict[str, Any]:
@@ -191,10 +200,10 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
     if not script.is_file():
         raise BadJobFile(f"{source}: script = {script}: there is no such file")
     elastic = _joins(script, source) if job.elastic is None else job.elastic
-    if not elastic and (job.worker.max, job.worker.replicas) != (MAX_TASKS_PER_ROLE, None) and job.worker.requested > 1:
+    if not elastic and job.worker.requested > 1:
         raise BadJobFile(
-            f"{source}: worker.replicas = {job.worker.requested}: {script.name} does not call elastic_runtime.join, so it "
-            "runs as one process; leave it out"
+            f"{source}: {job.worker.requested} workers: {script.name} does not call elastic_runtime.join, so it runs "
+            "as one process; ask for one"
         )
     if elastic and job.communication == "AllReduce":
         raise BadJobFile(

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.errors import JobRefused, StateDamaged
 from foundation.files import make_durable_folder, write_whole
+from policy_net.domain import Allocation
 from policy_net.settings import Section
 
 
@@ -44,6 +45,7 @@ class JobRecord(Section):
         number: in the order of submission.
         held: whether its user suspended it.
         cancelling: whether its user wants it gone.
+        granted_workers, granted_ps: what it was asked to have last; its own until its processes say otherwise.
         run_seconds: during which it held what it trains with.
         samples: that are known to be trained; a coordinator that answers knows better.
         samples_per_epoch: measured; 0 until then.
@@ -62,11 +64,18 @@ class JobRecord(Section):
     cancelling: bool = False
     started_unix_seconds: float = 0.0
     ended_unix_seconds: float = 0.0
+    granted_workers: int = Field(0, ge=0)
+    granted_ps: int = Field(0, ge=0)
     run_seconds: float = Field(0.0, ge=0.0)
     samples: float = Field(0.0, ge=0.0)
     samples_per_epoch: float = Field(0.0, ge=0.0)
     total_epochs: float = Field(0.0, ge=0.0)
     failure: str = ""
+
+    @property
+    def granted(self) -> Allocation:
+        """What it was asked to have last."""
+        return Allocation(self.granted_workers, self.granted_ps)
 
 
 class JobTable:

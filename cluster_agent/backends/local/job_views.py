@@ -1,0 +1,91 @@
+"""Views of a job: as a scheduler sees it, and as its user does, from its record and what its coordinator counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster_agent.backends.local.job_table import JobRecord, JobState
+from cluster_agent.backends.local.measured import Measured
+from policy_net.domain import SUSPENDED, Job
+
+GUESSED_SAMPLES_PER_EPOCH = 10_000.0
+"""Until the first sample of a job, and of all jobs of its type, was counted."""
+_LEAST_REMAINING_EPOCHS = 1e-3
+"""A job that has not ended has something left, whatever it said that it would do."""
+
+
+def samples_per_epoch(record: JobRecord, measured: Measured) -> float:
+    """Measured; 0 until the first sample."""
+    return measured.samples_per_epoch or record.samples_per_epoch
+
+
+def total_epochs(record: JobRecord, measured: Measured) -> float | None:
+    """What the whole job is: as its script said once it had started, else as its file says; None: nobody did."""
+    started = measured.total_epochs or record.total_epochs
+    if started:
+        return started
+    work = record.file.work
+    return None if work is None else work.epochs
+
+
+def scheduled_job(record: JobRecord, measured: Measured, usual_samples_per_epoch: float) -> Job:
+    """What a policy may look at: nothing that a real cluster could not know.
+
+    Args:
+        record: of the job.
+        measured: of its processes; of a job without any, nothing.
+        usual_samples_per_epoch: of its type.
+    """
+    file = record.file
+    per_epoch = samples_per_epoch(record, measured) or usual_samples_per_epoch
+    done = max(measured.samples, record.samples) / per_epoch
+    declared = total_epochs(record, measured)
+    total = max(2 * done, 1.0) if declared is None else declared
+    # A held job may still have something: it is observed until it was taken away, and can get nothing.
+    most = 0 if record.held else 1
+    return Job(
+        job_id=record.name,
+        job_type=file.model_type,
+        submit_time_seconds=record.submitted_unix_seconds,
+        worker_demand=file.worker.demand,
+        ps_demand=file.ps.demand,
+        samples_per_epoch=per_epoch,
+        total_epochs=total,
+        remaining_epochs=max(total - done, _LEAST_REMAINING_EPOCHS),
+        requested=SUSPENDED if record.held else file.requested,
+        max_workers=file.most.workers * most,
+        max_ps=file.most.ps * most,
+        run_seconds=record.run_seconds,
+        current=measured.current,
+        kind=file.kind,
+        min_workers=file.least.workers,
+        min_ps=file.least.ps,
+        work_known=declared is not None,
+    )
+
+
+def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float) -> dict[str, Any]:
+    """What `cluster-agent job` shows; plain JSON values, times in seconds."""
+    running = record.state is JobState.RUNNING
+    until = record.ended_unix_seconds or now_unix_seconds
+    total, per_epoch = total_epochs(record, measured), samples_per_epoch(record, measured)
+    samples = max(measured.samples, record.samples)
+    progress = None if total is None or not per_epoch else min(1.0, samples / per_epoch / total)
+    phase = measured.phase.value if running and measured.phase is not None else ""
+    return {
+        "name": record.name,
+        "modelType": record.file.model_type,
+        "state": "held" if record.held and not running and not record.state.ended else record.state.value,
+        "workers": measured.held.workers if running else 0,
+        "ps": measured.held.ps if running else 0,
+        "progress": 1.0 if record.state is JobState.DONE else progress,
+        "waitedSeconds": (record.started_unix_seconds or until) - record.submitted_unix_seconds,
+        "runSeconds": record.run_seconds,
+        "ageSeconds": until - record.submitted_unix_seconds,
+        "samples": samples,
+        "stallSeconds": measured.stall_seconds,
+        "ended": record.state.ended,
+        "held": record.held,
+        "cancelling": record.cancelling,
+        "note": record.failure or ("is being cancelled" if record.cancelling and not record.state.ended else phase),
+    }

@@ -1,0 +1,93 @@
+"""Measurement of a job by its coordinator, and the handle by which the backend reaches a job's processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from elastic_runtime.control.messages import RequestState
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import SUSPENDED, Allocation
+
+_UNDER_WAY = frozenset({Phase.STARTING, Phase.RECOVERING, Phase.RESIZING, Phase.SUSPENDING})
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a job's coordinator said of it last.
+
+    Attributes:
+        phase: None as long as nobody has said anything.
+        held: what works now.
+        target: what was asked for last.
+        samples: trained, repeated ones once.
+        stall_seconds: that workers waited in resizes.
+        fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
+    """
+
+    phase: Phase | None = None
+    held: Allocation = SUSPENDED
+    target: Allocation = SUSPENDED
+    samples: float = 0.0
+    epoch: float = 0.0
+    total_epochs: float = 0.0
+    stall_seconds: float = 0.0
+    failure: str = ""
+    requests: tuple[RequestState, ...] = ()
+    fresh: bool = False
+
+    @property
+    def current(self) -> Allocation:
+        """What it has, or is about to have: a change that is under way goes on by itself."""
+        return self.target if self.phase in _UNDER_WAY else self.held
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing can be asked of it any more; its tasks may still write what they have trained."""
+        return self.phase in (Phase.FINISHED, Phase.FAILED)
+
+    @property
+    def samples_per_epoch(self) -> float:
+        """0 until the first sample."""
+        return self.samples / self.epoch if self.epoch > 0 and self.samples > 0 else 0.0
+
+
+class JobProcesses(Protocol):
+    """A job's processes, whatever they are; they outlive who asks."""
+
+    @property
+    def launcher(self) -> int | None:
+        """Process number of the launcher that looks after it now."""
+        ...
+
+    @property
+    def log_folder(self) -> Path:
+        """What its tasks wrote."""
+        ...
+
+    def start(self, allocation: Allocation) -> None:
+        """Start it, or go on with it from its last checkpoint, under a launcher that outlives this process.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        ...
+
+    def measure(self) -> Measured:
+        """How it is doing: as its coordinator says, or as its launcher wrote down last."""
+        ...
+
+    def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
+        """Ask for another size, or for none; what is refused is told in a line, empty: it was taken.
+
+        Args:
+            request_id: under which it may be sent again.
+            allocation: 0/0 suspends.
+            resume: whether the job is suspended.
+        """
+        ...
+
+    def terminate(self) -> None:
+        """Tell the launcher to end the job; told twice, it does so at once, without a checkpoint."""
+        ...

@@ -1,0 +1,146 @@
+"""Processes of all jobs, and what becomes of the jobs by them: started, at their end, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import structlog
+
+from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
+from cluster_agent.backends.local.measured import JobProcesses, Measured
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import SUSPENDED, Allocation
+
+_log = structlog.get_logger()
+_STARTS = 3
+"""A launcher that ends so often in turn before its job has trained anything fails the job."""
+
+
+class RunningJobs(Mapping[str, JobProcesses]):
+    """The processes of each job, by its name.
+
+    Args:
+        table: of the jobs.
+        open_job: the handle to a job's processes; nothing is started by it.
+        now: Unix seconds.
+    """
+
+    def __init__(
+        self, table: JobTable, open_job: Callable[[JobRecord], JobProcesses], now: Callable[[], float]
+    ) -> None:
+        self._table = table
+        self._open_job = open_job
+        self._now = now
+        self._processes: dict[str, JobProcesses] = {}
+        self._measured: dict[str, Measured] = {}
+        self._futile_starts: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> JobProcesses:
+        """The processes of a job."""
+        found = self._processes.get(name)
+        if found is None:
+            record = self._table.get(name)
+            if record is None:
+                raise KeyError(name)
+            found = self._processes[name] = self._open_job(record)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of all jobs."""
+        return iter([record.name for record in self._table])
+
+    def __len__(self) -> int:
+        """How many jobs there are."""
+        return sum(1 for _ in self._table)
+
+    def measure(self, name: str) -> Measured:
+        """How a job is doing now; nothing is asked of one without processes."""
+        process, record = self[name], self._table.get(name)
+        if record is None or record.state is JobState.QUEUED:
+            return Measured()
+        measured = process.measure()
+        if measured.phase is None and record.state is JobState.RUNNING:
+            # Its launcher is about to begin: what it was given is its own already.
+            measured = Measured(Phase.STARTING, target=record.granted)
+        self._measured[name] = measured
+        return measured
+
+    def latest(self, name: str) -> Measured:
+        """What was measured last; may be asked from any thread."""
+        return self._measured.get(name, Measured())
+
+    def ask(self, name: str, request_id: str, before: Allocation, after: Allocation) -> str:
+        """Ask a job's processes for another size, or start some; why that cannot be, empty if it was asked for.
+
+        That it runs is remembered before it does: an agent that is killed in between finds it missing, and never finds
+        one that it does not know of.
+        """
+        record, process = self._table.get(name), self[name]
+        if record is None or record.state.ended:
+            return "it has ended"
+        try:
+            if after.workers:
+                started = record.started_unix_seconds or self._now()
+                self._table.change(
+                    name,
+                    state=JobState.RUNNING,
+                    started_unix_seconds=started,
+                    granted_workers=after.workers,
+                    granted_ps=after.ps,
+                )
+            if process.launcher is not None:
+                return process.request(request_id, after, resume=before == SUSPENDED)
+            if after.workers:
+                process.start(after)
+        except OSError as error:
+            return f"it cannot be started ({error.strerror})"
+        return ""
+
+    def on_suspended(self, name: str) -> None:
+        """A job has given back what it had."""
+        record = self._table.get(name)
+        if record is not None and record.state is JobState.RUNNING:
+            self._table.change(name, state=JobState.SUSPENDED)
+
+    def look(self) -> None:
+        """Note which jobs have ended since; one whose launcher died goes on with the next decision."""
+        for record in self._table:
+            if record.state.ended:
+                continue
+            process = self[record.name]
+            if record.cancelling:
+                self._cancel(record, process)
+            elif record.state is not JobState.QUEUED and process.launcher is None:
+                measured = self.measure(record.name)
+                if measured.is_ending:
+                    self._end(record, measured.phase is Phase.FINISHED, measured.failure, measured.samples)
+                elif record.state is JobState.RUNNING:
+                    self._on_launcher_lost(record, measured)
+
+    def _on_launcher_lost(self, record: JobRecord, measured: Measured) -> None:
+        """It was killed, or could not begin; what it trained until its last checkpoint is kept."""
+        futile = self._futile_starts.get(record.name, 0) + 1 if measured.samples <= record.samples else 1
+        self._futile_starts[record.name] = futile
+        _log.warning("launcher-lost", job=record.name, starts=futile)
+        if futile >= _STARTS:
+            why = measured.failure or "its launcher ended before it had trained; see its logs"
+            self._end(record, done=False, failure=why, samples=measured.samples)
+        else:
+            self._table.change(record.name, state=JobState.SUSPENDED)
+
+    def _end(self, record: JobRecord, done: bool, failure: str, samples: float) -> None:
+        self._table.change(
+            record.name,
+            state=JobState.DONE if done else JobState.FAILED,
+            ended_unix_seconds=self._now(),
+            samples=max(record.samples, samples),
+            failure="" if done else failure or "it failed without a reason; see its logs",
+        )
+        _log.info("job-ended", job=record.name, done=done, failure=failure)
+
+    def _cancel(self, record: JobRecord, process: JobProcesses) -> None:
+        if process.launcher is not None:
+            process.terminate()
+            return
+        self._table.change(record.name, state=JobState.CANCELLED, ended_unix_seconds=self._now())
+        _log.info("job-cancelled", job=record.name)
