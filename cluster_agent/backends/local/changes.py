@@ -123,7 +123,7 @@ class Changes:
         """The size to ask for now; None: it waits for the others to give something back."""
         for wanted in (change.after, change.between):
             if wanted == change.before != change.after:
-                continue
+                continue  # nothing to give back first
             most = peak(change.job, change.before, wanted)
             if most == change.takes:
                 return wanted  # it takes no more than it has
@@ -155,11 +155,9 @@ class Changes:
             has_it = measured.phase is Phase.SUSPENDED and measured.held == SUSPENDED
         else:
             has_it = measured.fresh and measured.phase is Phase.RUNNING and measured.held == change.asked
-        if has_it and change.asked == change.after:
-            change.took = True
-            return
         if has_it:
-            change.before, change.asked = change.asked, None
+            change.before, change.took = change.asked, change.asked == change.after
+            change.asked = None
             return
         row = next((row for row in measured.requests if row.request_id.startswith(change.request_id)), None)
         if row is not None and row.state is RequestOutcome.ABORTED:

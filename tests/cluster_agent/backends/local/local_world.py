@@ -1,0 +1,178 @@
+"""A machine whose jobs' processes are simulated: they start, resize, train and die on a clock that tests turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster_agent.backend_settings import LocalBackendSettings
+from cluster_agent.backends.base import AgentParts
+from cluster_agent.backends.local.backend import LocalBackend
+from cluster_agent.backends.local.job_file import JobFile
+from cluster_agent.backends.local.job_table import JobRecord, JobTable
+from cluster_agent.backends.local.measured import Measured
+from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import SUSPENDED, Allocation, Node, Resources
+
+SAMPLES_PER_EPOCH = 100.0
+SAMPLES_PER_WORKER_SECOND = 10.0
+START_SECONDS = 2.0
+RESIZE_SECONDS = 0.5
+END_SECONDS = 1.0
+
+
+@dataclass
+class SimulatedJob:
+    """One job's processes; they live in the world, and not with whoever handles them."""
+
+    record: JobRecord
+    log_folder: Path
+    now: Callable[[], float]
+    process: int | None = None
+    phase: Phase | None = None
+    held: Allocation = SUSPENDED
+    target: Allocation = SUSPENDED
+    due_seconds: float = 0.0
+    samples: float = 0.0
+    requests: list[RequestState] = field(default_factory=list)
+    starts: int = 0
+    deaf: bool = False
+    """It takes requests and never carries them out."""
+    broken: bool = False
+    """Its launcher ends as soon as it was started."""
+
+    @property
+    def launcher(self) -> int | None:
+        return self.process
+
+    @property
+    def taken(self) -> Resources:
+        """What its processes take, newcomers and those who go alike."""
+        if self.process is None:
+            return Resources(0)
+        file = self.record.file
+        most = Allocation(max(self.held.workers, self.target.workers), max(self.held.ps, self.target.ps))
+        return file.worker.demand * most.workers + file.ps.demand * most.ps
+
+    def start(self, allocation: Allocation) -> None:
+        assert self.process is None, "it runs already"
+        self.starts += 1
+        if self.broken:
+            return
+        self.process, self.phase = 1000 + self.starts, Phase.STARTING
+        self.held, self.target, self.due_seconds = SUSPENDED, allocation, self.now() + START_SECONDS
+
+    def measure(self) -> Measured:
+        if self.phase is None:
+            return Measured()
+        alive = self.process is not None
+        return Measured(
+            self.phase,
+            self.held if alive else SUSPENDED,
+            self.target if alive else SUSPENDED,
+            self.samples,
+            self.samples / SAMPLES_PER_EPOCH,
+            self.total_samples / SAMPLES_PER_EPOCH,
+            requests=tuple(self.requests),
+            fresh=alive,
+        )
+
+    def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
+        assert self.process is not None
+        assert resume == (self.phase is Phase.SUSPENDED)
+        if self.phase is Phase.FINISHED:
+            return "it has finished; nothing can be changed any more"
+        if not any(row.request_id == request_id for row in self.requests):
+            target = Size(allocation.ps, allocation.workers)
+            self.requests.append(RequestState(request_id, "resize", RequestOutcome.RUNNING, target=target))
+            if not self.deaf:
+                self.target = allocation
+                self.phase = Phase.RESIZING if allocation.workers else Phase.SUSPENDING
+                self.due_seconds = self.now() + (START_SECONDS if resume else RESIZE_SECONDS)
+        return ""
+
+    def terminate(self) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """The launcher dies, and all with it; what was trained since the last checkpoint is a tenth of an epoch."""
+        self.process = None
+        self.held = self.target = SUSPENDED
+        if self.phase is not Phase.FINISHED:
+            self.samples = max(0.0, self.samples - SAMPLES_PER_EPOCH / 10)
+
+    @property
+    def total_samples(self) -> float:
+        work = self.record.file.work
+        return SAMPLES_PER_EPOCH * (work.epochs or 1.0 if work is not None else 1.0)
+
+    def pass_time(self, seconds: float) -> None:
+        """Train, and carry out what is due."""
+        if self.process is None:
+            return
+        if self.phase is Phase.FINISHED:
+            if self.now() >= self.due_seconds:
+                self.process, self.held, self.target = None, SUSPENDED, SUSPENDED
+            return
+        if self.held.workers and self.held.ps:
+            self.samples += seconds * SAMPLES_PER_WORKER_SECOND * self.held.workers
+        if self.samples >= self.total_samples:
+            self.samples, self.phase, self.due_seconds = self.total_samples, Phase.FINISHED, self.now() + END_SECONDS
+        elif self.phase in (Phase.STARTING, Phase.RESIZING, Phase.SUSPENDING) and self.now() >= self.due_seconds:
+            self.held = self.target
+            self.phase = Phase.RUNNING if self.held.workers else Phase.SUSPENDED
+
+
+class LocalWorld:
+    """Clock, jobs and the one backend that handles them; `restart` gives them to another one, as after a kill."""
+
+    def __init__(self, folder: Path, cpu_milli: int = 6000, **settings: object) -> None:
+        self.folder = folder
+        self.capacity = Resources(cpu_milli)
+        self.settings = LocalBackendSettings.model_validate(
+            {"cpu_milli": cpu_milli, "slot_seconds": 10.0, "debounce_seconds": 1.0, "until_done": True, **settings}
+        )
+        self.now = 1000.0
+        self.stopped = False
+        self.jobs: dict[str, SimulatedJob] = {}
+        self.most_taken = Resources(0)
+        self.at: list[tuple[float, Callable[[], object]]] = []
+        self.script = folder / "train.py"
+        self.script.write_text("import elastic_runtime\n", encoding="utf-8")
+        self.restart()
+
+    def restart(self) -> None:
+        """Another agent begins, with what is on disk and the processes that there are."""
+        parts = AgentParts(self.folder, "drf", None, self.wait, lambda: self.now)
+        table = JobTable(self.folder / "submitted")
+        node = Node("this-machine", self.capacity)
+        self.backend = LocalBackend(self.settings, parts, table, node, self.open_job, lambda: self.now)
+
+    def open_job(self, record: JobRecord) -> SimulatedJob:
+        job = self.jobs.get(record.name)
+        if job is None:
+            job = self.jobs[record.name] = SimulatedJob(record, self.folder / record.name, lambda: self.now)
+        return job
+
+    def submit(self, name: str, epochs: float = 5.0, **more: object) -> SimulatedJob:
+        content = {"name": name, "modelType": "mlp", "script": str(self.script), "work": {"epochs": epochs}, **more}
+        file = JobFile.model_validate({**content, "elastic": True})
+        return self.open_job(self.backend.table.add(file, self.now))
+
+    def wait(self, seconds: float) -> bool:
+        """Time passes, in steps that no change is shorter than."""
+        left = seconds
+        while left > 1e-9:
+            step = min(left, 0.05)
+            self.now, left = self.now + step, left - step
+            for due in [entry for entry in self.at if entry[0] <= self.now]:
+                self.at.remove(due)
+                due[1]()
+            for job in self.jobs.values():
+                job.pass_time(step)
+            taken = sum((job.taken for job in self.jobs.values()), Resources(0))
+            assert taken.fits_in(self.capacity), f"{taken} given away of {self.capacity}"
+            self.most_taken = Resources(max(self.most_taken.cpu_milli, taken.cpu_milli))
+        return self.stopped

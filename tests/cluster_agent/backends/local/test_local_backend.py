@@ -1,0 +1,185 @@
+"""Decisions about this machine's jobs: carried out without giving anything twice, and measured as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from local_world import SAMPLES_PER_WORKER_SECOND, LocalWorld
+
+from cluster_agent.backends.local.job_table import JobState
+from policy_net.domain import SUSPENDED, Allocation, Decision, Trigger
+
+
+def decide(world: LocalWorld, **sizes: tuple[int, int]) -> list[float]:
+    """One decision, (workers, ps) by job; the samples that each observed job trained."""
+    observed = world.backend.observe()
+    assert observed is not None
+    known = {job.job_id for job in observed[0].jobs}
+    wanted = {name: Allocation(*size) for name, size in sizes.items() if name in known}
+    return [entry.samples for entry in world.backend.apply(Decision(wanted))]
+
+
+def test_a_job_starts_trains_and_ends_and_its_progress_is_what_was_counted(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    job = world.submit("a", epochs=5)
+    trained = seconds = 0.0
+    while not world.backend.finished:
+        observed = world.backend.observe()
+        if observed is None:
+            break
+        for entry in world.backend.apply(Decision({"a": Allocation(2, 1)})):
+            trained, seconds = trained + entry.samples, seconds + entry.seconds
+            if entry.seconds > 1.0 and not entry.finished:  # a script may do more after its last step
+                assert entry.samples / entry.seconds == pytest.approx(2 * SAMPLES_PER_WORKER_SECOND, rel=0.1)
+    assert job.starts == 1
+    assert trained == pytest.approx(500.0, rel=0.05)
+    record = world.backend.table.get("a")
+    assert record is not None
+    assert record.state is JobState.DONE
+    assert record.run_seconds == pytest.approx(seconds)
+    assert world.backend.status().avg_jct_seconds == pytest.approx(28.5, abs=1.5)
+
+
+def test_what_one_job_gives_back_another_gets_only_afterwards(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=4500)
+    first, second = world.submit("a", epochs=50), world.submit("b", epochs=50)
+    decide(world, a=(3, 3))
+    assert first.held == Allocation(3, 3)
+    decide(world, a=(1, 1), b=(2, 2))
+    assert (first.held, second.held) == (Allocation(1, 1), Allocation(2, 2))
+    assert world.most_taken.cpu_milli == 4500
+
+
+def test_a_job_that_gives_servers_and_gets_workers_goes_by_way_of_less_where_there_is_no_room(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=5000)
+    job = world.submit("a", epochs=50)
+    decide(world, a=(1, 8))
+    decide(world, a=(3, 4))
+    assert job.held == Allocation(3, 4)
+    assert [(row.target.workers, row.target.servers) for row in job.requests] == [(1, 4), (3, 4)]
+
+
+def test_a_job_that_does_not_obey_keeps_what_it_has_and_the_others_go_on(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=4500, resize_seconds=3.0)
+    deaf, other = world.submit("deaf", epochs=50), world.submit("other", epochs=50)
+    decide(world, deaf=(2, 2))
+    deaf.deaf = True
+    decide(world, deaf=(1, 1), other=(2, 2))
+    assert deaf.held == Allocation(2, 2)
+    assert other.held == SUSPENDED, "there is no room for it"
+    decide(world, deaf=(2, 2), other=(1, 1))
+    assert other.held == Allocation(1, 1)
+
+
+def test_an_agent_that_begins_again_finds_its_jobs_training_and_does_not_start_them_twice(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    job, quick = world.submit("a", epochs=20), world.submit("quick", epochs=2)
+    decide(world, a=(1, 1), quick=(1, 1))
+    world.restart()
+    world.wait(60.0)  # nobody looks, and both go on
+    observed = world.backend.observe()
+    assert observed is not None
+    assert [entry.job_id for entry in observed[0].jobs] == ["a"]
+    assert observed[0].jobs[0].current == Allocation(1, 1)
+    record = world.backend.table.get("quick")
+    assert record is not None
+    assert record.state is JobState.DONE
+    assert (job.starts, quick.starts) == (1, 1)
+
+
+def test_a_launcher_that_dies_is_followed_by_another_and_nothing_counts_twice(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    job = world.submit("a", epochs=30)
+    trained = sum(decide(world, a=(1, 1)))
+    job.kill()
+    while not world.backend.finished:
+        if world.backend.observe() is None:
+            break
+        trained += sum(decide(world, a=(1, 1)))
+    assert job.starts == 2
+    assert trained <= 3000.0 + 10.0
+
+
+def test_a_job_whose_launcher_never_gets_anywhere_fails_with_a_line(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    world.submit("a").broken = True
+    for _ in range(10):
+        if world.backend.finished:
+            break
+        decide(world, a=(1, 1))
+    record = world.backend.table.get("a")
+    assert record is not None
+    assert record.state is JobState.FAILED
+    assert "see its logs" in record.failure
+
+
+def test_arrivals_and_ends_are_told_and_decided_about_at_once(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=100.0)
+    world.submit("a", epochs=3)
+    world.at.append((world.now + 10.0, lambda: world.submit("b", epochs=50)))
+    triggers, times = [], []
+    for _ in range(3):
+        observed = world.backend.observe()
+        assert observed is not None
+        triggers.append(observed[1])
+        times.append(world.now - 1000.0)
+        world.backend.apply(Decision({job.job_id: Allocation(1, 1) for job in observed[0].jobs}))
+    assert triggers == [Trigger.ARRIVAL, Trigger.ARRIVAL, Trigger.COMPLETION]
+    assert times == pytest.approx([0.0, 10.3, 33.3], abs=1.0)
+
+
+def test_a_held_job_gives_back_what_it_has_and_is_not_decided_about_until_it_is_resumed(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    job = world.submit("a", epochs=50)
+    decide(world, a=(2, 2))
+    world.backend.table.change("a", held=True)
+    observed = world.backend.observe()
+    assert observed is not None
+    assert (observed[0].jobs[0].max_workers, observed[0].jobs[0].requested) == (0, SUSPENDED)
+    world.backend.apply(Decision({}))
+    assert job.held == SUSPENDED
+    world.at.append((world.now + 30.0, lambda: world.backend.table.change("a", held=False)))
+    decide(world, a=(1, 1))
+    assert job.held == Allocation(1, 1)
+    assert job.starts == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(
+        st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=3), min_size=2, max_size=12
+    ),
+    kills=st.lists(st.integers(0, 11), max_size=3),
+    restarts=st.lists(st.integers(0, 11), max_size=2),
+)
+def test_whatever_is_decided_nothing_is_given_twice_and_every_job_ends(
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[list[tuple[int, int]]],
+    kills: list[int],
+    restarts: list[int],
+) -> None:
+    """The world asserts at each moment that what processes take fits the machine."""
+    world = LocalWorld(tmp_path_factory.mktemp("world"), cpu_milli=5000)
+    jobs = [world.submit(name, epochs=4) for name in ("a", "b", "c")]
+    for number in range(60):
+        observed = world.backend.observe()
+        if observed is None:
+            break
+        left = world.capacity
+        wanted = {}
+        row = sizes[number] if number < len(sizes) else [(1, 1)] * 3
+        for job, (workers, servers) in zip(observed[0].jobs, row, strict=False):
+            allocation = Allocation(workers, servers) if workers and servers else SUSPENDED
+            takes = job.worker_demand * allocation.workers + job.ps_demand * allocation.ps
+            if takes.fits_in(left):
+                left, wanted[job.job_id] = left - takes, allocation
+        world.backend.apply(Decision(wanted))
+        if number in kills:
+            jobs[number % 3].kill()
+        if number in restarts:
+            world.restart()
+    assert [record.state for record in world.backend.table] == [JobState.DONE] * 3
+    assert all(job.samples == job.total_samples for job in jobs)
