@@ -55,7 +55,7 @@ class BackendSuite:
         for entry, job in zip(progress, state.jobs, strict=True):
             assert entry.allocation == Allocation(1, 1)
             assert 0.0 < entry.seconds <= seconds
-            assert entry.finished or entry.seconds == seconds
+            assert entry.finished or entry.seconds + entry.paused_seconds == pytest.approx(seconds)
             assert entry.epochs == pytest.approx(entry.samples / job.samples_per_epoch)
             assert entry.remaining_epochs == job.remaining_epochs
 

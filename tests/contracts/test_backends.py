@@ -1,6 +1,7 @@
 from pathlib import Path
 
 from backend_suite import BackendSuite
+from local_world import LocalWorld
 
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import Backend
@@ -35,3 +36,13 @@ class TestSimulatedEvents(SimulatedSuite):
 
 class TestSimulatedEpisodes(SimulatedSuite):
     episodes = 2
+
+
+class TestLocal(BackendSuite):
+    """This machine's backend, over processes that are simulated."""
+
+    def make_backend(self, folder: Path) -> Backend:
+        world = LocalWorld(folder, cpu_milli=9000)
+        for number in range(6):
+            world.submit(f"job-{number}", epochs=2.0 + number)
+        return world.backend

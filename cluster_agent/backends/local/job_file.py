@@ -1,7 +1,6 @@
 """File of a job as users submit it: what to run, which tasks it may have, and how much work it says it is.
 
-The words are those of the Kubernetes resource, so that a file can move from a workstation to a cluster. A job whose
-script does not train with `elastic_runtime.join` is rigid: it runs as one process, with what one worker is given.
+The words are those of the Kubernetes resource, so that a file can move from a workstation to a cluster.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ _MOST_CORES = 100_000
 
 def _milli(value: Any) -> Any:
     """Cores as people write them: 2, 0.5, `500m`; in millicores."""
-    if isinstance(value, bool):
-        raise ValueError("use a number of cores, such as 1, 0.5 or 500m")  # noqa: TRY004  (pydantic takes this one)
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}m", value):
         return int(value[:-1])
     try:
@@ -127,25 +124,23 @@ class JobFile(_Words):
 
     @property
     def kind(self) -> JobKind:
-        """As schedulers call it. A rigid job is one process, which to them is a worker without servers."""
-        return JobKind.PS if self.communication == "PS" and self.elastic else JobKind.ALLREDUCE
+        """As schedulers call it."""
+        return JobKind.PS if self.communication == "PS" else JobKind.ALLREDUCE
 
     @property
     def requested(self) -> Allocation:
         """What its user asks for."""
-        if not self.elastic:
-            return Allocation(1, 0)
         return Allocation(self.worker.requested, self.ps.requested if self.kind.uses_ps else 0)
 
     @property
     def least(self) -> Allocation:
         """The least that it trains with."""
-        return Allocation(self.worker.min if self.elastic else 1, self.ps.min if self.kind.uses_ps else 0)
+        return Allocation(self.worker.min, self.ps.min if self.kind.uses_ps else 0)
 
     @property
     def most(self) -> Allocation:
         """The most that it may have."""
-        return Allocation(self.worker.max if self.elastic else 1, self.ps.max if self.kind.uses_ps else 0)
+        return Allocation(self.worker.max, self.ps.max if self.kind.uses_ps else 0)
 
     @property
     def smallest(self) -> Resources:
@@ -200,12 +195,12 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
     if not script.is_file():
         raise BadJobFile(f"{source}: script = {script}: there is no such file")
     elastic = _joins(script, source) if job.elastic is None else job.elastic
-    if not elastic and job.worker.requested > 1:
+    if not elastic:
         raise BadJobFile(
-            f"{source}: {job.worker.requested} workers: {script.name} does not call elastic_runtime.join, so it runs "
-            "as one process; ask for one"
+            f"{source}: script = {script}: does not import elastic_runtime, so it cannot be resized; train with "
+            "elastic_runtime.join, or say `elastic: true` if another module of it does"
         )
-    if elastic and job.communication == "AllReduce":
+    if job.communication == "AllReduce":
         raise BadJobFile(
             f"{source}: communication = AllReduce: this machine's elastic jobs train with parameter servers; use PS"
         )

@@ -1,0 +1,90 @@
+"""Job files: what they may say, and the one line about what they may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster_agent.backends.local.job_file import JobFile, check_job, read_job_file
+from cluster_agent.errors import BadJobFile
+from policy_net.domain import Allocation, JobKind, Resources
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("import elastic_runtime as elastic\n", encoding="utf-8")
+    (tmp_path / "plain.py").write_text("print('no job')\n", encoding="utf-8")
+    (tmp_path / "broken.py").write_text("def (:\n", encoding="utf-8")
+    return tmp_path
+
+
+def content(**more: Any) -> dict[str, Any]:
+    return {"modelType": "cnn", "script": "train.py", **more}
+
+
+def test_a_file_of_two_words_is_a_job_with_the_usual_sizes(folder: Path) -> None:
+    job = check_job(content(), folder, "job.yaml")
+    assert job.kind is JobKind.PS
+    assert (job.requested, job.least, job.most) == (Allocation(1, 1), Allocation(1, 1), Allocation(16, 16))
+    assert job.smallest == Resources(1500)
+    assert (job.script, job.workdir) == (folder / "train.py", folder)
+
+
+def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
+    job = check_job(content(worker={"min": 2, "max": 3, "replicas": 2, "cpu": 1.5}, ps={"cpu": "250m"}), folder, "it")
+    assert JobFile.model_validate_json(job.model_dump_json()) == job
+    assert job.worker.demand == Resources(1500)
+    assert job.ps.demand == Resources(250)
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"worker": {"min": 3, "max": 2}}, "max = 2 is below min = 3"),
+        ({"worker": {"replicas": 20}}, "less than or equal to 16"),
+        ({"worker": {"min": 1, "max": 2, "replicas": 4}}, "replicas = 4 is not from min = 1 to max = 2"),
+        ({"worker": {"cpu": "lots"}}, "worker.cpu: use a number of cores, such as 1, 0.5 or 500m"),
+        ({"worker": {"cpu": True}}, "worker: cpu = true: YAML takes yes and on for true"),
+        ({"worker": {"cpu": 0}}, "above 0"),
+        ({"work": {"epochs": 3, "steps": 4}}, "give epochs or steps, one of them"),
+        ({"work": {"epochs": -1}}, "greater than 0"),
+        ({"modeltype": "x"}, "unknown key modeltype; did you mean modelType?"),
+        ({"script": "gone.py"}, "there is no such file"),
+        ({"script": "plain.py"}, "does not import elastic_runtime"),
+        ({"script": "broken.py"}, "is no Python"),
+        ({"workdir": "gone"}, "there is no such folder"),
+        ({"communication": "AllReduce"}, "train with parameter servers; use PS"),
+        ({"name": "Not/a name"}, "name"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line_that_says_where(folder: Path, more: dict[str, Any], line: str) -> None:
+    with pytest.raises(BadJobFile) as caught:
+        check_job(content(**more), folder, "job.yaml")
+    said = str(caught.value)
+    assert said.startswith("job.yaml: ")
+    assert line in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: [", "no valid YAML"),
+        ("- 1\n", "describes no job"),
+        ("", "describes no job"),
+        ("\x00", "no valid YAML"),
+        ("a: &a [*a]\n" * 3, "no valid YAML"),
+    ],
+)
+def test_what_is_no_job_file_is_refused(folder: Path, text: str, line: str) -> None:
+    path = folder / "job.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BadJobFile, match=line):
+        read_job_file(path)
+
+
+def test_a_job_file_that_is_not_there_is_named(folder: Path) -> None:
+    with pytest.raises(BadJobFile, match=r"gone.yaml: cannot be read \(No such file or directory\)"):
+        read_job_file(folder / "gone.yaml")

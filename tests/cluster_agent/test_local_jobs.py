@@ -1,0 +1,130 @@
+"""Real jobs on this machine: an agent decides, running jobs change their size, and neither loses the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from processes import Program, wait_until
+
+from cluster_agent.recording.decision_log import log_files
+from cluster_agent.recording.log_replay import Replayer, default_finder
+
+pytestmark = pytest.mark.heavy
+
+SCRIPT = """
+import sys, time, torch
+import elastic_runtime as elastic
+
+torch.manual_seed(0)
+data, wanted = torch.randn(640, 32), torch.randint(0, 2, (640,))
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
+job = elastic.join(model, elastic.SGD(lr=0.05), (data, wanted), global_batch=32, epochs=int(sys.argv[1]), seed=0)
+for batch in job:
+    inputs, labels = batch.data
+    time.sleep(0.02)
+    job.step(torch.nn.functional.cross_entropy(model(inputs), labels))
+if job.finished and job.is_first:
+    print("trained", job.progress.step, flush=True)
+"""
+
+
+class Machine:
+    """A folder with one agent over this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "s" / "jobs.sock"
+        (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
+        self.config = folder / "agent.yaml"
+        backend = {
+            "kind": "local",
+            "cpu_milli": 3000,
+            "slot_seconds": 5.0,
+            "debounce_seconds": 0.5,
+            "start_seconds": 300.0,
+            "resize_seconds": 300.0,
+            "socket": str(self.socket),
+        }
+        settings = {"cluster": "machine", "state_dir": "state", "backend": backend, "policy": {"initial": "drf"}}
+        self.config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        self.programs: list[Program] = []
+
+    def start(self) -> Program:
+        program = Program("cluster_agent.cli", "run", self.config)
+        self.programs.append(program)
+        return program
+
+    def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "cluster_agent.cli", *words],
+            cwd=self.folder,
+            env=os.environ | {"CLUSTER_AGENT_SOCKET": str(self.socket)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def job(self, name: str) -> dict[str, Any]:
+        answer = self.ask("job", name, "-o", "json")
+        assert answer.returncode == 0, answer.stderr
+        facts: dict[str, Any] = json.loads(answer.stdout)
+        return facts
+
+    def close(self) -> None:
+        for facts in json.loads(self.ask("jobs", "-o", "json").stdout or "[]"):
+            if not facts["ended"]:
+                self.ask("cancel", facts["name"])
+                wait_until(lambda name=facts["name"]: self.job(name)["ended"], "the job is cancelled")  # type: ignore[misc]
+        for program in self.programs:
+            if program.process.poll() is None:
+                program.kill()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.close()
+
+
+def test_jobs_are_shared_out_resized_live_survive_their_agent_and_every_decision_replays(machine: Machine) -> None:
+    agent = machine.start()
+    wait_until(machine.socket.exists, "the agent listens")
+    long = machine.ask("submit", "--name", "long", "--epochs", "60", "--ps", "1-2", "--", "python", "train.py", "60")
+    assert long.returncode == 0, long.stderr
+    wait_until(lambda: machine.job("long")["workers"] == 2, "alone it has all there is")
+    short = machine.ask("submit", "--name", "short", "--epochs", "4", "--ps", "1-2", "--", "python", "train.py", "4")
+    assert short.returncode == 0, short.stderr
+    wait_until(lambda: machine.job("short")["workers"] == 1, "the other job gets its share")
+    assert machine.job("long")["workers"] == 1, "it gave some back, and trains on"
+    agent.kill()
+    answer = machine.ask("jobs")
+    assert answer.returncode == 3
+    assert "no agent answers there" in answer.stderr
+    machine.start()
+    wait_until(lambda: machine.ask("jobs").returncode == 0, "the next agent answers")
+    wait_until(lambda: machine.job("short")["ended"], "the short job ends")
+    assert machine.job("short")["state"] == "done"
+    assert machine.job("short")["samples"] == 4 * 640
+    wait_until(lambda: machine.job("long")["workers"] == 2, "what it had is the other's again")
+    wait_until(lambda: machine.job("long")["ended"], "the long job ends")
+    facts = machine.job("long")
+    assert (facts["state"], facts["samples"]) == ("done", 60 * 640)
+    logs = machine.ask("logs", "long")
+    assert "trained 1200" in logs.stdout
+    for program in machine.programs[1:]:
+        program.stop()
+    replayer = Replayer(default_finder(machine.folder / "state", []))
+    for path in log_files(machine.folder / "state"):
+        for _ in replayer.replay(path):
+            pass
+    assert replayer.result.decisions > 4
+    assert not replayer.result.different
