@@ -14,6 +14,7 @@ import pytest
 import yaml
 from processes import Program, wait_until
 
+from cluster_agent.jobs.client import JobClient
 from cluster_agent.recording.decision_log import log_files
 from cluster_agent.recording.log_replay import Replayer, default_finder
 
@@ -73,9 +74,8 @@ class Machine:
         )
 
     def job(self, name: str) -> dict[str, Any]:
-        answer = self.ask("job", name, "-o", "json")
-        assert answer.returncode == 0, answer.stderr
-        facts: dict[str, Any] = json.loads(answer.stdout)
+        with JobClient(self.socket, timeout_seconds=100.0) as client:
+            facts: dict[str, Any] = client.call("jobs", {"name": name})["jobs"][0]
         return facts
 
     def close(self) -> None:
@@ -98,10 +98,10 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def test_jobs_are_shared_out_resized_live_survive_their_agent_and_every_decision_replays(machine: Machine) -> None:
     agent = machine.start()
     wait_until(machine.socket.exists, "the agent listens")
-    long = machine.ask("submit", "--name", "long", "--epochs", "60", "--ps", "1-2", "--", "python", "train.py", "60")
+    long = machine.ask("submit", "--name", "long", "--epochs", "150", "--ps", "1-2", "--", "python", "train.py", "150")
     assert long.returncode == 0, long.stderr
     wait_until(lambda: machine.job("long")["workers"] == 2, "alone it has all there is")
-    short = machine.ask("submit", "--name", "short", "--epochs", "4", "--ps", "1-2", "--", "python", "train.py", "4")
+    short = machine.ask("submit", "--name", "short", "--epochs", "30", "--ps", "1-2", "--", "python", "train.py", "30")
     assert short.returncode == 0, short.stderr
     wait_until(lambda: machine.job("short")["workers"] == 1, "the other job gets its share")
     assert machine.job("long")["workers"] == 1, "it gave some back, and trains on"
@@ -113,13 +113,13 @@ def test_jobs_are_shared_out_resized_live_survive_their_agent_and_every_decision
     wait_until(lambda: machine.ask("jobs").returncode == 0, "the next agent answers")
     wait_until(lambda: machine.job("short")["ended"], "the short job ends")
     assert machine.job("short")["state"] == "done"
-    assert machine.job("short")["samples"] == 4 * 640
+    assert machine.job("short")["samples"] == 30 * 640
     wait_until(lambda: machine.job("long")["workers"] == 2, "what it had is the other's again")
     wait_until(lambda: machine.job("long")["ended"], "the long job ends")
     facts = machine.job("long")
-    assert (facts["state"], facts["samples"]) == ("done", 60 * 640)
+    assert (facts["state"], facts["samples"]) == ("done", 150 * 640)
     logs = machine.ask("logs", "long")
-    assert "trained 1200" in logs.stdout
+    assert "trained 3000" in logs.stdout
     for program in machine.programs[1:]:
         program.stop()
     replayer = Replayer(default_finder(machine.folder / "state", []))

@@ -81,6 +81,13 @@ class Tasks(_Words):
         return self.min if self.replicas is None else self.replicas
 
 
+class Servers(Tasks):
+    """The parameter servers: they compute less than workers do."""
+
+    cpu: Cores = 500
+    """Of one server: cores, or millicores such as `500m`."""
+
+
 class Work(_Words):
     """What the job says that it will do; measured progress counts, this is only believed until there is some."""
 
@@ -108,7 +115,7 @@ class JobFile(_Words):
     work: Work | None = None
     """How much it has to do; estimated from what it has done unless set."""
     worker: Tasks = Tasks()
-    ps: Tasks = Tasks.model_validate({"cpu": "500m"})
+    ps: Servers = Servers()
     suspend: bool = False
     """Whether it waits for `cluster-agent resume`."""
     script: Path

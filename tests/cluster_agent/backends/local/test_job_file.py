@@ -28,7 +28,7 @@ def test_a_file_of_two_words_is_a_job_with_the_usual_sizes(folder: Path) -> None
     job = check_job(content(), folder, "job.yaml")
     assert job.kind is JobKind.PS
     assert (job.requested, job.least, job.most) == (Allocation(1, 1), Allocation(1, 1), Allocation(16, 16))
-    assert job.smallest == Resources(1500)
+    assert job.smallest == check_job(content(ps={"max": 2}), folder, "it").smallest == Resources(1500)
     assert (job.script, job.workdir) == (folder / "train.py", folder)
 
 
