@@ -8,6 +8,9 @@ Gradients are summed while the backward pass still runs, a bucket of some megaby
 in the reverse of the model's order, which is about that in which their gradients come. Buckets are sent in their order
 in every process, whichever is full first, as processes must agree on what they sum.
 
+Where somebody looks after the processes (`RankFiles`), all stop after the same step when they are to, with a checkpoint
+from which the next ones go on, however many they are.
+
 Source: Li et al. 2020 (PyTorch Distributed). Deviation: sums, not means: each process weights its own loss, so that
 slices of different sizes count as they should.
 """
@@ -20,6 +23,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from elastic_runtime.checkpoint.rank_files import RankFiles
 from elastic_runtime.errors import ModelMismatch
 from elastic_runtime.model.buffer_merge import MergeRule, merge_buffers
 from elastic_runtime.model.data_shards import check_workers, slice_bounds
@@ -28,9 +32,12 @@ from elastic_runtime.model.training import Training
 from elastic_runtime.worker.alone import LocalOptimizer
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.process_group import ProcessGroup
+from elastic_runtime.worker.rank_keeper import RankKeeper, RankState
 
 BUCKET_BYTES = 25 * 1024 * 1024
 """Large enough that a message's cost does not count, small enough that sending overlaps with computing."""
+
+_WORDS = 2
 
 
 class AllReduceMode:
@@ -42,17 +49,25 @@ class AllReduceMode:
         training: how.
         batches: the data.
         group: the processes.
+        files: of whoever looks after them; None: nobody does.
 
     Raises:
         BadInput: the global batch is too small for so many processes.
-        ModelMismatch: processes with different models or different choices.
+        ModelMismatch: processes with different models or different choices, or a checkpoint of another model.
+        CheckpointError: the checkpoint cannot be read.
     """
 
     name = "all-reduce"
     stall_seconds = 0.0
 
     def __init__(
-        self, model: nn.Module, layout: Layout, training: Training, batches: Batches, group: ProcessGroup
+        self,
+        model: nn.Module,
+        layout: Layout,
+        training: Training,
+        batches: Batches,
+        group: ProcessGroup,
+        files: RankFiles | None = None,
     ) -> None:
         check_workers(group.size, training.global_batch, training.min_worker_batch)
         _agree(layout, training, group)
@@ -68,7 +83,11 @@ class AllReduceMode:
         self._buckets = GradientBuckets(trained, group)
         self._merge = MergeRule(training.buffer_merge_steps, batches.order.total_steps)
         self.global_step = self._samples = 0
-        self._over = False
+        self._over = self._stopped = False
+        state = RankState(model, self._optimizer.torch_optimizer, layout)
+        self._keeper = None if files is None else RankKeeper(files, state, batches.order, group)
+        if self._keeper is not None:
+            self.global_step = self._keeper.begin()
 
     @property
     def is_first(self) -> bool:
@@ -83,18 +102,18 @@ class AllReduceMode:
     def next_batch(self) -> Batch | None:
         """This process's slice of the next step that has one for it; what lies between is applied on the way."""
         rank, size = self._group.rank, self._group.size
-        while not self.finished:
+        while not (self.finished or self._stopped):
             if self._has_samples(self.global_step):
                 batch = self._batches.batch(self.global_step, rank, size)
                 self._batches.expect(self.global_step + 1, (rank,), size)
                 return batch
-            self._buckets.begin()
+            self._buckets.begin(stop=self._stop_wanted)
             self._apply(self.global_step, samples=0)
         return None
 
     def step(self, batch: Batch, loss: torch.Tensor | None, value: float | None) -> None:  # noqa: ARG002  # nobody asks
         """Sum the gradients of all slices by their share in the step, and apply them."""
-        self._buckets.begin(batch.weight)
+        self._buckets.begin(batch.weight, stop=self._stop_wanted)
         if loss is not None:
             (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
         self._apply(batch.step, batch.size)
@@ -117,6 +136,10 @@ class AllReduceMode:
         self._buckets.close()
         self._group.close()
 
+    @property
+    def _stop_wanted(self) -> bool:
+        return self._keeper is not None and self._keeper.stop_wanted
+
     def _has_samples(self, step: int) -> bool:
         bounds = slice_bounds(self._batches.order.batch_size(step), self._group.size, self._training.min_worker_batch)
         start, stop = bounds[self._group.rank]
@@ -127,12 +150,19 @@ class AllReduceMode:
             self._over = True
             if step > 0 and not self._merge.merges(step - 1):
                 self._merge_buffers(step - 1, self._samples)
+            self._keep(step)
             return
         self._optimizer.apply(step)
-        if self._merge.merges(step):
+        self._stopped = self._buckets.stopping
+        if self._merge.merges(step) or self._stopped:
             self._merge_buffers(step, samples)
         self._samples = samples
         self.global_step = step + 1
+        self._keep(self.global_step)
+
+    def _keep(self, step: int) -> None:
+        if self._keeper is not None:
+            self._keeper.after_step(step, finished=self.finished, stopped=self._stopped)
 
     def _merge_buffers(self, step: int, samples: int) -> None:
         merge_buffers(self._model, self._group, samples, self._batches.order.batch_size(step))
@@ -155,7 +185,8 @@ def _agree(layout: Layout, training: Training, group: ProcessGroup) -> None:
 class _Bucket:
     """Some tensors of one dtype; `waiting` are those without a gradient so far.
 
-    `flat` has one element more: in the last bucket, how many processes say that the training is over.
+    `flat` has two elements more: in the last bucket, how many processes want all to stop after this step, and how many
+    say that the training is over.
     """
 
     parameters: list[nn.Parameter]
@@ -184,16 +215,18 @@ class GradientBuckets:
         }
         self._sent = 0
         self._active = False
+        self.stopping = False
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]  # torch's
             for parameter in self._place
         ]
 
-    def begin(self, weight: float = 1.0) -> None:
-        """Before the last backward pass of a step.
+    def begin(self, weight: float = 1.0, *, stop: bool = False) -> None:
+        """Before the last backward pass of a step, in which buckets are sent as soon as they are full.
 
         Args:
             weight: what the script accumulated before counts by it.
+            stop: this process says that all are to stop after this step.
         """
         for bucket in self._buckets:
             bucket.waiting = set(range(len(bucket.parameters)))
@@ -202,11 +235,14 @@ class GradientBuckets:
                 if parameter.grad is not None:
                     parameter.grad.mul_(weight)
         self._buckets[-1].flat[-1] = 0
+        self._buckets[-1].flat[-2] = int(stop)
         self._sent = 0
         self._active = True
 
     def finish(self, *, over: bool = False) -> bool:
         """After it: every parameter's `grad` is the sum over all processes; one that got none anywhere has zero.
+
+        Whether any process wants all to stop after this step is in `stopping` then.
 
         Args:
             over: this process says that the training is over.
@@ -231,11 +267,12 @@ class GradientBuckets:
             if bucket.wait is not None:
                 bucket.wait()
                 bucket.wait = None  # nothing of a sum outlives its step, and so the group
-        told = bool(last[-1] > 0)
+        stopping, told = (last[-_WORDS:] > 0).tolist()
+        self.stopping = bool(stopping)
         for bucket in self._buckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                 parameter.grad = None if told else view
-        return told
+        return bool(told)
 
     def close(self) -> None:
         """Let the model's gradients be."""
@@ -281,7 +318,7 @@ def _divided(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> Iterator[
 
 def _bucket(parameters: list[nn.Parameter]) -> _Bucket:
     sizes = [parameter.numel() for parameter in parameters]
-    flat = torch.zeros(sum(sizes) + 1, dtype=parameters[0].dtype, device=parameters[0].device)
-    parts = torch.split(flat[:-1], sizes)
+    flat = torch.zeros(sum(sizes) + _WORDS, dtype=parameters[0].dtype, device=parameters[0].device)
+    parts = torch.split(flat[:-_WORDS], sizes)
     views = [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
     return _Bucket(parameters, flat, views)

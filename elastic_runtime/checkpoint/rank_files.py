@@ -1,0 +1,144 @@
+"""Files of a job whose workers exchange gradients directly: how far it is, a checkpoint, and the word to stop.
+
+Such a job has no coordinator. Whoever starts its processes names a folder; the first process writes there what it has
+trained, and finds there whether all are to stop. They agree on the step after which they do, and the next processes,
+of whatever number, go on from that step: which samples a step takes depends on the step alone.
+
+FOLDER/progress.json    step, samples and epochs, every so often; no more than a hint after a crash
+       checkpoint.pt    the newest whole model, with the optimizer's state; replaced whole
+       stop             is there while the processes are to write a checkpoint and end
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from elastic_runtime.errors import CheckpointError
+from foundation.files import PRIVATE, write_whole
+from foundation.text import parse_json
+
+FOLDER_VARIABLE = "ELASTIC_RANKS_FOLDER"
+CHECKPOINT_SECONDS_VARIABLE = "ELASTIC_CHECKPOINT_SECONDS"
+_TELL_SECONDS = 0.25
+_USUAL_CHECKPOINT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankProgress:
+    """How far a job is.
+
+    Attributes:
+        processes: of the run that says so; 0: no run has said anything.
+        pid: of its first process.
+        step: global steps that are applied.
+        samples: of these steps.
+        finished: nothing is left to train.
+    """
+
+    processes: int = 0
+    pid: int = 0
+    step: int = 0
+    samples: int = 0
+    epoch: float = 0.0
+    total_epochs: float = 0.0
+    finished: bool = False
+
+
+class RankFiles:
+    """One job's folder.
+
+    Args:
+        folder: is there.
+        checkpoint_seconds: between two checkpoints.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        checkpoint_seconds: float = _USUAL_CHECKPOINT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stop_file = folder / "stop"
+        self.checkpoint_file = folder / "checkpoint.pt"
+        self._progress_file = folder / "progress.json"
+        self._checkpoint_seconds = checkpoint_seconds
+        self._clock = clock
+        self._told_seconds = -_TELL_SECONDS
+        self._saved_seconds = clock()
+
+    @property
+    def stop_wanted(self) -> bool:
+        """Whether the processes are to write a checkpoint and end."""
+        return self.stop_file.exists()
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the last one is old enough for another."""
+        return self._clock() - self._saved_seconds >= self._checkpoint_seconds
+
+    def progress(self) -> RankProgress:
+        """What was told last; nothing where that cannot be read."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            found = parse_json(self._progress_file.read_text(encoding="utf-8"))
+            if isinstance(found, dict):
+                return RankProgress(**found)
+        return RankProgress()
+
+    def tell(self, progress: RankProgress, *, at_once: bool = False) -> None:
+        """Say how far the job is, unless that was said just now; a full disk costs the hint, not the job."""
+        now = self._clock()
+        if at_once or now - self._told_seconds >= _TELL_SECONDS:
+            self._told_seconds = now
+            with contextlib.suppress(OSError):
+                write_whole(self._progress_file, json.dumps(asdict(progress)), durable=False, mode=PRIVATE)
+
+    def save(self, content: Mapping[str, Any]) -> None:
+        """Replace the checkpoint.
+
+        Raises:
+            CheckpointError: it cannot be written; the one before stands.
+        """
+        import torch  # noqa: PLC0415  # whoever only looks after the job has no use for it
+
+        self._saved_seconds = self._clock()
+        buffer = io.BytesIO()
+        torch.save(dict(content), buffer)
+        try:
+            write_whole(self.checkpoint_file, buffer.getbuffer(), mode=PRIVATE)
+        except OSError as error:
+            raise CheckpointError(f"{self.checkpoint_file}: cannot be written ({error.strerror})") from error
+
+    def load(self) -> dict[str, Any] | None:
+        """The newest checkpoint; None if there is none yet.
+
+        Raises:
+            CheckpointError: it cannot be read back.
+        """
+        import torch  # noqa: PLC0415  # see above
+
+        if not self.checkpoint_file.exists():
+            return None
+        try:
+            content: dict[str, Any] = torch.load(self.checkpoint_file, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises what its parts raise
+            raise CheckpointError(
+                f"{self.checkpoint_file}: is no checkpoint; remove it to start the job over"
+            ) from error
+        return content
+
+
+def rank_files(environment: Mapping[str, str]) -> RankFiles | None:
+    """The folder that a process was told of; None where nobody looks after it so, as under torchrun."""
+    folder = environment.get(FOLDER_VARIABLE)
+    if not folder:
+        return None
+    seconds = float(environment.get(CHECKPOINT_SECONDS_VARIABLE) or _USUAL_CHECKPOINT_SECONDS)
+    return RankFiles(Path(folder), seconds)

@@ -1,0 +1,132 @@
+"""Keeper of one process's part in what outlives the processes of an all-reduce job: its checkpoint and its progress.
+
+Parameters and the optimizer's state are the same in all processes after each step, so the first one's are the job's.
+Buffers are merged before a checkpoint at which all stop; one that is written in between holds the first process's.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+import torch
+from torch import nn
+
+from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
+from elastic_runtime.errors import CheckpointError, ModelMismatch
+from elastic_runtime.model.data_shards import SampleOrder
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.worker.process_group import ProcessGroup
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """What a step changes."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    layout: Layout
+
+    def content(self, step: int) -> dict[str, Any]:
+        """As a checkpoint holds it after so many steps."""
+        return {
+            "step": step,
+            "layout": self.layout.to_json(),
+            "tensors": [tensor.detach().cpu() for tensor in self._tensors()],
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def take(self, content: dict[str, Any]) -> int:
+        """Become what a checkpoint holds; the steps that it has.
+
+        Raises:
+            ModelMismatch: it is of another model.
+        """
+        if content["layout"] != self.layout.to_json():
+            raise ModelMismatch("the job's checkpoint is of another model; submit the changed script as another job")
+        with torch.no_grad():
+            for tensor, kept in zip(self._tensors(), content["tensors"], strict=True):
+                tensor.copy_(kept)
+        self.optimizer.load_state_dict(content["optimizer"])
+        return int(content["step"])
+
+    def _tensors(self) -> list[torch.Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
+
+
+class RankKeeper:
+    """One process's part.
+
+    Args:
+        files: of the job.
+        state: of this process.
+        order: of the samples.
+        group: all processes of this run.
+    """
+
+    def __init__(self, files: RankFiles, state: RankState, order: SampleOrder, group: ProcessGroup) -> None:
+        self._files = files
+        self._state = state
+        self._order = order
+        self._group = group
+        self._is_first = group.rank == 0
+
+    @property
+    def stop_wanted(self) -> bool:
+        """Whether the first process was told that all are to stop; the others hear it from that one."""
+        return self._is_first and self._files.stop_wanted
+
+    def begin(self) -> int:
+        """Go on from the newest checkpoint, if there is one; the steps that are done.
+
+        Raises:
+            CheckpointError: it cannot be read, or others have read another one.
+            ModelMismatch: it is of another model.
+        """
+        content = self._files.load()
+        step = 0 if content is None else self._state.take(content)
+        first = int(self._group.bytes_of_first(str(step).encode()))
+        if not self._group.all_true(step == first):
+            raise CheckpointError(f"{self._files.checkpoint_file}: another process has read another checkpoint")
+        self._tell(step, finished=step >= self._order.total_steps)
+        return step
+
+    def after_step(self, step: int, *, finished: bool, stopped: bool) -> None:
+        """So many steps are applied; write down what is due.
+
+        Raises:
+            CheckpointError: the checkpoint at which all stop cannot be written.
+        """
+        if not self._is_first:
+            return
+        if finished or stopped:
+            self._files.save(self._state.content(self._order.total_steps if finished else step))
+        elif self._files.checkpoint_due:
+            try:
+                self._files.save(self._state.content(step))
+            except CheckpointError as error:  # the one before stands, and the next one may be written
+                _log.warning("checkpoint-not-written", error=str(error))
+        self._tell(step, finished=finished, at_once=finished or stopped)
+
+    def _tell(self, step: int, *, finished: bool, at_once: bool = False) -> None:
+        if not self._is_first:
+            return
+        order = self._order
+        epochs, steps = divmod(step, order.steps_per_epoch)
+        in_epoch = order.steps_per_epoch * order.global_batch if order.drop_last else order.samples
+        self._files.tell(
+            RankProgress(
+                processes=self._group.size,
+                pid=os.getpid(),
+                step=step,
+                samples=epochs * in_epoch + steps * order.global_batch,
+                epoch=step / order.steps_per_epoch,
+                total_epochs=order.total_steps / order.steps_per_epoch,
+                finished=finished,
+            ),
+            at_once=at_once,
+        )
