@@ -23,13 +23,15 @@ class Display:
         out: gets the first worker's stdout.
         errors: gets its stderr, and what the launcher says.
         most_lines: how many may wait.
+        quiet: leave workers' lines to the logs.
     """
 
-    def __init__(self, program: str, out: TextIO, errors: TextIO, most_lines: int) -> None:
+    def __init__(self, program: str, out: TextIO, errors: TextIO, most_lines: int, quiet: bool = False) -> None:
         self._program = program
         self._streams = {Stream.OUT: out, Stream.ERROR: errors}
         self._lines: queue.Queue[tuple[Stream, str] | None] = queue.Queue(most_lines)
         self._left_out = 0
+        self._quiet = quiet
         self._lock = threading.Lock()
         self._shown: frozenset[str] = frozenset()
         self._thread = threading.Thread(target=self._print_all, name="display", daemon=True)
@@ -47,7 +49,7 @@ class Display:
 
     def show(self, task: str, stream: Stream, line: bytes) -> None:
         """A task wrote a line; never blocks."""
-        if task in self._shown:
+        if not self._quiet and task in self._shown:
             self._put(stream, f"{task} | {line.decode('utf-8', 'replace')}")
 
     def tell(self, message: str) -> None:

@@ -62,6 +62,10 @@ class JobSpec(BaseModel):
     """Whether parameters and gradients are encrypted on their way."""
     worker_threads: int = Field(0, ge=0)
     """Of one worker's computations; 0: the cores shared among the workers."""
+    worker_gpus: int = Field(0, ge=0)
+    """Of one worker, out of those in `gpu_file`; 0: workers see what the launcher sees."""
+    gpu_file: Path | None = None
+    """Where the GPUs that the job has now are listed, by whoever shares out the machine's."""
 
     def record(self) -> dict[str, Any]:
         """As it is written."""

@@ -4,6 +4,8 @@ It tells the kernel to kill this process the moment its parent dies, also by SIG
 nothing; then it becomes the program, which keeps what the kernel was told. Other systems than Linux have no such call;
 there tasks end by themselves when they miss their coordinator.
 
+Where memory runs out, the kernel is to end a task, and neither its launcher nor anybody else: a task says so of itself.
+
 It runs without the packages of this installation, as it starts in front of each task: nothing of ours is imported.
 
 Usage: python -I -S parent_death.py LAUNCHER_PID PROGRAM [ARGUMENT…]
@@ -17,6 +19,8 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
+_OOM_SCORE = 500
+"""Half of all memory, added to what a task uses when the kernel looks for whom to end."""
 
 
 def main() -> None:
@@ -29,11 +33,21 @@ def main() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != launcher:  # it died before the kernel was told
             sys.exit(1)
+        _die_first()
     try:
         os.execvp(command[0], command)  # noqa: S606  (the very purpose)
     except OSError as error:
         print(f"{command[0]}: cannot be run ({error.strerror})", file=sys.stderr)
         sys.exit(127)
+
+
+def _die_first() -> None:
+    try:
+        with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:  # noqa: PTH123  (no more imports)
+            if int(file.read()) < _OOM_SCORE:
+                file.write(str(_OOM_SCORE))
+    except (OSError, ValueError):
+        return
 
 
 if __name__ == "__main__":

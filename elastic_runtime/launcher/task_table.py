@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from elastic_runtime.launcher.job_spec import Programs, is_worker
+from elastic_runtime.launcher.gpu_seats import GpuSeats
+from elastic_runtime.launcher.job_spec import ProcessSpec, Programs, is_worker
 from elastic_runtime.launcher.process_plan import ProcessPlan
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import Show, TaskProcess
@@ -37,6 +38,8 @@ class TaskTable:
         self._plan = ProcessPlan(settings)
         self._processes: dict[str, TaskProcess] = {}
         self._asked: set[str] = set()
+        spec = programs.spec
+        self._seats = None if spec.gpu_file is None else GpuSeats(spec.gpu_file, spec.worker_gpus)
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -61,6 +64,7 @@ class TaskTable:
                 del self._processes[task]
                 ended.append(TaskEnd(task, code, process.last_words(), task in self._asked))
                 self._asked.discard(task)
+                self._give_back(task)
                 self._plan.on_ended(task, self._clock())
         return ended
 
@@ -98,11 +102,24 @@ class TaskTable:
         for task in tasks:
             spec = self._programs.task_process(task, address, workers)
             try:
+                spec = self._seated(task, spec)
                 self._processes[task] = TaskProcess(task, spec, self._settings.log_bytes, self._show)
             except OSError as error:
+                self._give_back(task)
                 self._plan.on_ended(task, self._clock())
                 failed.append(TaskEnd(task, 1, f"no process can be started: {error}"))
         return failed
+
+    def _seated(self, task: str, spec: ProcessSpec) -> ProcessSpec:
+        """A worker sees the GPUs that it was given; a parameter server, where they are given out, none."""
+        if self._seats is None:
+            return spec
+        visible = ",".join(self._seats.take(task)) if is_worker(task) else ""
+        return replace(spec, environment={**spec.environment, "CUDA_VISIBLE_DEVICES": visible})
+
+    def _give_back(self, task: str) -> None:
+        if self._seats is not None:
+            self._seats.give_back(task)
 
 
 class LateFailures:

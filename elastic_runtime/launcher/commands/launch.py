@@ -45,6 +45,8 @@ Workers = Annotated[
     int | None, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers; what it had, unless given.")
 ]
 
+Quiet = Annotated[bool, typer.Option("--quiet", help="Leave the first worker's lines to the logs.")]
+
 
 def run(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python script that trains.")],
@@ -114,6 +116,13 @@ def run(
         int,
         typer.Option("--worker-threads", min=0, max=1024, help="Threads of a worker; 0: the cores shared among them."),
     ] = 0,
+    worker_gpus: Annotated[
+        int, typer.Option("--worker-gpus", min=0, max=64, help="GPUs of a worker, out of those in --gpu-file.")
+    ] = 0,
+    gpu_file: Annotated[
+        Path | None, typer.Option("--gpu-file", help="A JSON list of the GPUs that the job has; it may change.")
+    ] = None,
+    quiet: Quiet = False,
     output: OutputOption = Output.TABLE,
     debug: Debug = False,
 ) -> None:
@@ -132,6 +141,8 @@ def run(
         raise BadInput("--certificate, --key and --ca go together; give all of them, or none")
     if restore and checkpoints is None:
         raise BadInput("--restore needs --checkpoints: the folder of an earlier job's checkpoints")
+    if (worker_gpus > 0) != (gpu_file is not None):
+        raise BadInput("--worker-gpus and --gpu-file go together; give both of them, or none")
     script = check_script(script)
     if checkpoints is not None:
         check_checkpoints(checkpoints, restore)
@@ -163,10 +174,12 @@ def run(
         insecure=insecure,
         curve=curve,
         worker_threads=worker_threads,
+        worker_gpus=worker_gpus,
+        gpu_file=_absolute(gpu_file),
     )
     _check_tls(spec)
     job = create(jobs, name, script, spec.record())
-    _look_after(job, output, None)
+    _look_after(job, output, None, quiet)
 
 
 def resume(
@@ -176,6 +189,7 @@ def resume(
     folder: Folder = None,
     request_id: RequestId = None,
     wait: WaitOption = True,
+    quiet: Quiet = False,
     output: OutputOption = Output.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
     debug: Debug = False,
@@ -206,7 +220,7 @@ def resume(
             )
         check_script(spec.script)
         _check_tls(spec)
-        _look_after(job, output, first_request)
+        _look_after(job, output, first_request, quiet)
         return
     with client_of(job, CALL_SECONDS) as client:
         status = client.status()
@@ -224,14 +238,14 @@ def _size_before(status: JobStatus, spec: JobSpec) -> Size:
     return sizes[-1] if sizes else Size(spec.servers, spec.workers)
 
 
-def _look_after(job: JobFolder, output: Output, first_request: FirstRequest | None) -> None:
+def _look_after(job: JobFolder, output: Output, first_request: FirstRequest | None, quiet: bool) -> None:
     settings = LauncherSettings()
     with JobLock(job.path):
         spec = spec_of(job.record(), job.record_file)
         programs = Programs(spec, job, os.environ)
         # With -o json stdout is the result's alone.
         display = Display(
-            PROGRAM, sys.stderr if output is Output.JSON else sys.stdout, sys.stderr, settings.shown_lines
+            PROGRAM, sys.stderr if output is Output.JSON else sys.stdout, sys.stderr, settings.shown_lines, quiet
         )
         display.tell(f"job {job.name} in {job.path}")
         try:
