@@ -126,14 +126,19 @@ class LocalBackendSettings(Section):
     """Millicores that there are; what this process may use unless set."""
     reserved_cpu_milli: int = Field(0, ge=0)
     """Of these, millicores that no job gets."""
-    gpus: int = Field(0, ge=0, le=64)
-    """GPUs that jobs may have."""
+    gpus: int | None = Field(None, ge=0, le=64)
+    """GPUs that jobs may have, the first ones; all that NVIDIA's library finds unless set, none without it."""
+    cgroup: Path | None = None
+    """A folder of a cgroup (version 2), with the cpu controller, that this user may write to: each job is kept to its
+    exact millicores there. Without one, a job is kept to as many whole cores as its millicores begin."""
     slot_seconds: Seconds = 30.0
     """The tick of decisions where nothing else happens."""
     debounce_seconds: float = Field(2.0, ge=0.0, le=3600.0)
     """Least time between two decisions, so that several submissions in a row are one."""
     resize_seconds: Seconds = 30.0
     """Longest wait for a running job to change its size; then it keeps what it has, and the others go on."""
+    grace_seconds: float = Field(10.0, ge=0.0, le=3600.0)
+    """From SIGTERM to SIGKILL of a script without parameter servers that is cancelled, or held by its user."""
     until_done: bool = False
     """Whether the agent ends once jobs were submitted and all have ended; for demonstrations and measurements."""
     socket: Path | None = None

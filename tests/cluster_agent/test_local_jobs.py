@@ -128,3 +128,40 @@ def test_jobs_are_shared_out_resized_live_survive_their_agent_and_every_decision
             pass
     assert replayer.result.decisions > 4
     assert not replayer.result.different
+
+
+PLAIN = """
+import os, pathlib, sys, time
+print("cores", len(os.sched_getaffinity(0)), "threads", os.environ["OMP_NUM_THREADS"], flush=True)
+while not pathlib.Path("go").exists():
+    time.sleep(0.1)
+print("was let go", flush=True)
+"""
+
+
+def test_scripts_and_all_reduce_jobs_share_the_machine_and_survive_their_agent(machine: Machine) -> None:
+    (machine.folder / "plain.py").write_text(PLAIN, encoding="utf-8")
+    content = {"name": "ring", "modelType": "mlp", "communication": "AllReduce", "work": {"epochs": 80}}
+    content |= {"script": "train.py", "args": ["80"], "worker": {"max": 2}}
+    (machine.folder / "ring.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    agent = machine.start()
+    wait_until(machine.socket.exists, "the agent listens")
+    assert machine.ask("submit", "ring.yaml").returncode == 0
+    wait_until(lambda: machine.job("ring")["workers"] == 2, "alone it has all that it takes")
+    plain = machine.ask("submit", "--name", "plain", "--cpu", "2", "--", "python", "plain.py")
+    assert plain.returncode == 0, plain.stderr
+    wait_until(lambda: machine.job("plain")["workers"] == 1, "the script runs")
+    wait_until(lambda: machine.job("ring")["workers"] == 1, "the other one trains on with less")
+    agent.kill()
+    machine.start()
+    wait_until(lambda: machine.ask("jobs").returncode == 0, "the next agent answers")
+    assert machine.job("plain")["state"] == "running"
+    (machine.folder / "go").touch()
+    wait_until(lambda: machine.job("plain")["ended"], "the script ends")
+    assert machine.job("plain")["state"] == "done"
+    assert machine.ask("logs", "plain").stdout.count("was let go") == 1
+    wait_until(lambda: machine.job("ring")["ended"], "the ring ends")
+    facts = machine.job("ring")
+    assert (facts["state"], facts["samples"]) == ("done", 80 * 640)
+    assert facts["stallSeconds"] > 0.0
+    assert "trained 1600" in machine.ask("logs", "ring").stdout

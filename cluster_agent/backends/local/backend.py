@@ -9,24 +9,29 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings, default_socket
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.local.changes import Change, Changes, Limits, demand
-from cluster_agent.backends.local.elastic_job import ElasticJob, Launchers
+from cluster_agent.backends.local.elastic_job import ElasticJob
+from cluster_agent.backends.local.intervals import Intervals
 from cluster_agent.backends.local.job_service import JobDesk, JobServer
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH, scheduled_job, user_facts
-from cluster_agent.backends.local.machine import this_node
+from cluster_agent.backends.local.launchers import Launchers
+from cluster_agent.backends.local.machine import job_cores, this_node
 from cluster_agent.backends.local.measured import JobProcesses
 from cluster_agent.backends.local.running_jobs import RunningJobs
+from cluster_agent.backends.local.scripts.script_job import ScriptJob
+from cluster_agent.backends.local.shares.core_map import CoreMap
+from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
+from cluster_agent.backends.local.shares.machine_shares import MachineShares, Shares
+from cluster_agent.backends.local.shares.nvml import gpus_here
 from cluster_agent.errors import BackendUnavailable, BadConfig
-from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import (
     SUSPENDED,
-    Allocation,
     CapacityMode,
     ClusterState,
     Decision,
@@ -51,38 +56,45 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
     """This machine, with the jobs that were submitted before; see `BackendModule`."""
     if not isinstance(settings, LocalBackendSettings):
         raise BadConfig(f"setting backend.kind = {settings.kind}: is not this machine")
-    node = this_node(settings)
+    found = gpus_here(os.environ)
+    node = this_node(settings, len(found))
     try:
         table = JobTable(parts.state_dir / "submitted")
     except OSError as error:
         raise BadConfig(
             f"setting state_dir: {parts.state_dir / 'submitted'} cannot be used ({error.strerror})"
         ) from error
-    launchers = Launchers()
     folder = parts.state_dir / "jobs"
+    launchers = Launchers(folder)
+    running = [record.name for record in table if record.state is JobState.RUNNING]
+    shares = MachineShares(
+        CoreMap(job_cores(node), launchers.processes, settings.cgroup),
+        GpuLedger(folder, found[: node.capacity.gpu], running),
+    )
 
     def open_job(record: JobRecord) -> JobProcesses:
-        return ElasticJob(folder, record, os.environ, launchers)
+        if record.file.elastic and record.file.kind.uses_ps:
+            return ElasticJob(folder, record, os.environ, launchers)
+        return ScriptJob(folder, record, os.environ, launchers, settings.grace_seconds)
 
-    return LocalBackend(settings, parts, table, node, open_job, time.time)
+    return LocalBackend(settings, parts, Machine(table, node, open_job, shares), time.time)
 
 
-@dataclass(slots=True)
-class _Interval:
-    """One job between two decisions.
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a backend stands on.
 
     Attributes:
-        job: as it was observed.
-        allocation: that it holds in the part that is measured.
-        since_seconds: from when on; None: not yet.
-        samples: that had been counted by then, and `stall_seconds` likewise.
+        table: the jobs that were submitted.
+        node: what they may have.
+        open_job: the handle to a job's processes.
+        shares: what each job holds of the machine.
     """
 
-    job: Job
-    allocation: Allocation
-    since_seconds: float | None = None
-    samples: float = 0.0
-    stall_seconds: float = 0.0
+    table: JobTable
+    node: Node
+    open_job: Callable[[JobRecord], JobProcesses]
+    shares: Shares
 
 
 class LocalBackend:
@@ -91,9 +103,7 @@ class LocalBackend:
     Args:
         settings: of the backend.
         parts: of the agent.
-        table: the jobs that were submitted.
-        node: what they may have.
-        open_job: the handle to a job's processes.
+        machine: with its jobs.
         unix_clock: the time of day in seconds.
     """
 
@@ -101,21 +111,20 @@ class LocalBackend:
         self,
         settings: LocalBackendSettings,
         parts: AgentParts,
-        table: JobTable,
-        node: Node,
-        open_job: Callable[[JobRecord], JobProcesses],
+        machine: Machine,
         unix_clock: Callable[[], float],
     ) -> None:
-        self.table = table
+        self.table = machine.table
         self._settings = settings
         self._parts = parts
-        self._node = node
+        self._node = machine.node
         # A clock that is set back must not make an interval negative.
         self._offset_seconds = unix_clock() - parts.clock()
-        self._jobs = RunningJobs(table, open_job, lambda: self.time_seconds)
+        self._jobs = RunningJobs(machine.table, machine.open_job, lambda: self.time_seconds, machine.shares)
         self._observed: tuple[ClusterState, Trigger] | None = None
         self._decided_seconds = -settings.debounce_seconds
         self._known: frozenset[tuple[str, bool, bool]] = frozenset()
+        self._known_losses = 0
         self._server: JobServer | None = None
 
     @property
@@ -160,9 +169,10 @@ class LocalBackend:
                 return None
             self._jobs.look()
             jobs = self._to_schedule()
-            if jobs:
+            left = self._to_share()
+            if jobs and left.cpu_milli > 0:
                 trigger = self._trigger()
-                self._observed = (self._state(jobs), trigger)
+                self._observed = (self._state(jobs, left), trigger)
             elif self.finished or self._parts.wait(_LOOK_SECONDS):
                 return None
         return self._observed
@@ -180,7 +190,9 @@ class LocalBackend:
         changes = {
             name: Change(job, job.current, decision.of(name), f"decision-{stamp}-{name}") for name, job in jobs.items()
         }
-        intervals = {name: self._begin(job) for name, job in jobs.items()}
+        intervals = Intervals(self._jobs, self._parts.clock, self._offset_seconds)
+        for job in state.jobs:
+            intervals.begin(job)
         running = Changes(
             changes,
             self._jobs,
@@ -189,7 +201,7 @@ class LocalBackend:
             self._parts.clock,
         )
         self._wait_until_due(running, intervals)
-        return [self._progress(intervals[name], changes[name]) for name in jobs]
+        return [intervals.progress(changes[name]) for name in jobs]
 
     def status(self) -> BackendStatus:
         """How the jobs stand now."""
@@ -212,90 +224,25 @@ class LocalBackend:
         if self._server is not None:
             self._server.close()
 
-    def _begin(self, job: Job) -> _Interval:
-        """What a job has is measured until it has something else."""
-        interval = _Interval(job, job.current)
-        measured = self._jobs.latest(job.job_id)
-        if measured.phase is Phase.RUNNING and measured.held == job.current:
-            interval.since_seconds = self._decided_seconds
-            interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
-        return interval
-
-    def _wait_until_due(self, running: Changes, intervals: Mapping[str, _Interval]) -> None:
+    def _wait_until_due(self, running: Changes, intervals: Intervals) -> None:
         looks = 0
         while True:
             for change in running.advance():
-                self._on_change_over(change, intervals[change.job.job_id])
+                intervals.on_change_over(change)
             looks += 1
             if not running.pending or looks % 5 == 0:
                 self._jobs.look()
             if self._due() or self._parts.wait(_LOOK_SECONDS if running.pending else 5 * _LOOK_SECONDS):
                 return
 
-    def _on_change_over(self, change: Change, interval: _Interval) -> None:
-        """The change took hold, or was given up: what the job has from now on is measured."""
-        name = change.job.job_id
-        if change.took:
-            interval.allocation = change.after
-            if change.after == SUSPENDED:
-                self._jobs.on_suspended(name)
-        measured = self._jobs.measure(name)
-        if interval.since_seconds is not None and not change.took:
-            return  # it goes on with what it has
-        interval.since_seconds = self._parts.clock()
-        interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
-
-    def _progress(self, interval: _Interval, change: Change) -> Progress:
-        job, now = interval.job, self._parts.clock()
-        record = self.table.get(job.job_id)
-        if record is not None and record.state.ended:
-            now = min(now, record.ended_unix_seconds - self._offset_seconds)
-        whole = max(0.0, now - self._decided_seconds)
-        finished = record is None or record.state is JobState.DONE
-        if interval.since_seconds is None or not interval.allocation.workers:
-            starting = change.asked is not None and change.asked.workers > 0 and not change.over
-            held = change.asked if starting and change.asked is not None else interval.allocation
-            return Progress(
-                job.job_id,
-                job.job_type,
-                held,
-                0.0,
-                0.0,
-                0.0,
-                job.remaining_epochs,
-                finished,
-                whole if starting else 0.0,
-            )
-        measured = self._jobs.measure(job.job_id)
-        stalled = max(0.0, measured.stall_seconds - interval.stall_seconds)
-        seconds = max(0.0, now - interval.since_seconds - stalled)
-        samples = max(0.0, measured.samples - interval.samples)
-        if record is not None:
-            self.table.change(
-                job.job_id,
-                run_seconds=record.run_seconds + seconds,
-                samples=max(record.samples, measured.samples),
-                samples_per_epoch=measured.samples_per_epoch or record.samples_per_epoch,
-                total_epochs=measured.total_epochs or record.total_epochs,
-            )
-        return Progress(
-            job.job_id,
-            job.job_type,
-            interval.allocation,
-            seconds,
-            samples,
-            samples / job.samples_per_epoch,
-            job.remaining_epochs,
-            finished,
-            max(0.0, whole - seconds),
-        )
-
     def _due(self) -> bool:
         """Whether the next decision is to be taken: something has happened, or the slot is over."""
         waited = self._parts.clock() - self._decided_seconds
         if waited >= self._settings.slot_seconds:
             return True
-        return waited >= self._settings.debounce_seconds and self._present() != self._known
+        if waited < self._settings.debounce_seconds:
+            return False
+        return self._present() != self._known or self._jobs.losses != self._known_losses
 
     def _present(self) -> frozenset[tuple[str, bool, bool]]:
         return frozenset(
@@ -306,7 +253,7 @@ class LocalBackend:
         present = self._present()
         gone = {name for name, *_ in self._known} - {name for name, *_ in present}
         come = present - self._known
-        self._known = present
+        self._known, self._known_losses = present, self._jobs.losses
         if come:
             return Trigger.ARRIVAL
         return Trigger.COMPLETION if gone else Trigger.SLOT
@@ -319,9 +266,15 @@ class LocalBackend:
             if not record.state.ended
             and not record.cancelling
             and (not record.held or record.state is JobState.RUNNING)
+            and not _stays(record)
         ]
 
-    def _state(self, records: Sequence[JobRecord]) -> ClusterState:
+    def _to_share(self) -> Resources:
+        """What there is to decide about: a script of a fixed size keeps what it has until it ends."""
+        stay = [record.file.takes(record.granted) for record in self.table if _stays(record)]
+        return self._node.capacity - sum(stay, Resources(0))
+
+    def _state(self, records: Sequence[JobRecord], left: Resources) -> ClusterState:
         usual = self._usual_epochs()
         jobs = [
             scheduled_job(
@@ -331,9 +284,8 @@ class LocalBackend:
             )
             for record in records
         ]
-        return ClusterState(
-            self.time_seconds, (self._node,), tuple(jobs), self._settings.slot_seconds, CapacityMode.POOLED
-        )
+        node = replace(self._node, capacity=left)
+        return ClusterState(self.time_seconds, (node,), tuple(jobs), self._settings.slot_seconds, CapacityMode.POOLED)
 
     def _usual_epochs(self) -> dict[str, float]:
         """Samples of an epoch, by type: the median of its jobs."""
@@ -363,3 +315,8 @@ class LocalBackend:
             taken += demand(job, wanted)
         if not taken.fits_in(total):
             raise InvalidAllocation(f"{taken} does not fit this machine's {total}")
+
+
+def _stays(record: JobRecord) -> bool:
+    """Whether it runs, and nobody but its user may stop it: it would start over."""
+    return record.file.fixed and record.state is JobState.RUNNING and not record.held

@@ -139,7 +139,9 @@ class Changes:
             return
         on_the_way = "" if wanted == change.after else "-first"
         name = change.job.job_id
-        change.given_up = self._jobs.ask(name, change.request_id + on_the_way, change.before, wanted)
+        change.given_up = self._jobs.ask(
+            name, change.request_id + on_the_way, (change.before, wanted), peak(change.job, change.before, wanted)
+        )
         if change.given_up:
             _log.warning("resize-refused", job=name, request=change.request_id, line=change.given_up)
 
@@ -158,6 +160,7 @@ class Changes:
         if has_it:
             change.before, change.took = change.asked, change.asked == change.after
             change.asked = None
+            self._jobs.on_settled(change.job.job_id, demand(change.job, change.before))
             return
         row = next((row for row in measured.requests if row.request_id.startswith(change.request_id)), None)
         if row is not None and row.state is RequestOutcome.ABORTED:

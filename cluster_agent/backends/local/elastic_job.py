@@ -10,59 +10,28 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from cluster_agent.backends.local.job_table import JobRecord
+from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.shares.gpu_ledger import gpu_file
+from cluster_agent.backends.local.shares.machine_shares import thread_variables
+from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.job_folder import JobFolder, holder_of
+from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json
 from elastic_runtime.launcher.job_status import client_of, read_state
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 _CALL_SECONDS = 2.0
-
-
-class Launchers:
-    """Launchers that this process started; they outlive it, and those that end before it are let go of."""
-
-    def __init__(self) -> None:
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
-
-    def spawn(self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], log_file: Path) -> int:
-        """Start one in a session of its own, so that no signal to this process's terminal or group reaches it.
-
-        Raises:
-            OSError: it could not be started.
-        """
-        with log_file.open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603  (the command is ours, the script the user's)
-                command,
-                cwd=folder,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._children[job] = process
-        return process.pid
-
-    def running(self, job: str) -> int | None:
-        """The process number of a job's launcher, if this process started it and it has not ended."""
-        process = self._children.get(job)
-        return process.pid if process is not None and process.poll() is None else None
-
-    def reap(self) -> None:
-        """Let go of those that have ended; none stays a zombie."""
-        self._children = {job: process for job, process in self._children.items() if process.poll() is None}
 
 
 class ElasticJob:
@@ -86,8 +55,12 @@ class ElasticJob:
         self._file = record.file
         self._jobs = jobs
         self._folder = JobFolder(jobs / record.name)
-        self._environment = {**environment, **record.file.env}
+        self._environment = {**environment, **thread_variables(record.file.worker.cpu), **record.file.env}
+        if not record.file.worker.gpu:
+            self._environment["CUDA_VISIBLE_DEVICES"] = ""
         self._launchers = launchers
+        self._client: ControlClient | None = None
+        self._client_of: dict[str, Any] | None = None
 
     @property
     def log_folder(self) -> Path:
@@ -98,7 +71,7 @@ class ElasticJob:
     def launcher(self) -> int | None:
         """Process number of the launcher that looks after it now, or is about to: it imports for a second first."""
         holder = holder_of(self._folder.path) if self._folder.record_file.exists() else None
-        return holder or self._launchers.running(self.name)
+        return self._launchers.running(self.name) if holder is None else holder
 
     def start(self, allocation: Allocation) -> None:
         """Start it, or go on with it from its last checkpoint, under a launcher that outlives this process.
@@ -106,7 +79,7 @@ class ElasticJob:
         Raises:
             OSError: it could not be started.
         """
-        size = [f"--ps={allocation.ps}", f"--workers={allocation.workers}", f"--folder={self._jobs}"]
+        size = [f"--ps={allocation.ps}", f"--workers={allocation.workers}", f"--folder={self._jobs}", "--quiet"]
         program = [sys.executable, "-m", "elastic_runtime.cli"]
         if self._folder.record_file.exists():
             command = [*program, "resume", self.name, *size]
@@ -120,14 +93,11 @@ class ElasticJob:
                 f"--min-workers={self._file.worker.min}",
                 f"--checkpoint-seconds={self._file.checkpoint_seconds}",
                 f"--worker-threads={max(1, self._file.worker.cpu // 1000)}",
+                *self._gpu_options(),
                 str(self._file.script),
                 *self._file.args,
             ]
-        self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log_file = self._jobs / f"{self.name}.launcher.log"
-        number = self._launchers.spawn(
-            self.name, command, self._file.workdir or Path.cwd(), self._environment, log_file
-        )
+        number = self._launchers.spawn(self.name, command, self._file.workdir or Path.cwd(), self._environment)
         _log.info("job-started", job=self.name, workers=allocation.workers, ps=allocation.ps, process=number)
 
     def measure(self) -> Measured:
@@ -135,9 +105,9 @@ class ElasticJob:
         if not self._folder.record_file.exists():
             return Measured()
         try:
-            with client_of(self._folder, _CALL_SECONDS) as client:
-                return _measured(client.status())
+            return _measured(self._open_client().status())
         except ElasticError:
+            self._close_client()
             return self._resting()
 
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
@@ -150,18 +120,42 @@ class ElasticJob:
         """
         size = Size(allocation.ps, allocation.workers)
         try:
-            with client_of(self._folder, _CALL_SECONDS) as client:
-                outcome, detail = client.resume(request_id, size) if resume else client.resize(request_id, size)
+            client = self._open_client()
+            outcome, detail = client.resume(request_id, size) if resume else client.resize(request_id, size)
         except ElasticError as error:
+            self._close_client()
             return str(error)
         return detail or "given up" if outcome is RequestOutcome.ABORTED else ""
 
     def terminate(self) -> None:
         """See `JobProcesses`."""
         launcher = self.launcher
-        if launcher is not None:
+        if launcher:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(launcher, signal.SIGTERM)
+
+    def clear(self) -> None:
+        """See `JobProcesses`."""
+        self._close_client()
+        self._launchers.clear(self.name)
+
+    def _gpu_options(self) -> list[str]:
+        each = self._file.worker.gpu
+        return [f"--worker-gpus={each}", f"--gpu-file={gpu_file(self._jobs, self.name)}"] if each else []
+
+    def _open_client(self) -> ControlClient:
+        """The way to the coordinator, kept open from one look to the next; its place changes with its launcher."""
+        place = read_json(self._folder.address_file)
+        if self._client is None or place != self._client_of or holder_of(self._folder.path) is None:
+            self._close_client()
+            self._client = client_of(self._folder, _CALL_SECONDS)
+            self._client_of = place
+        return self._client
+
+    def _close_client(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     def _resting(self) -> Measured:
         state = read_state(self._folder)

@@ -125,7 +125,8 @@ class JobFile(_Words):
     workdir: Path | None = None
     """Where it runs; where it was submitted unless set."""
     elastic: bool | None = None
-    """Whether its script calls `elastic_runtime.join`; looked up in the script unless set."""
+    """Whether its script calls `elastic_runtime.join`; looked up in the script unless set. One that does not has a
+    fixed size, `worker.replicas`, and starts over if it is suspended."""
     checkpoint_seconds: float = Field(60.0, gt=0.0, le=86_400.0)
     """Time between two checkpoints."""
 
@@ -133,6 +134,15 @@ class JobFile(_Words):
     def kind(self) -> JobKind:
         """As schedulers call it."""
         return JobKind.PS if self.communication == "PS" else JobKind.ALLREDUCE
+
+    @property
+    def fixed(self) -> bool:
+        """Whether nothing of it can be resized: it runs with its size to its end."""
+        return self.elastic is False
+
+    def takes(self, allocation: Allocation) -> Resources:
+        """What an allocation takes."""
+        return self.worker.demand * allocation.workers + self.ps.demand * allocation.ps
 
     @property
     def requested(self) -> Allocation:
@@ -152,7 +162,7 @@ class JobFile(_Words):
     @property
     def smallest(self) -> Resources:
         """What the least takes."""
-        return self.worker.demand * self.least.workers + self.ps.demand * self.least.ps
+        return self.takes(self.least)
 
 
 def read_job_file(path: Path) -> dict[str, Any]:
@@ -203,15 +213,29 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
         raise BadJobFile(f"{source}: script = {script}: there is no such file")
     elastic = _joins(script, source) if job.elastic is None else job.elastic
     if not elastic:
-        raise BadJobFile(
-            f"{source}: script = {script}: does not import elastic_runtime, so it cannot be resized; train with "
-            "elastic_runtime.join, or say `elastic: true` if another module of it does"
-        )
-    if job.communication == "AllReduce":
-        raise BadJobFile(
-            f"{source}: communication = AllReduce: this machine's elastic jobs train with parameter servers; use PS"
-        )
+        job = _of_fixed_size(job, source)
+    elif job.communication == "AllReduce" and "ps" in job.model_fields_set:
+        raise BadJobFile(f"{source}: ps: an AllReduce job has no parameter servers; leave it out, or use PS")
     return job.model_copy(update={"script": script.resolve(), "workdir": workdir.resolve(), "elastic": elastic})
+
+
+def _of_fixed_size(job: JobFile, source: str) -> JobFile:
+    """A job whose script does not join: so many workers as it asks for, from its start to its end."""
+    why = (
+        f"{job.script} does not import elastic_runtime, so it runs as it is, with a fixed size; say `elastic: true` if "
+        "another module of it joins"
+    )
+    given, worker = job.model_fields_set, job.worker
+    if "ps" in given or ("communication" in given and job.communication == "PS"):
+        raise BadJobFile(f"{source}: {'ps' if 'ps' in given else 'communication = PS'}: {why}, or leave this out")
+    spans = {"min", "max"} & worker.model_fields_set
+    if spans and worker.min != worker.max:
+        raise BadJobFile(
+            f"{source}: worker: min = {worker.min}, max = {worker.max}: {why}, or give replicas in their place"
+        )
+    size = worker.requested
+    fixed = worker.model_copy(update={"min": size, "max": size, "replicas": size})
+    return job.model_copy(update={"worker": fixed, "communication": "AllReduce"})
 
 
 def _joins(script: Path, source: str) -> bool:

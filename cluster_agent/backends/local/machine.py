@@ -13,16 +13,22 @@ NODE = "this-machine"
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
-def this_node(settings: LocalBackendSettings, cgroup_limit: Path = _CGROUP_LIMIT) -> Node:
+def this_node(settings: LocalBackendSettings, gpus: int, cgroup_limit: Path = _CGROUP_LIMIT) -> Node:
     """What jobs may have here: what this process may use, less what the operator keeps back.
 
     Args:
         settings: of the backend.
+        gpus: that there are.
         cgroup_limit: the file in which a container's limit stands.
 
     Raises:
-        BadConfig: nothing is left.
+        BadConfig: nothing is left, or there are not so many GPUs.
     """
+    if settings.gpus is not None and settings.gpus > gpus:
+        raise BadConfig(
+            f"setting backend.gpus = {settings.gpus}: NVIDIA's library finds {gpus} here; install nvidia-ml-py and a "
+            "driver, or leave it out"
+        )
     usable = len(os.sched_getaffinity(0)) * 1000
     limit = _container_limit_milli(cgroup_limit)
     if limit is not None:
@@ -33,7 +39,13 @@ def this_node(settings: LocalBackendSettings, cgroup_limit: Path = _CGROUP_LIMIT
             f"setting backend.reserved_cpu_milli = {settings.reserved_cpu_milli}: nothing is left of this machine's "
             f"{usable} millicores"
         )
-    return Node(NODE, Resources(cpu_milli, settings.gpus))
+    return Node(NODE, Resources(cpu_milli, gpus if settings.gpus is None else settings.gpus))
+
+
+def job_cores(node: Node) -> list[int]:
+    """The cores that jobs run on: the last ones, as systems do their own work on the first."""
+    usable = sorted(os.sched_getaffinity(0))
+    return usable[-min(len(usable), -(-node.capacity.cpu_milli // 1000)) :]
 
 
 def _container_limit_milli(file: Path) -> int | None:

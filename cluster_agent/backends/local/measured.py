@@ -58,7 +58,7 @@ class JobProcesses(Protocol):
 
     @property
     def launcher(self) -> int | None:
-        """Process number of the launcher that looks after it now."""
+        """Process number of the launcher that looks after it now; 0 where it has not said it yet."""
         ...
 
     @property
@@ -89,5 +89,9 @@ class JobProcesses(Protocol):
         ...
 
     def terminate(self) -> None:
-        """Tell the launcher to end the job; told twice, it does so at once, without a checkpoint."""
+        """Tell the launcher to end the job; told twice, it may do so at once, without a checkpoint."""
+        ...
+
+    def clear(self) -> None:
+        """End whatever a launcher that is gone left behind."""
         ...

@@ -8,8 +8,9 @@ import structlog
 
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.measured import JobProcesses, Measured
+from cluster_agent.backends.local.shares.machine_shares import Shares
 from elastic_runtime.protocol.plan import Phase
-from policy_net.domain import SUSPENDED, Allocation
+from policy_net.domain import SUSPENDED, Allocation, Resources
 
 _log = structlog.get_logger()
 _STARTS = 3
@@ -23,23 +24,36 @@ class RunningJobs(Mapping[str, JobProcesses]):
         table: of the jobs.
         open_job: the handle to a job's processes; nothing is started by it.
         now: Unix seconds.
+        shares: what each job holds of the machine.
+
+    Attributes:
+        losses: how many launchers died, which is something to decide about.
     """
 
     def __init__(
-        self, table: JobTable, open_job: Callable[[JobRecord], JobProcesses], now: Callable[[], float]
+        self,
+        table: JobTable,
+        open_job: Callable[[JobRecord], JobProcesses],
+        now: Callable[[], float],
+        shares: Shares,
     ) -> None:
-        self._table = table
+        self._shares = shares
+        self.losses = 0
+        self.table = table
         self._open_job = open_job
         self._now = now
         self._processes: dict[str, JobProcesses] = {}
         self._measured: dict[str, Measured] = {}
         self._futile_starts: dict[str, int] = {}
+        for record in table:
+            if record.state is JobState.RUNNING:  # an agent before this one started it
+                shares.grow(record.name, record.file.takes(record.granted))
 
     def __getitem__(self, name: str) -> JobProcesses:
         """The processes of a job."""
         found = self._processes.get(name)
         if found is None:
-            record = self._table.get(name)
+            record = self.table.get(name)
             if record is None:
                 raise KeyError(name)
             found = self._processes[name] = self._open_job(record)
@@ -47,15 +61,15 @@ class RunningJobs(Mapping[str, JobProcesses]):
 
     def __iter__(self) -> Iterator[str]:
         """Names of all jobs."""
-        return iter([record.name for record in self._table])
+        return iter([record.name for record in self.table])
 
     def __len__(self) -> int:
         """How many jobs there are."""
-        return sum(1 for _ in self._table)
+        return sum(1 for _ in self.table)
 
     def measure(self, name: str) -> Measured:
         """How a job is doing now; nothing is asked of one without processes."""
-        process, record = self[name], self._table.get(name)
+        process, record = self[name], self.table.get(name)
         if record is None or record.state is JobState.QUEUED:
             return Measured()
         measured = process.measure()
@@ -69,19 +83,29 @@ class RunningJobs(Mapping[str, JobProcesses]):
         """What was measured last; may be asked from any thread."""
         return self._measured.get(name, Measured())
 
-    def ask(self, name: str, request_id: str, before: Allocation, after: Allocation) -> str:
+    def ask(self, name: str, request_id: str, sizes: tuple[Allocation, Allocation], most: Resources) -> str:
         """Ask a job's processes for another size, or start some; why that cannot be, empty if it was asked for.
 
         That it runs is remembered before it does: an agent that is killed in between finds it missing, and never finds
         one that it does not know of.
+
+        Args:
+            name: of the job.
+            request_id: under which it may be asked again.
+            sizes: what it has, and what it is to have.
+            most: what it may take on the way.
         """
-        record, process = self._table.get(name), self[name]
+        before, after = sizes
+        record, process = self.table.get(name), self[name]
         if record is None or record.state.ended:
             return "it has ended"
         try:
+            refused = self._shares.grow(name, most)
+            if refused:
+                return refused
             if after.workers:
                 started = record.started_unix_seconds or self._now()
-                self._table.change(
+                self.table.change(
                     name,
                     state=JobState.RUNNING,
                     started_unix_seconds=started,
@@ -92,19 +116,26 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 return process.request(request_id, after, resume=before == SUSPENDED)
             if after.workers:
                 process.start(after)
+                self._shares.bind(name)
         except OSError as error:
-            return f"it cannot be started ({error.strerror})"
+            return f"it cannot be started ({error.strerror or error})"
         return ""
+
+    def on_settled(self, name: str, takes: Resources) -> None:
+        """A job holds what it was told to."""
+        self._shares.settle(name, takes)
 
     def on_suspended(self, name: str) -> None:
         """A job has given back what it had."""
-        record = self._table.get(name)
+        record = self.table.get(name)
+        if self[name].launcher is None:
+            self._shares.release(name)
         if record is not None and record.state is JobState.RUNNING:
-            self._table.change(name, state=JobState.SUSPENDED)
+            self.table.change(name, state=JobState.SUSPENDED)
 
     def look(self) -> None:
         """Note which jobs have ended since; one whose launcher died goes on with the next decision."""
-        for record in self._table:
+        for record in self.table:
             if record.state.ended:
                 continue
             process = self[record.name]
@@ -114,22 +145,29 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 measured = self.measure(record.name)
                 if measured.is_ending:
                     self._end(record, measured.phase is Phase.FINISHED, measured.failure, measured.samples)
+                elif record.state is JobState.RUNNING and measured.phase is Phase.SUSPENDED:
+                    process.clear()
+                    self.on_suspended(record.name)  # its launcher has ended with it, and said so
                 elif record.state is JobState.RUNNING:
+                    process.clear()
+                    self._shares.release(record.name)
                     self._on_launcher_lost(record, measured)
 
     def _on_launcher_lost(self, record: JobRecord, measured: Measured) -> None:
         """It was killed, or could not begin; what it trained until its last checkpoint is kept."""
         futile = self._futile_starts.get(record.name, 0) + 1 if measured.samples <= record.samples else 1
         self._futile_starts[record.name] = futile
+        self.losses += 1
         _log.warning("launcher-lost", job=record.name, starts=futile)
         if futile >= _STARTS:
             why = measured.failure or "its launcher ended before it had trained; see its logs"
             self._end(record, done=False, failure=why, samples=measured.samples)
         else:
-            self._table.change(record.name, state=JobState.SUSPENDED)
+            self.table.change(record.name, state=JobState.SUSPENDED)
 
     def _end(self, record: JobRecord, done: bool, failure: str, samples: float) -> None:
-        self._table.change(
+        self._forget(record.name)
+        self.table.change(
             record.name,
             state=JobState.DONE if done else JobState.FAILED,
             ended_unix_seconds=self._now(),
@@ -142,5 +180,13 @@ class RunningJobs(Mapping[str, JobProcesses]):
         if process.launcher is not None:
             process.terminate()
             return
-        self._table.change(record.name, state=JobState.CANCELLED, ended_unix_seconds=self._now())
+        self._forget(record.name)
+        self.table.change(record.name, state=JobState.CANCELLED, ended_unix_seconds=self._now())
         _log.info("job-cancelled", job=record.name)
+
+    def _forget(self, name: str) -> None:
+        """Nothing of a job runs any more, or is to."""
+        self[name].clear()
+        self._shares.release(name)
+        self._futile_starts.pop(name, None)
+        self._processes.pop(name, None)

@@ -1,4 +1,7 @@
-"""A machine whose jobs' processes are simulated: they start, resize, train and die on a clock that tests turn."""
+"""A machine whose jobs' processes are simulated: they start, resize, train and die on a clock that tests turn.
+
+Its GPUs are handed out by the real ledger and the real launcher's seats; at each moment nothing may have two holders.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,15 @@ from pathlib import Path
 
 from cluster_agent.backend_settings import LocalBackendSettings
 from cluster_agent.backends.base import AgentParts
-from cluster_agent.backends.local.backend import LocalBackend
+from cluster_agent.backends.local.backend import LocalBackend, Machine
 from cluster_agent.backends.local.job_file import JobFile
-from cluster_agent.backends.local.job_table import JobRecord, JobTable
+from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.shares.core_map import CoreMap
+from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger, gpu_file
+from cluster_agent.backends.local.shares.machine_shares import MachineShares
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
+from elastic_runtime.launcher.gpu_seats import GpuSeats
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Node, Resources
 
@@ -42,6 +49,9 @@ class SimulatedJob:
     """It takes requests and never carries them out."""
     broken: bool = False
     """Its launcher ends as soon as it was started."""
+    cleared: int = 0
+    seats: GpuSeats | None = None
+    seated: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def launcher(self) -> int | None:
@@ -63,6 +73,23 @@ class SimulatedJob:
             return
         self.process, self.phase = 1000 + self.starts, Phase.STARTING
         self.held, self.target, self.due_seconds = SUSPENDED, allocation, self.now() + START_SECONDS
+        if self.record.file.fixed:
+            self.samples = 0.0
+        file = gpu_file(self.log_folder.parent / "jobs", self.record.name)
+        self.seats = GpuSeats(file, self.record.file.worker.gpu) if self.record.file.worker.gpu else None
+        self.seat(allocation.workers)
+
+    def seat(self, workers: int) -> None:
+        """So many workers run from now on: newcomers take GPUs, those that go give theirs back."""
+        if self.seats is None:
+            return
+        for number in range(workers):
+            name = f"worker-{number}"
+            if name not in self.seated:
+                self.seated[name] = self.seats.take(name)
+        for name in list(self.seated)[workers:]:
+            self.seats.give_back(name)
+            del self.seated[name]
 
     def measure(self) -> Measured:
         if self.phase is None:
@@ -82,6 +109,7 @@ class SimulatedJob:
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
         assert self.process is not None
         assert resume == (self.phase is Phase.SUSPENDED)
+        assert not (self.record.file.fixed and allocation.workers), "it has a fixed size"
         if self.phase is Phase.FINISHED:
             return "it has finished; nothing can be changed any more"
         if not any(row.request_id == request_id for row in self.requests):
@@ -89,6 +117,7 @@ class SimulatedJob:
             self.requests.append(RequestState(request_id, "resize", RequestOutcome.RUNNING, target=target))
             if not self.deaf:
                 self.target = allocation
+                self.seat(max(len(self.seated), allocation.workers))
                 self.phase = Phase.RESIZING if allocation.workers else Phase.SUSPENDING
                 self.due_seconds = self.now() + (START_SECONDS if resume else RESIZE_SECONDS)
         return ""
@@ -100,8 +129,13 @@ class SimulatedJob:
         """The launcher dies, and all with it; what was trained since the last checkpoint is a tenth of an epoch."""
         self.process = None
         self.held = self.target = SUSPENDED
+        self.seated, self.seats = {}, None
         if self.phase is not Phase.FINISHED:
             self.samples = max(0.0, self.samples - SAMPLES_PER_EPOCH / 10)
+
+    def clear(self) -> None:
+        assert self.process is None, "its launcher looks after it"
+        self.cleared += 1
 
     @property
     def total_samples(self) -> float:
@@ -115,22 +149,26 @@ class SimulatedJob:
         if self.phase is Phase.FINISHED:
             if self.now() >= self.due_seconds:
                 self.process, self.held, self.target = None, SUSPENDED, SUSPENDED
+                self.seat(0)
             return
-        if self.held.workers and self.held.ps:
+        if self.held.workers and (self.held.ps or not self.record.file.kind.uses_ps):
             self.samples += seconds * SAMPLES_PER_WORKER_SECOND * self.held.workers
         if self.samples >= self.total_samples:
             self.samples, self.phase, self.due_seconds = self.total_samples, Phase.FINISHED, self.now() + END_SECONDS
         elif self.phase in (Phase.STARTING, Phase.RESIZING, Phase.SUSPENDING) and self.now() >= self.due_seconds:
             self.held = self.target
+            self.seat(self.held.workers)
             self.phase = Phase.RUNNING if self.held.workers else Phase.SUSPENDED
+            if self.phase is Phase.SUSPENDED and not self.record.file.kind.uses_ps:
+                self.process = None  # such a launcher ends with its job's suspension
 
 
 class LocalWorld:
     """Clock, jobs and the one backend that handles them; `restart` gives them to another one, as after a kill."""
 
-    def __init__(self, folder: Path, cpu_milli: int = 6000, **settings: object) -> None:
+    def __init__(self, folder: Path, cpu_milli: int = 6000, gpus: int = 0, **settings: object) -> None:
         self.folder = folder
-        self.capacity = Resources(cpu_milli)
+        self.capacity = Resources(cpu_milli, gpus)
         self.settings = LocalBackendSettings.model_validate(
             {"cpu_milli": cpu_milli, "slot_seconds": 10.0, "debounce_seconds": 1.0, "until_done": True, **settings}
         )
@@ -148,7 +186,11 @@ class LocalWorld:
         parts = AgentParts(self.folder, "drf", None, self.wait, lambda: self.now)
         table = JobTable(self.folder / "submitted")
         node = Node("this-machine", self.capacity)
-        self.backend = LocalBackend(self.settings, parts, table, node, self.open_job, lambda: self.now)
+        running = [record.name for record in table if record.state is JobState.RUNNING]
+        self.ledger = GpuLedger(self.folder / "jobs", [f"GPU-{n}" for n in range(self.capacity.gpu)], running)
+        self.cores = CoreMap(range(-(-self.capacity.cpu_milli // 1000)), lambda name: ())
+        machine = Machine(table, node, self.open_job, MachineShares(self.cores, self.ledger))
+        self.backend = LocalBackend(self.settings, parts, machine, lambda: self.now)
 
     def open_job(self, record: JobRecord) -> SimulatedJob:
         job = self.jobs.get(record.name)
@@ -158,7 +200,7 @@ class LocalWorld:
 
     def submit(self, name: str, epochs: float = 5.0, **more: object) -> SimulatedJob:
         content = {"name": name, "modelType": "mlp", "script": str(self.script), "work": {"epochs": epochs}, **more}
-        file = JobFile.model_validate({**content, "elastic": True})
+        file = JobFile.model_validate({"elastic": True, **content})
         return self.open_job(self.backend.table.add(file, self.now))
 
     def wait(self, seconds: float) -> bool:
@@ -175,4 +217,6 @@ class LocalWorld:
             taken = sum((job.taken for job in self.jobs.values()), Resources(0))
             assert taken.fits_in(self.capacity), f"{taken} given away of {self.capacity}"
             self.most_taken = Resources(max(self.most_taken.cpu_milli, taken.cpu_milli))
+            used = [gpu for job in self.jobs.values() for gpus in job.seated.values() for gpu in gpus]
+            assert len(used) == len(set(used)), f"{used}: a GPU given twice"
         return self.stopped

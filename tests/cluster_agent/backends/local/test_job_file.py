@@ -52,10 +52,12 @@ def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
         ({"work": {"epochs": -1}}, "greater than 0"),
         ({"modeltype": "x"}, "unknown key modeltype; did you mean modelType?"),
         ({"script": "gone.py"}, "there is no such file"),
-        ({"script": "plain.py"}, "does not import elastic_runtime"),
+        ({"script": "plain.py", "ps": {"max": 2}}, "ps: plain.py does not import elastic_runtime, so it runs as it is"),
+        ({"script": "plain.py", "communication": "PS"}, "with a fixed size; say `elastic: true` if another module"),
+        ({"script": "plain.py", "worker": {"max": 4}}, "worker: min = 1, max = 4: plain.py does not import"),
         ({"script": "broken.py"}, "is no Python"),
         ({"workdir": "gone"}, "there is no such folder"),
-        ({"communication": "AllReduce"}, "train with parameter servers; use PS"),
+        ({"communication": "AllReduce", "ps": {"min": 2}}, "ps: an AllReduce job has no parameter servers"),
         ({"name": "Not/a name"}, "name"),
     ],
 )
@@ -66,6 +68,25 @@ def test_what_cannot_be_is_refused_in_one_line_that_says_where(folder: Path, mor
     assert said.startswith("job.yaml: ")
     assert line in said
     assert "\n" not in said
+
+
+def test_a_script_that_does_not_join_is_a_job_of_the_size_that_it_asks_for(folder: Path) -> None:
+    job = check_job(content(script="plain.py"), folder, "it")
+    assert job.fixed
+    assert (job.least, job.most, job.requested) == (Allocation(1), Allocation(1), Allocation(1))
+    assert job.kind is JobKind.ALLREDUCE
+    for worker in ({"replicas": 3, "cpu": 2}, {"min": 3, "max": 3, "cpu": 2}):
+        job = check_job(content(script="plain.py", worker=worker), folder, "it")
+        assert (job.least, job.most, job.requested) == (Allocation(3), Allocation(3), Allocation(3))
+        assert job.smallest == Resources(6000)
+    assert not check_job(content(script="plain.py", elastic=True), folder, "it").fixed
+    assert check_job(content(elastic=False), folder, "it").fixed
+
+
+def test_an_all_reduce_job_has_workers_alone(folder: Path) -> None:
+    job = check_job(content(communication="AllReduce", worker={"min": 2, "max": 4}), folder, "it")
+    assert not job.fixed
+    assert (job.least, job.most) == (Allocation(2), Allocation(4))
 
 
 @pytest.mark.parametrize(

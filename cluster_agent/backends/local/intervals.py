@@ -1,0 +1,123 @@
+"""Intervals between two decisions: what each job trained in one, measured with what it held by then.
+
+What is measured of a job begins once it holds what was decided; until then, and while it pauses for a resize, it counts
+as paused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster_agent.backends.local.changes import Change
+from cluster_agent.backends.local.job_table import JobState
+from cluster_agent.backends.local.running_jobs import RunningJobs
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import SUSPENDED, Allocation, Job, Progress
+
+
+@dataclass(slots=True)
+class _Interval:
+    """One job between two decisions.
+
+    Attributes:
+        job: as it was observed.
+        allocation: that it holds in the part that is measured.
+        since_seconds: from when on; None: not yet.
+        samples: that had been counted by then, and `stall_seconds` likewise.
+    """
+
+    job: Job
+    allocation: Allocation
+    since_seconds: float | None = None
+    samples: float = 0.0
+    stall_seconds: float = 0.0
+
+
+class Intervals:
+    """All jobs between two decisions, from now on.
+
+    Args:
+        jobs: with their processes.
+        clock: seconds, monotonic.
+        offset_seconds: from these to Unix seconds.
+    """
+
+    def __init__(self, jobs: RunningJobs, clock: Callable[[], float], offset_seconds: float) -> None:
+        self._jobs = jobs
+        self._clock = clock
+        self._offset_seconds = offset_seconds
+        self._decided_seconds = clock()
+        self._intervals: dict[str, _Interval] = {}
+
+    def begin(self, job: Job) -> None:
+        """What a job has is measured until it has something else."""
+        interval = _Interval(job, job.current)
+        measured = self._jobs.latest(job.job_id)
+        if measured.phase is Phase.RUNNING and measured.held == job.current:
+            interval.since_seconds = self._decided_seconds
+            interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
+        self._intervals[job.job_id] = interval
+
+    def on_change_over(self, change: Change) -> None:
+        """The change took hold, or was given up: what the job has from now on is measured."""
+        name = change.job.job_id
+        interval = self._intervals[name]
+        if change.took:
+            interval.allocation = change.after
+            if change.after == SUSPENDED:
+                self._jobs.on_suspended(name)
+        measured = self._jobs.measure(name)
+        if interval.since_seconds is not None and not change.took:
+            return  # it goes on with what it has
+        interval.since_seconds = self._clock()
+        interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
+
+    def progress(self, change: Change) -> Progress:
+        """What a job did; to be asked once, as the job's own sums grow by it."""
+        interval = self._intervals[change.job.job_id]
+        job, now = interval.job, self._clock()
+        record = self._jobs.table.get(job.job_id)
+        if record is not None and record.state.ended:
+            now = min(now, record.ended_unix_seconds - self._offset_seconds)
+        whole = max(0.0, now - self._decided_seconds)
+        finished = record is None or record.state is JobState.DONE
+        if interval.since_seconds is None or not interval.allocation.workers:
+            starting = change.asked is not None and change.asked.workers > 0 and not change.over
+            held = change.asked if starting and change.asked is not None else interval.allocation
+            return Progress(
+                job.job_id,
+                job.job_type,
+                held,
+                0.0,
+                0.0,
+                0.0,
+                job.remaining_epochs,
+                finished,
+                whole if starting else 0.0,
+            )
+        measured = self._jobs.measure(job.job_id)
+        stalled = max(0.0, measured.stall_seconds - interval.stall_seconds)
+        seconds = max(0.0, now - interval.since_seconds - stalled)
+        samples = max(0.0, measured.samples - interval.samples)
+        if record is not None:
+            self._jobs.table.change(
+                job.job_id,
+                run_seconds=record.run_seconds + seconds,
+                samples=max(record.samples, measured.samples),
+                samples_per_epoch=measured.samples_per_epoch or record.samples_per_epoch,
+                total_epochs=measured.total_epochs or record.total_epochs,
+            )
+        if record is not None and record.file.fixed:
+            seconds = 0.0  # nobody counts what it trains: no speed is to be learned from that
+        return Progress(
+            job.job_id,
+            job.job_type,
+            interval.allocation,
+            seconds,
+            samples,
+            samples / job.samples_per_epoch,
+            job.remaining_epochs,
+            finished,
+            max(0.0, whole - seconds),
+        )

@@ -1,0 +1,151 @@
+"""Launchers of jobs: started so that they outlive the agent, and found again by a lock from their first instant on.
+
+The lock is taken before the process is made, and handed to it: there is no moment in which a launcher runs and nobody
+can tell. Whatever a launcher that was killed left behind carries the job's mark in its environment, and is ended by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import structlog
+
+from foundation.locks import lock_holder
+
+_log = structlog.get_logger()
+MARK = "CLUSTER_AGENT_JOB"
+_LOG_BYTES = 1024 * 1024
+UNKNOWN = 0
+"""Stands for the process number of a launcher that has not said it yet."""
+
+
+class Launchers:
+    """Launchers that this process, or an agent before it, started.
+
+    Args:
+        jobs: the folder of all jobs' folders.
+    """
+
+    def __init__(self, jobs: Path) -> None:
+        self._jobs = jobs
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def spawn(self, job: str, command: list[str], folder: Path, environment: Mapping[str, str]) -> int:
+        """Start one in a session of its own, so that no signal to this process's terminal or group reaches it.
+
+        Raises:
+            OSError: it could not be started, or the job has a launcher.
+        """
+        self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._lock_file(job), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lock, 0)
+            end_marked(self._mark(job))
+            with _log_file(self._jobs / f"{job}.launcher.log") as log:
+                process = subprocess.Popen(  # noqa: S603  (the command is ours, the script the user's)
+                    command,
+                    cwd=folder,
+                    env={**environment, MARK: self._mark(job)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=(lock,),
+                )
+            with contextlib.suppress(OSError):  # a full disk: the launcher's own lock will say it
+                os.pwrite(lock, f"{process.pid}\n".encode(), 0)
+        finally:
+            os.close(lock)
+        self._children[job] = process
+        return process.pid
+
+    def running(self, job: str) -> int | None:
+        """The process number of a job's launcher, `UNKNOWN` where it is not known yet; None if there is none."""
+        process = self._children.get(job)
+        if process is not None and process.poll() is not None:
+            del self._children[job]
+        if not self._lock_file(job).exists():
+            return None
+        try:
+            return lock_holder(self._lock_file(job)) or (UNKNOWN if _is_held(self._lock_file(job)) else None)
+        except OSError:
+            return None
+
+    def clear(self, job: str) -> None:
+        """End whatever is left of a job that has no launcher."""
+        if self.running(job) is None:
+            end_marked(self._mark(job))
+
+    def processes(self, job: str) -> list[int]:
+        """Process numbers of all that run for a job."""
+        return [number for number in _own_processes() if _has_mark(number, self._mark(job))]
+
+    def _mark(self, job: str) -> str:
+        return str(self._jobs.absolute() / job)
+
+    def _lock_file(self, job: str) -> Path:
+        return self._jobs / f"{job}.launcher.lock"
+
+
+def end_marked(mark: str) -> int:
+    """Kill all processes of this user that carry a job's mark; how many there were. Linux only."""
+    ended = 0
+    for number in _own_processes():
+        if not _has_mark(number, mark):
+            continue
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            handle = os.pidfd_open(number)  # from here on the number cannot mean another process
+            try:
+                if _has_mark(number, mark):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    ended += 1
+            finally:
+                os.close(handle)
+    if ended:
+        _log.warning("leftovers-ended", job=Path(mark).name, processes=ended)
+    return ended
+
+
+def _own_processes() -> Iterator[int]:
+    own = os.getuid()
+    try:
+        with os.scandir("/proc") as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.name.isdigit() and entry.stat().st_uid == own:
+                        yield int(entry.name)
+    except OSError:
+        return
+
+
+def _has_mark(number: int, mark: str) -> bool:
+    try:
+        return f"{MARK}={mark}".encode() in Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _is_held(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+@contextlib.contextmanager
+def _log_file(path: Path) -> Iterator[int]:
+    """What launchers say, bounded: at its limit it becomes FILE.1."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size > _LOG_BYTES:
+            path.replace(path.with_name(path.name + ".1"))
+    with path.open("ab") as log:
+        yield log.fileno()

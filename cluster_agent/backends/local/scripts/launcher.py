@@ -1,0 +1,202 @@
+"""Launcher of a job without parameter servers: looks after its workers to its end, whatever becomes of the agent.
+
+A job that can be resized is so by a checkpoint: its workers stop after a common step, and others go on from there. A
+script of a fixed size runs once; told to suspend it, the launcher ends it, and it will start over.
+
+Usage: python -m cluster_agent.backends.local.scripts.launcher FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from cluster_agent.backends.local.scripts.rank_group import RankGroup
+from cluster_agent.backends.local.scripts.script_folder import ScriptFolder, ScriptRecord, ScriptState, Target
+from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
+from elastic_runtime.launcher.gpu_seats import read_gpus, write_used
+from elastic_runtime.launcher.job_folder import JobBusy, JobLock
+from elastic_runtime.launcher.supervisor import StopSignals
+from elastic_runtime.protocol.plan import Phase
+
+_log = structlog.get_logger()
+_LOOK_SECONDS = 0.05
+_OVER = frozenset({Phase.FINISHED, Phase.FAILED, Phase.SUSPENDED})
+
+
+class ScriptSupervisor:
+    """One job's launcher.
+
+    Args:
+        folder: of the job.
+        record: what to run.
+        environment: that workers inherit.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, folder: ScriptFolder, record: ScriptRecord, environment: Mapping[str, str], clock: Callable[[], float]
+    ) -> None:
+        self._folder = folder
+        self._record = record
+        self._environment = environment
+        self._clock = clock
+        self._files = RankFiles(folder.path, record.checkpoint_seconds, clock)
+        before = folder.state()
+        self._state = ScriptState(phase=Phase.STARTING, stall_seconds=0.0 if before is None else before.stall_seconds)
+        self._group: RankGroup | None = None
+        self._stop_at: float | None = None
+        self._paused_at: float | None = None
+        self._failures = 0
+        self._step_at_failure = -1
+
+    def run(self) -> Phase:
+        """Until the job has ended, or is suspended."""
+        news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        with StopSignals(news) as signals:
+            try:
+                self._files.stop_file.unlink(missing_ok=True)
+                self._begin(self._wanted())
+                while self._state.phase not in _OVER:
+                    self._look(signals.count)
+                    self._sleep(news)
+            finally:
+                if self._group is not None:
+                    self._group.kill()
+                    self._group.close()
+        return self._state.phase
+
+    def _wanted(self) -> Target:
+        return self._folder.target() or Target(request_id="", workers=1)
+
+    def _begin(self, target: Target) -> None:
+        """Start workers; so many that nobody is left over where there is less than was asked for."""
+        self._note(Phase.STARTING, target=target.workers, workers=0, request_id=target.request_id)
+        if target.workers == 0:
+            self._note(Phase.SUSPENDED)
+            return
+        gpus = read_gpus(self._record.gpu_file)
+        try:
+            self._use(gpus[: target.workers * self._record.gpus])
+            self._group = RankGroup(
+                self._record, self._folder.path, target.workers, gpus, self._environment, self._clock
+            )
+        except OSError as error:
+            self._note(Phase.FAILED, target=0, failure=f"no process can be started: {error.strerror or error}")
+
+    def _look(self, signals: int) -> None:
+        group = self._group
+        if group is None:
+            return
+        if signals:
+            group.terminate()  # and kill, when its time is over
+        running = group.running
+        progress = self._files.progress() if self._record.elastic else RankProgress()
+        if running:
+            self._look_at_running(group, progress, signals)
+        else:
+            self._on_ended(group, progress, signals)
+
+    def _look_at_running(self, group: RankGroup, progress: RankProgress, signals: int) -> None:
+        if group.failure:
+            group.terminate()  # the others would only wait for it
+            return
+        if self._state.phase is Phase.STARTING and (not self._record.elastic or progress.pid == group.first):
+            if self._paused_at is not None:
+                stalled = self._state.stall_seconds + self._clock() - self._paused_at
+                self._state, self._paused_at = self._state.model_copy(update={"stall_seconds": stalled}), None
+            self._note(Phase.RUNNING, workers=group.workers, target=group.workers)
+        target = self._wanted()
+        if not signals and target.request_id != self._state.request_id:
+            self._change(group, target)
+        if self._stop_at is not None and self._clock() >= self._stop_at:
+            _log.warning("workers-not-stopped", folder=str(self._folder.path), seconds=self._record.stop_seconds)
+            group.terminate()
+
+    def _change(self, group: RankGroup, target: Target) -> None:
+        """Another size is wanted; a newer wish while workers stop just takes the older one's place."""
+        if target.workers == group.workers and self._stop_at is None:
+            self._note(self._state.phase, request_id=target.request_id)
+            return
+        phase = Phase.RESIZING if target.workers else Phase.SUSPENDING
+        self._note(phase, target=target.workers, request_id=target.request_id)
+        if self._stop_at is not None:
+            return
+        self._paused_at = self._clock()
+        self._stop_at = self._clock() + (self._record.stop_seconds if self._record.elastic else 0.0)
+        if self._record.elastic:
+            self._files.stop_file.touch(mode=0o600)
+        else:
+            group.terminate()
+
+    def _on_ended(self, group: RankGroup, progress: RankProgress, signals: int) -> None:
+        failure = group.failure
+        group.close()
+        self._group = None
+        stopping, self._stop_at = self._stop_at is not None, None
+        self._files.stop_file.unlink(missing_ok=True)
+        if not failure and (progress.finished or not (self._record.elastic or stopping or signals)):
+            self._note(Phase.FINISHED, workers=0, target=0)
+        elif signals:
+            self._note(Phase.FAILED, workers=0, target=0, failure="it was stopped")
+        elif stopping:
+            self._begin(self._wanted())
+        elif self._record.elastic and not group.refused and self._may_go_on(progress):
+            _log.warning("workers-failed", folder=str(self._folder.path), line=failure or "ended before the job")
+            self._begin(self._wanted())
+        else:
+            failure = failure or "its script ended before the job did; does it train with elastic_runtime.join?"
+            self._note(Phase.FAILED, workers=0, target=0, failure=failure)
+
+    def _use(self, gpus: tuple[str, ...]) -> None:
+        if self._record.gpu_file is not None:
+            write_used(self._record.gpu_file, {"workers": gpus})
+
+    def _may_go_on(self, progress: RankProgress) -> bool:
+        """Whether a failed run is followed by another from the last checkpoint."""
+        self._failures = self._failures + 1 if progress.step <= self._step_at_failure else 1
+        self._step_at_failure = progress.step
+        return self._failures <= self._record.restarts
+
+    def _note(self, phase: Phase, **changes: object) -> None:
+        self._state = self._state.model_copy(update={"phase": phase, **changes})
+        while True:
+            try:
+                self._folder.write_state(self._state)
+            except OSError as error:
+                # How a job ended is told by this file alone; what is under way is told again later.
+                if phase not in _OVER:
+                    return
+                _log.warning("state-not-written", folder=str(self._folder.path), error=str(error))
+                time.sleep(1.0)
+            else:
+                return
+
+    @staticmethod
+    def _sleep(news: queue.SimpleQueue[None]) -> None:
+        try:
+            news.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            return
+
+
+def main() -> int:
+    """Look after the job whose folder is named; 0 if it finished or was suspended."""
+    folder = ScriptFolder(Path(sys.argv[1]))
+    try:
+        with JobLock(folder.path):
+            phase = ScriptSupervisor(folder, folder.record(), os.environ, time.monotonic).run()
+    except JobBusy as error:
+        print(error, file=sys.stderr)
+        return 2
+    return int(phase is Phase.FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Folder of a job without parameter servers: what its launcher and the agent tell each other, each in files of its own.
+
+JOBS/NAME/script.json     what to run; the agent writes it before each start
+          target.json     the size that is wanted now; the agent's
+          state.json      how the job is; its launcher's
+          lock            held by the one launcher that looks after the job
+          logs/TASK.log   what each worker wrote; TASK.log.1 before that
+          progress.json, checkpoint.pt, stop    of a job that can be resized, see `RankFiles`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import Field, ValidationError
+
+from elastic_runtime.launcher.job_folder import LOCK_FILE, holder_of, read_json, write_json
+from elastic_runtime.protocol.plan import Phase
+from policy_net.settings import Section
+
+
+class ScriptRecord(Section):
+    """What to run.
+
+    Attributes:
+        elastic: whether the workers can stop after a common step, and others go on; else the size is fixed.
+        gpus: of one worker.
+        gpu_file: where the GPUs that the job has now are listed.
+        checkpoint_seconds: between two checkpoints.
+        grace_seconds: from SIGTERM to SIGKILL.
+        stop_seconds: for the checkpoint at which all workers stop; then they are ended without.
+        restarts: failures in a row, without progress in between, after which the job fails.
+    """
+
+    python: str
+    script: Path
+    args: tuple[str, ...] = ()
+    workdir: Path
+    elastic: bool
+    gpus: int = Field(0, ge=0)
+    gpu_file: Path | None = None
+    checkpoint_seconds: float = Field(60.0, gt=0.0)
+    grace_seconds: float = Field(10.0, ge=0.0)
+    stop_seconds: float = Field(60.0, ge=0.0)
+    restarts: int = Field(3, ge=0)
+
+
+class Target(Section):
+    """A size that is wanted, and under which name; 0 suspends."""
+
+    request_id: str
+    workers: int = Field(ge=0)
+
+
+class ScriptState(Section):
+    """How a job is, as its launcher says.
+
+    Attributes:
+        workers: that run now.
+        target: that are about to.
+        request_id: of the newest target that was looked at.
+        stall_seconds: between the last step before a resize and the first one after it, over all resizes.
+    """
+
+    phase: Phase
+    workers: int = 0
+    target: int = 0
+    request_id: str = ""
+    stall_seconds: float = 0.0
+    failure: str = ""
+
+
+class ScriptFolder:
+    """One job's folder; makes nothing by itself."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log_folder = path / "logs"
+        self.record_file = path / "script.json"
+        self._target_file = path / "target.json"
+        self._state_file = path / "state.json"
+
+    @property
+    def launcher(self) -> int | None:
+        """Process number of the launcher that looks after the job now."""
+        return holder_of(self.path) if (self.path / LOCK_FILE).exists() else None
+
+    def make(self) -> None:
+        """Make the folder, for its owner alone.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.log_folder.mkdir(mode=0o700, exist_ok=True)
+
+    def write_record(self, record: ScriptRecord) -> None:
+        """Say what to run. Raises OSError."""
+        write_json(self.record_file, record.model_dump(mode="json"))
+
+    def record(self) -> ScriptRecord:
+        """What to run.
+
+        Raises:
+            ValidationError: it is no such thing.
+        """
+        return ScriptRecord.model_validate(read_json(self.record_file) or {})
+
+    def write_target(self, target: Target) -> None:
+        """Say what is wanted. Raises OSError."""
+        write_json(self._target_file, target.model_dump(mode="json"))
+
+    def target(self) -> Target | None:
+        """What is wanted; None if nobody has said anything that can be read."""
+        return _read(Target, self._target_file)
+
+    def write_state(self, state: ScriptState) -> None:
+        """Say how the job is. Raises OSError."""
+        write_json(self._state_file, state.model_dump(mode="json"))
+
+    def state(self) -> ScriptState | None:
+        """How the job is; None if nobody has said anything that can be read."""
+        return _read(ScriptState, self._state_file)
+
+
+_Kind = TypeVar("_Kind", bound=Section)
+
+
+def _read(kind: type[_Kind], path: Path) -> _Kind | None:
+    try:
+        return kind.model_validate(read_json(path))
+    except ValidationError:
+        return None

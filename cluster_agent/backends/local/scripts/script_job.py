@@ -1,0 +1,137 @@
+"""Job without parameter servers as its agent handles it: found again by its launcher's lock, and asked by files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+from cluster_agent.backends.local.job_table import JobRecord
+from cluster_agent.backends.local.launchers import Launchers
+from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.scripts.script_folder import ScriptFolder, ScriptRecord, ScriptState, Target
+from cluster_agent.backends.local.shares.gpu_ledger import gpu_file
+from cluster_agent.backends.local.shares.machine_shares import thread_variables
+from elastic_runtime.checkpoint.rank_files import RankFiles
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import SUSPENDED, Allocation
+
+_log = structlog.get_logger()
+_LAUNCHER = "cluster_agent.backends.local.scripts.launcher"
+
+
+class ScriptJob:
+    """One job's processes; see `JobProcesses`.
+
+    Args:
+        jobs: the folder of all jobs' folders.
+        record: of the job.
+        environment: what its processes inherit; the job's own `env` is added.
+        launchers: that this process starts.
+        grace_seconds: from SIGTERM to SIGKILL.
+    """
+
+    def __init__(
+        self,
+        jobs: Path,
+        record: JobRecord,
+        environment: Mapping[str, str],
+        launchers: Launchers,
+        grace_seconds: float = 10.0,
+    ) -> None:
+        self._grace_seconds = grace_seconds
+        self.name = record.name
+        self._file = record.file
+        self._gpu_file = gpu_file(jobs, record.name) if record.file.worker.gpu else None
+        self._folder = ScriptFolder(jobs / record.name)
+        threads = thread_variables(record.file.worker.cpu)
+        self._environment = {**environment, **threads, **record.file.env}
+        self._launchers = launchers
+
+    @property
+    def log_folder(self) -> Path:
+        """What its tasks wrote."""
+        return self._folder.log_folder
+
+    @property
+    def launcher(self) -> int | None:
+        """See `JobProcesses`."""
+        try:
+            held = self._folder.launcher
+        except ElasticError:
+            held = None
+        return self._launchers.running(self.name) if held is None else held
+
+    def start(self, allocation: Allocation) -> None:
+        """See `JobProcesses`; a script of a fixed size starts over.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        self._folder.make()
+        file = self._file
+        self._folder.write_record(
+            ScriptRecord(
+                python=sys.executable,
+                script=file.script,
+                args=file.args,
+                workdir=file.workdir or Path.cwd(),
+                elastic=bool(file.elastic),
+                gpus=file.worker.gpu,
+                gpu_file=self._gpu_file,
+                checkpoint_seconds=file.checkpoint_seconds,
+                grace_seconds=self._grace_seconds,
+            )
+        )
+        before = self._folder.state()
+        kept = 0.0 if before is None else before.stall_seconds
+        # What an earlier launcher said is no news of this one.
+        self._folder.write_state(ScriptState(phase=Phase.STARTING, target=allocation.workers, stall_seconds=kept))
+        self._folder.write_target(Target(request_id="", workers=allocation.workers))
+        command = [sys.executable, "-m", _LAUNCHER, str(self._folder.path)]
+        number = self._launchers.spawn(self.name, command, self._folder.path, self._environment)
+        _log.info("job-started", job=self.name, workers=allocation.workers, ps=0, process=number)
+
+    def measure(self) -> Measured:
+        """How it is doing: what its launcher and its first worker wrote down last."""
+        state = self._folder.state()
+        if state is None:
+            return Measured()
+        alive = self.launcher is not None
+        progress = RankFiles(self._folder.path).progress()
+        return Measured(
+            state.phase,
+            Allocation(state.workers) if alive else SUSPENDED,
+            Allocation(state.target) if alive else SUSPENDED,
+            float(progress.samples),
+            progress.epoch,
+            progress.total_epochs,
+            state.stall_seconds,
+            state.failure,
+            fresh=alive,
+        )
+
+    def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
+        """See `JobProcesses`; its launcher ends when it is suspended, so there is never one to resume."""
+        del resume
+        if allocation != SUSPENDED and not self._file.elastic:
+            return "its script has a fixed size"
+        self._folder.write_target(Target(request_id=request_id, workers=allocation.workers))
+        return ""
+
+    def terminate(self) -> None:
+        """See `JobProcesses`."""
+        launcher = self.launcher
+        if launcher:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(launcher, signal.SIGTERM)
+
+    def clear(self) -> None:
+        """See `JobProcesses`."""
+        self._launchers.clear(self.name)

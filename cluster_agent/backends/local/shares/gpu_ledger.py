@@ -1,0 +1,85 @@
+"""Ledger of the machine's GPUs: which job has which, so that none is ever given twice.
+
+A job's GPUs stand in a file that its launcher reads when it starts a worker. They are taken back when the job has given
+up tasks, and only those that no worker of it uses any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import structlog
+
+from elastic_runtime.launcher.gpu_seats import read_gpus, read_used, used_file, write_gpus
+
+_log = structlog.get_logger()
+
+
+def gpu_file(jobs: Path, name: str) -> Path:
+    """Where the GPUs of a job are listed."""
+    return jobs / f"{name}.gpus"
+
+
+class GpuLedger:
+    """The GPUs of one machine.
+
+    Args:
+        jobs: the folder of all jobs' folders.
+        gpus: what jobs may have, as `CUDA_VISIBLE_DEVICES` names them.
+        running: names of jobs that may have some already, from an agent before this one.
+    """
+
+    def __init__(self, jobs: Path, gpus: Sequence[str], running: Iterable[str] = ()) -> None:
+        self._jobs = jobs
+        self._gpus = tuple(gpus)
+        self._held = {name: list(read_gpus(gpu_file(jobs, name))) for name in running}
+
+    @property
+    def held(self) -> dict[str, tuple[str, ...]]:
+        """What each job has."""
+        return {name: tuple(gpus) for name, gpus in self._held.items() if gpus}
+
+    def grow(self, name: str, count: int) -> str:
+        """Give a job more, up to a number of them; a line if there are too few, and nothing has changed then.
+
+        Raises:
+            OSError: it cannot be written down; nothing has changed.
+        """
+        mine = self._held.get(name, [])
+        taken = {gpu for gpus in self._held.values() for gpu in gpus}
+        free = [gpu for gpu in self._gpus if gpu not in taken]
+        missing = count - len(mine)
+        if missing <= 0:
+            return ""
+        if missing > len(free):
+            return f"it needs {missing} more GPUs, and {len(free)} are free"
+        self._put(name, [*mine, *free[:missing]])
+        return ""
+
+    def settle(self, name: str, count: int) -> None:
+        """A job holds as many tasks as it was told to: what they do not need goes back, if none of them uses it."""
+        mine = self._held.get(name, [])
+        if len(mine) <= count:
+            return
+        used = {gpu for gpus in read_used(gpu_file(self._jobs, name)).values() for gpu in gpus}
+        kept = [gpu for gpu in mine if gpu in used]
+        spare = [gpu for gpu in mine if gpu not in used]
+        try:
+            self._put(name, [*kept, *spare[: max(0, count - len(kept))]])
+        except OSError as error:  # they stay the job's until its next change
+            _log.warning("gpus-not-taken-back", job=name, error=str(error))
+
+    def release(self, name: str) -> None:
+        """Nothing runs of a job any more."""
+        if self._held.pop(name, None):
+            file = gpu_file(self._jobs, name)
+            for path in (file, used_file(file)):
+                path.unlink(missing_ok=True)
+
+    def _put(self, name: str, gpus: list[str]) -> None:
+        # A list that a launcher could read before it is in the ledger would be given twice after a crash: the file is
+        # what the next agent reads, so it is written first.
+        self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_gpus(gpu_file(self._jobs, name), gpus)
+        self._held[name] = gpus

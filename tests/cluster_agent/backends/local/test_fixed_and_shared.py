@@ -1,0 +1,184 @@
+"""Jobs of a fixed size beside elastic ones, and GPUs and cores that are never given twice; on a simulated machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from local_world import LocalWorld
+
+from cluster_agent.backends.local.job_table import JobState
+from cluster_agent.backends.local.shares.core_map import CoreMap
+from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger, gpu_file
+from elastic_runtime.launcher.gpu_seats import GpuSeats
+from policy_net.domain import SUSPENDED, Allocation, Decision, Resources
+
+FIXED = {"elastic": False, "communication": "AllReduce"}
+
+
+def fixed(size: int = 1, cpu: int = 1) -> dict[str, object]:
+    return {**FIXED, "worker": {"min": size, "max": size, "replicas": size, "cpu": cpu}}
+
+
+def decide(world: LocalWorld, **sizes: tuple[int, int]) -> list[str]:
+    """One decision, (workers, ps) by job; which jobs it was about."""
+    observed = world.backend.observe()
+    assert observed is not None
+    known = [job.job_id for job in observed[0].jobs]
+    world.backend.apply(Decision({name: Allocation(*size) for name, size in sizes.items() if name in known}))
+    return known
+
+
+def state_of(world: LocalWorld, name: str) -> JobState:
+    record = world.backend.table.get(name)
+    assert record is not None
+    return record.state
+
+
+def test_a_running_script_keeps_what_it_has_to_its_end_and_the_rest_is_shared(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=5000)
+    script, other = world.submit("script", epochs=6, **fixed(cpu=2)), world.submit("other", epochs=50)
+    assert decide(world, script=(1, 0), other=(1, 1)) == ["script", "other"]
+    observed = world.backend.observe()
+    assert observed is not None
+    assert observed[0].total == Resources(3000)
+    assert decide(world, other=(2, 2)) == ["other"], "no policy is asked about it any more"
+    assert (script.held, other.held) == (Allocation(1), Allocation(2, 2))
+    while state_of(world, "script") is JobState.RUNNING:
+        decide(world, other=(1, 1))
+    assert state_of(world, "script") is JobState.DONE
+    assert script.starts == 1
+    observed = world.backend.observe()
+    assert observed is not None
+    assert observed[0].total == Resources(5000)
+
+
+def test_a_script_that_its_user_holds_is_ended_and_starts_over(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    script = world.submit("script", epochs=50, **fixed())
+    decide(world, script=(1, 0))
+    world.backend.table.change("script", held=True)
+    decide(world)
+    assert (script.process, state_of(world, "script")) == (None, JobState.SUSPENDED)
+    world.backend.table.change("script", held=False)
+    trained = script.samples
+    decide(world, script=(1, 0))
+    assert script.samples < trained + 10
+    assert script.starts == 2
+
+
+def test_while_scripts_have_all_nothing_is_decided_and_what_they_free_is_given_on(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=2000, until_done=True)
+    world.submit("script", epochs=6, **fixed(cpu=2))
+    waits = world.submit("waits", epochs=1)
+    decide(world, script=(1, 0))
+    assert decide(world, waits=(1, 1)) == ["waits"], "decided once the script had ended"
+    assert state_of(world, "script") is JobState.DONE
+    assert waits.starts == 1
+
+
+def test_a_script_whose_launcher_died_is_started_over_soon(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=1000.0)
+    script = world.submit("script", epochs=50, **fixed())
+    world.at.append((world.now + 20.0, script.kill))
+    decide(world, script=(1, 0))
+    assert world.now < 1030.0, "that is decided about at once, and not after the slot"
+    assert script.cleared == 1, "what it left behind is ended"
+    decide(world, script=(1, 0))
+    assert script.starts == 2
+
+
+def test_an_all_reduce_job_is_resized_suspended_and_goes_on(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    job = world.submit("ring", epochs=30, communication="AllReduce")
+    for size in (1, 3, 2, 0, 2):
+        decide(world, ring=(size, 0))
+        assert job.held == (Allocation(size) if size else SUSPENDED)
+    while not world.backend.finished:
+        decide(world, ring=(2, 0))
+    assert state_of(world, "ring") is JobState.DONE
+    assert job.samples == 3000.0
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=2, max_size=10),
+    kills=st.lists(st.integers(0, 9), max_size=3),
+    restarts=st.lists(st.integers(0, 9), max_size=3),
+)
+def test_whatever_is_decided_no_gpu_has_two_holders_and_all_are_free_in_the_end(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[list[int]], kills: list[int], restarts: list[int]
+) -> None:
+    """The world asserts at each moment that no two workers see the same GPU."""
+    world = LocalWorld(tmp_path_factory.mktemp("world"), cpu_milli=20_000, gpus=4)
+    worker = {"worker": {"gpu": 1}}
+    jobs = [world.submit("ps", epochs=4, **worker), world.submit("ring", epochs=4, communication="AllReduce", **worker)]
+    script = {"worker": {"min": 2, "max": 2, "replicas": 2, "gpu": 1}, **FIXED}
+    jobs.append(world.submit("script", epochs=4, **script))
+    for number in range(60):
+        observed = world.backend.observe()
+        if observed is None:
+            break
+        left, wanted = observed[0].total, {}
+        row = sizes[number] if number < len(sizes) else [job.min_workers for job in observed[0].jobs]
+        for job, workers in zip(observed[0].jobs, row, strict=False):
+            size = Allocation(workers, int(job.kind.uses_ps)) if workers >= job.min_workers else SUSPENDED
+            takes = job.worker_demand * size.workers + job.ps_demand * size.ps
+            if takes.fits_in(left) and size.workers <= job.max_workers:
+                left, wanted[job.job_id] = left - takes, size
+        world.backend.apply(Decision(wanted))
+        if number in kills:
+            jobs[number % 3].kill()
+        if number in restarts:
+            world.restart()
+    assert [record.state for record in world.backend.table] == [JobState.DONE] * 3
+    assert world.ledger.held == {}
+
+
+def test_the_ledger_takes_back_what_nobody_uses_and_is_found_again(tmp_path: Path) -> None:
+    ledger = GpuLedger(tmp_path, ["a", "b", "c"])
+    assert ledger.grow("x", 2) == ""
+    seats = GpuSeats(gpu_file(tmp_path, "x"), 1)
+    assert seats.take("worker-0") == ("a",)
+    assert seats.take("worker-1") == ("b",)
+    seats.give_back("worker-0")
+    ledger.settle("x", 1)
+    assert ledger.held == {"x": ("b",)}
+    again = GpuLedger(tmp_path, ["a", "b", "c"], ["x"])
+    assert again.grow("y", 3) == "it needs 3 more GPUs, and 2 are free"
+    assert again.grow("y", 2) == ""
+    assert again.held == {"x": ("b",), "y": ("a", "c")}
+    again.release("x")
+    again.release("y")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jobs_get_the_least_crowded_cores_and_keep_those_that_they_have() -> None:
+    cores = CoreMap([0, 1, 2, 3], lambda name: ())
+    cores.hold("a", 1500)
+    cores.hold("b", 2000)
+    assert (cores.cores_of("a"), cores.cores_of("b")) == ([0, 1], [2, 3])
+    cores.hold("c", 500)
+    assert cores.cores_of("c")[0] in (0, 1)
+    cores.hold("b", 1000)
+    assert cores.cores_of("b")[0] in (2, 3)
+    cores.hold("a", 100_000)
+    assert cores.cores_of("a") == [0, 1, 2, 3]
+    cores.release("a")
+    assert cores.cores_of("a") == [0, 1, 2, 3], "nobody keeps it to any"
+
+
+def test_a_cgroup_that_the_operator_names_gets_the_exact_share(tmp_path: Path) -> None:
+    import os
+
+    cores = CoreMap(sorted(os.sched_getaffinity(0)), lambda name: [os.getpid()], tmp_path)
+    before = os.sched_getaffinity(0)
+    try:
+        cores.hold("job", 1500)
+        cores.bind("job")
+        assert (tmp_path / "job" / "cpu.max").read_text(encoding="ascii") == "150000 100000\n"
+        assert (tmp_path / "job" / "cgroup.procs").read_text(encoding="ascii") == f"{os.getpid()}\n"
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,163 @@
+"""Scripts that do not join, as real processes: they outlive who started them, and end as they should, once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from processes import wait_until
+
+from cluster_agent.backends.local.job_file import check_job
+from cluster_agent.backends.local.job_table import JobRecord
+from cluster_agent.backends.local.launchers import Launchers
+from cluster_agent.backends.local.scripts.script_job import ScriptJob
+from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
+from elastic_runtime.launcher.gpu_seats import read_used
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import SUSPENDED, Allocation
+
+Opened = Callable[..., ScriptJob]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    """A script as a job, by an agent that remembers nothing of those before it."""
+    names = []
+
+    def open_job(code: str, workers: int = 1, name: str = "job", **more: object) -> ScriptJob:
+        names.append(name)
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+        content = {"modelType": "any", "script": f"{name}.py", "worker": {"replicas": workers}, **more}
+        file = check_job(content, tmp_path, "it")
+        record = JobRecord(name=name, number=1, file=file, submitted_unix_seconds=0.0)
+        return ScriptJob(tmp_path / "jobs", record, os.environ, Launchers(tmp_path / "jobs"), grace_seconds=0.2)
+
+    yield open_job
+    launchers = Launchers(tmp_path / "jobs")
+    for name in names:
+        number = launchers.running(name)
+        if number:
+            os.kill(number, signal.SIGKILL)
+            wait_until(lambda name=name: launchers.running(name) is None, "the launcher is gone")  # type: ignore[misc]
+        launchers.clear(name)
+
+
+def phase_of(job: ScriptJob) -> Phase | None:
+    return job.measure().phase
+
+
+def ended(job: ScriptJob) -> None:
+    wait_until(lambda: job.launcher is None, "its launcher ends")
+
+
+@pytest.mark.parametrize(
+    ("code", "phase", "failure"),
+    [
+        ("print('fine')", Phase.FINISHED, ""),
+        ("import sys; sys.exit(3)", Phase.FAILED, "worker-0 ended with exit code 3"),
+        ("raise ValueError('no column')", Phase.FAILED, "worker-0 ended with exit code 1: ValueError: no column"),
+        ("import os; os.kill(os.getpid(), 9)", Phase.FAILED, "worker-0 was ended by SIGKILL"),
+    ],
+)  # fmt: skip
+def test_its_exit_code_decides_what_became_of_it(opened: Opened, code: str, phase: Phase, failure: str) -> None:
+    job = opened(code)
+    job.start(Allocation(1))
+    ended(job)
+    measured = job.measure()
+    assert (measured.phase, measured.failure) == (phase, failure)
+    assert measured.held == measured.target == SUSPENDED
+
+
+def test_another_agent_finds_it_running_and_its_end(opened: Opened, tmp_path: Path) -> None:
+    code = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.05)\nprint('went')"
+    opened(code).start(Allocation(1))
+    job = opened(code)
+    assert job.launcher is not None, "from the first moment on"
+    wait_until(lambda: phase_of(job) is Phase.RUNNING, "it runs")
+    assert job.measure().held == Allocation(1)
+    with pytest.raises(BlockingIOError):
+        opened(code).start(Allocation(1))  # never twice
+    (tmp_path / "go").touch()
+    ended(job)
+    assert phase_of(job) is Phase.FINISHED
+    assert (job.log_folder / "worker-0.log").read_text(encoding="utf-8").count("went") == 1
+
+
+def test_one_that_ignores_sigterm_is_killed_and_one_that_is_held_starts_over(opened: Opened) -> None:
+    code = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile 1: time.sleep(1)"
+    job = opened(code)
+    job.start(Allocation(1))
+    log = job.log_folder / "worker-0.log"
+    wait_until(lambda: log.exists() and "deaf" in log.read_text(encoding="utf-8"), "it runs")
+    wait_until(lambda: phase_of(job) is Phase.RUNNING, "its launcher says so")
+    assert job.request("1", Allocation(2), resume=False) == "its script has a fixed size"
+    assert job.request("2", SUSPENDED, resume=False) == ""
+    ended(job)
+    assert phase_of(job) is Phase.SUSPENDED
+    job.start(Allocation(1))
+    wait_until(lambda: log.read_text(encoding="utf-8").count("deaf") == 2, "it starts over")
+    job.terminate()
+    ended(job)
+    assert phase_of(job) is Phase.FAILED
+
+
+def test_what_it_prints_is_bounded(opened: Opened) -> None:
+    job = opened("line = 'x' * 999\nfor _ in range(60_000): print(line)\nprint('the end')")
+    job.start(Allocation(1))
+    ended(job)
+    logs = sorted(job.log_folder.iterdir())
+    assert sum(path.stat().st_size for path in logs) <= 2 * 16 * 1024 * 1024
+    assert "the end" in (job.log_folder / "worker-0.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel is told")
+def test_where_memory_runs_out_the_script_dies_before_its_launcher_and_us(opened: Opened) -> None:
+    job = opened("print(open('/proc/self/oom_score_adj').read())\nheap = []\nraise MemoryError('all of it')")
+    job.start(Allocation(1))
+    ended(job)
+    assert "500" in (job.log_folder / "worker-0.log").read_text(encoding="utf-8")
+    assert int(Path("/proc/self/oom_score_adj").read_text(encoding="ascii")) < 500
+    assert job.measure().failure == "worker-0 ended with exit code 1: MemoryError: all of it"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
+def test_a_launcher_that_is_killed_leaves_nothing_behind(opened: Opened, tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True)\n"
+        "print('has left', flush=True)\ntime.sleep(1000)"
+    )
+    job = opened(code)
+    job.start(Allocation(1))
+    log = job.log_folder / "worker-0.log"
+    wait_until(lambda: log.exists() and "has left" in log.read_text(encoding="utf-8"), "it runs")
+    launchers = Launchers(tmp_path / "jobs")
+    assert len(launchers.processes("job")) == 3
+    number = launchers.running("job")
+    assert number
+    os.kill(number, signal.SIGKILL)
+    wait_until(lambda: job.launcher is None, "nobody holds its lock")
+    job.clear()
+    wait_until(lambda: launchers.processes("job") == [], "the others are ended")
+    assert not job.measure().is_ending
+
+
+def test_several_workers_get_what_torchrun_gives_and_gpus_of_their_own(opened: Opened, tmp_path: Path) -> None:
+    code = (
+        "import os\nnames = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'CUDA_VISIBLE_DEVICES', 'OMP_NUM_THREADS')\n"
+        "print('got', *(os.environ.get(name) for name in names))"
+    )
+    ledger = GpuLedger(tmp_path / "jobs", ["GPU-a", "GPU-b", "GPU-c"])
+    job = opened(code, worker={"replicas": 2, "gpu": 1, "cpu": 2})
+    assert ledger.grow("job", 2) == ""
+    assert ledger.grow("other", 2) == "it needs 2 more GPUs, and 1 are free"
+    job.start(Allocation(2))
+    ended(job)
+    lines = [(job.log_folder / f"worker-{rank}.log").read_text(encoding="utf-8") for rank in range(2)]
+    assert ["got 0 2 127.0.0.1 GPU-a 2" in lines[0], "got 1 2 127.0.0.1 GPU-b 2" in lines[1]] == [True, True]
+    assert read_used(tmp_path / "jobs" / "job.gpus") == {"workers": ("GPU-a", "GPU-b")}
+    assert phase_of(job) is Phase.FINISHED
