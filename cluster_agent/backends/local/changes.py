@@ -26,8 +26,11 @@ def demand(job: Job, allocation: Allocation) -> Resources:
 
 def peak(job: Job, before: Allocation, after: Allocation) -> Resources:
     """What a job may take at any moment between two sizes: newcomers start before those who go have gone."""
-    most = Allocation(max(before.workers, after.workers), max(before.ps, after.ps))
-    return demand(job, most)
+    return demand(job, _most(before, after))
+
+
+def _most(one: Allocation, other: Allocation) -> Allocation:
+    return Allocation(max(one.workers, other.workers), max(one.ps, other.ps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Change:
         request_id: under which its coordinator is asked.
         asked: the size that it was asked for and does not have yet, which may be one on the way to `after`.
         asked_seconds: when that was.
+        lingering: what it may still have of a change that was under way before this one; nothing once that is through.
         took: `after` holds.
         given_up: why it will not, in a line.
     """
@@ -58,6 +62,7 @@ class Change:
     request_id: str
     asked: Allocation | None = None
     asked_seconds: float = 0.0
+    lingering: Allocation = SUSPENDED
     took: bool = False
     given_up: str = ""
 
@@ -69,7 +74,12 @@ class Change:
     @property
     def takes(self) -> Resources:
         """What has to be kept for the job now."""
-        return peak(self.job, self.before, self.before if self.asked is None else self.asked)
+        return peak(self.job, self.holds, self.before if self.asked is None else self.asked)
+
+    @property
+    def holds(self) -> Allocation:
+        """The most that it may have now, before anything more is asked for."""
+        return _most(self.before, self.lingering)
 
     @property
     def between(self) -> Allocation:
@@ -112,11 +122,17 @@ class Changes:
         pending = [change for change in self._changes.values() if not change.over]
         for change in pending:
             self._look(change)
-        for change in pending:
-            if change.asked is None and not change.over:
-                wanted = self._next(change)
-                if wanted is not None:
-                    self._ask(change, wanted)
+        # What each still has is known before anything is given to any.
+        free = [change for change in pending if change.asked is None and not change.over]
+        under_way = {change.job.job_id for change in free if self._look_back(change)}
+        for change in free:
+            wanted = self._next(change)
+            if wanted is None:
+                continue
+            # Whoever is just being suspended cannot be resumed yet.
+            if change.before == SUSPENDED and wanted.workers and change.job.job_id in under_way:
+                continue
+            self._ask(change, wanted)
         return [change for change in pending if change.over]
 
     def _next(self, change: Change) -> Allocation | None:
@@ -124,7 +140,7 @@ class Changes:
         for wanted in (change.after, change.between):
             if wanted == change.before != change.after:
                 continue  # nothing to give back first
-            most = peak(change.job, change.before, wanted)
+            most = peak(change.job, change.holds, wanted)
             if most == change.takes:
                 return wanted  # it takes no more than it has
             others = [other.takes for other in self._changes.values() if other is not change]
@@ -135,15 +151,22 @@ class Changes:
     def _ask(self, change: Change, wanted: Allocation) -> None:
         change.asked, change.asked_seconds = wanted, self._clock()
         if wanted == change.before:
-            change.took = wanted == SUSPENDED
+            change.took = wanted == SUSPENDED == change.lingering
             return
         on_the_way = "" if wanted == change.after else "-first"
         name = change.job.job_id
         change.given_up = self._jobs.ask(
-            name, change.request_id + on_the_way, (change.before, wanted), peak(change.job, change.before, wanted)
+            name, change.request_id + on_the_way, wanted, peak(change.job, change.holds, wanted)
         )
         if change.given_up:
             _log.warning("resize-refused", job=name, request=change.request_id, line=change.given_up)
+
+    def _look_back(self, change: Change) -> bool:
+        """See what a job still has of an earlier change; whether one is under way."""
+        measured = self._jobs.measure(change.job.job_id)
+        under_way = measured.current == measured.target != measured.held
+        change.lingering = _most(measured.held, measured.target) if under_way else SUSPENDED
+        return under_way
 
     def _look(self, change: Change) -> None:
         """See whether a job has what it was asked for, or will not."""
@@ -159,7 +182,7 @@ class Changes:
             has_it = measured.fresh and measured.phase is Phase.RUNNING and measured.held == change.asked
         if has_it:
             change.before, change.took = change.asked, change.asked == change.after
-            change.asked = None
+            change.asked, change.lingering = None, SUSPENDED
             self._jobs.on_settled(change.job.job_id, demand(change.job, change.before))
             return
         row = next((row for row in measured.requests if row.request_id.startswith(change.request_id)), None)

@@ -10,7 +10,7 @@ from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.measured import JobProcesses, Measured
 from cluster_agent.backends.local.shares.machine_shares import Shares
 from elastic_runtime.protocol.plan import Phase
-from policy_net.domain import SUSPENDED, Allocation, Resources
+from policy_net.domain import Allocation, Resources
 
 _log = structlog.get_logger()
 _STARTS = 3
@@ -83,7 +83,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         """What was measured last; may be asked from any thread."""
         return self._measured.get(name, Measured())
 
-    def ask(self, name: str, request_id: str, sizes: tuple[Allocation, Allocation], most: Resources) -> str:
+    def ask(self, name: str, request_id: str, after: Allocation, most: Resources) -> str:
         """Ask a job's processes for another size, or start some; why that cannot be, empty if it was asked for.
 
         That it runs is remembered before it does: an agent that is killed in between finds it missing, and never finds
@@ -92,10 +92,9 @@ class RunningJobs(Mapping[str, JobProcesses]):
         Args:
             name: of the job.
             request_id: under which it may be asked again.
-            sizes: what it has, and what it is to have.
+            after: what it is to have.
             most: what it may take on the way.
         """
-        before, after = sizes
         record, process = self.table.get(name), self[name]
         if record is None or record.state.ended:
             return "it has ended"
@@ -113,7 +112,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
                     granted_ps=after.ps,
                 )
             if process.launcher is not None:
-                return process.request(request_id, after, resume=before == SUSPENDED)
+                return process.request(request_id, after, resume=self.latest(name).phase is Phase.SUSPENDED)
             if after.workers:
                 process.start(after)
                 self._shares.bind(name)

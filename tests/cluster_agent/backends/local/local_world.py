@@ -28,6 +28,11 @@ SAMPLES_PER_WORKER_SECOND = 10.0
 START_SECONDS = 2.0
 RESIZE_SECONDS = 0.5
 END_SECONDS = 1.0
+_UNDER_WAY = (Phase.STARTING, Phase.RESIZING, Phase.SUSPENDING, Phase.RECOVERING)
+
+
+class AgentKilled(BaseException):
+    """The agent is gone at this instant: nothing after it happened, all before it did."""
 
 
 @dataclass
@@ -37,6 +42,8 @@ class SimulatedJob:
     record: JobRecord
     log_folder: Path
     now: Callable[[], float]
+    instant: Callable[[], None]
+    """Before and after everything that the agent does to the world: an instant in which it may be killed."""
     process: int | None = None
     phase: Phase | None = None
     held: Allocation = SUSPENDED
@@ -50,6 +57,7 @@ class SimulatedJob:
     broken: bool = False
     """Its launcher ends as soon as it was started."""
     cleared: int = 0
+    silent_until_seconds: float = 0.0
     seats: GpuSeats | None = None
     seated: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -67,10 +75,14 @@ class SimulatedJob:
         return file.worker.demand * most.workers + file.ps.demand * most.ps
 
     def start(self, allocation: Allocation) -> None:
+        self.instant()
         assert self.process is None, "it runs already"
         self.starts += 1
-        if self.broken:
-            return
+        if not self.broken:
+            self._start(allocation)
+        self.instant()
+
+    def _start(self, allocation: Allocation) -> None:
         self.process, self.phase = 1000 + self.starts, Phase.STARTING
         self.held, self.target, self.due_seconds = SUSPENDED, allocation, self.now() + START_SECONDS
         if self.record.file.fixed:
@@ -103,11 +115,30 @@ class SimulatedJob:
             self.samples / SAMPLES_PER_EPOCH,
             self.total_samples / SAMPLES_PER_EPOCH,
             requests=tuple(self.requests),
-            fresh=alive,
+            fresh=alive and self.now() >= self.silent_until_seconds,
         )
 
+    def lose_coordinator(self) -> None:
+        """It is started again by its launcher, from its journal; nobody answers meanwhile."""
+        self.silent_until_seconds = self.now() + START_SECONDS
+
+    def lose_task(self) -> None:
+        """A server, or a worker: the job goes back to its last checkpoint, and trains on with as many."""
+        if self.process is not None and self.phase in (Phase.RUNNING, Phase.RESIZING, Phase.STARTING):
+            self.phase, self.due_seconds = Phase.RECOVERING, self.now() + START_SECONDS
+            self.samples = max(0.0, self.samples - SAMPLES_PER_EPOCH / 10)
+
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
-        assert self.process is not None
+        self.instant()
+        line = self._request(request_id, allocation, resume=resume)
+        self.instant()
+        return line
+
+    def _request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
+        if self.now() < self.silent_until_seconds:
+            return "its coordinator does not answer"
+        if self.process is None:
+            return "nothing of it runs"
         assert resume == (self.phase is Phase.SUSPENDED)
         assert not (self.record.file.fixed and allocation.workers), "it has a fixed size"
         if self.phase is Phase.FINISHED:
@@ -123,7 +154,9 @@ class SimulatedJob:
         return ""
 
     def terminate(self) -> None:
+        self.instant()
         self.kill()
+        self.instant()
 
     def kill(self) -> None:
         """The launcher dies, and all with it; what was trained since the last checkpoint is a tenth of an epoch."""
@@ -155,7 +188,7 @@ class SimulatedJob:
             self.samples += seconds * SAMPLES_PER_WORKER_SECOND * self.held.workers
         if self.samples >= self.total_samples:
             self.samples, self.phase, self.due_seconds = self.total_samples, Phase.FINISHED, self.now() + END_SECONDS
-        elif self.phase in (Phase.STARTING, Phase.RESIZING, Phase.SUSPENDING) and self.now() >= self.due_seconds:
+        elif self.phase in _UNDER_WAY and self.now() >= self.due_seconds:
             self.held = self.target
             self.seat(self.held.workers)
             self.phase = Phase.RUNNING if self.held.workers else Phase.SUSPENDED
@@ -163,10 +196,40 @@ class SimulatedJob:
                 self.process = None  # such a launcher ends with its job's suspension
 
 
+class WatchedTable(JobTable):
+    """Counts ends, and lets the agent die before and after each write."""
+
+    def __init__(self, folder: Path, world: LocalWorld) -> None:
+        super().__init__(folder)
+        self._world = world
+
+    def _write(self, record: JobRecord) -> None:
+        self._world.instant()
+        before = self.get(record.name)
+        super()._write(record)
+        if record.state.ended and not (before is not None and before.state.ended):
+            self._world.ends[record.name] = self._world.ends.get(record.name, 0) + 1
+        self._world.instant()
+
+
+class WatchedLedger(GpuLedger):
+    """Lets the agent die before and after each write."""
+
+    def __init__(self, world: LocalWorld, gpus: list[str], running: list[str]) -> None:
+        super().__init__(world.folder / "jobs", gpus, running)
+        self._world = world
+
+    def _put(self, name: str, gpus: list[str]) -> None:
+        self._world.instant()
+        super()._put(name, gpus)
+        self._world.instant()
+
+
 class LocalWorld:
     """Clock, jobs and the one backend that handles them; `restart` gives them to another one, as after a kill."""
 
     def __init__(self, folder: Path, cpu_milli: int = 6000, gpus: int = 0, **settings: object) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.capacity = Resources(cpu_milli, gpus)
         self.settings = LocalBackendSettings.model_validate(
@@ -174,6 +237,10 @@ class LocalWorld:
         )
         self.now = 1000.0
         self.stopped = False
+        self.longest_seconds = 100_000.0
+        self.instants = 0
+        self.kill_agent_at: int | None = None
+        self.ends: dict[str, int] = {}
         self.jobs: dict[str, SimulatedJob] = {}
         self.most_taken = Resources(0)
         self.at: list[tuple[float, Callable[[], object]]] = []
@@ -184,10 +251,10 @@ class LocalWorld:
     def restart(self) -> None:
         """Another agent begins, with what is on disk and the processes that there are."""
         parts = AgentParts(self.folder, "drf", None, self.wait, lambda: self.now)
-        table = JobTable(self.folder / "submitted")
+        table = WatchedTable(self.folder / "submitted", self)
         node = Node("this-machine", self.capacity)
         running = [record.name for record in table if record.state is JobState.RUNNING]
-        self.ledger = GpuLedger(self.folder / "jobs", [f"GPU-{n}" for n in range(self.capacity.gpu)], running)
+        self.ledger = WatchedLedger(self, [f"GPU-{n}" for n in range(self.capacity.gpu)], running)
         self.cores = CoreMap(range(-(-self.capacity.cpu_milli // 1000)), lambda name: ())
         machine = Machine(table, node, self.open_job, MachineShares(self.cores, self.ledger))
         self.backend = LocalBackend(self.settings, parts, machine, lambda: self.now)
@@ -195,8 +262,16 @@ class LocalWorld:
     def open_job(self, record: JobRecord) -> SimulatedJob:
         job = self.jobs.get(record.name)
         if job is None:
-            job = self.jobs[record.name] = SimulatedJob(record, self.folder / record.name, lambda: self.now)
+            job = self.jobs[record.name] = SimulatedJob(
+                record, self.folder / record.name, lambda: self.now, self.instant
+            )
         return job
+
+    def instant(self) -> None:
+        """The agent may be killed now."""
+        self.instants += 1
+        if self.instants == self.kill_agent_at:
+            raise AgentKilled
 
     def submit(self, name: str, epochs: float = 5.0, **more: object) -> SimulatedJob:
         content = {"name": name, "modelType": "mlp", "script": str(self.script), "work": {"epochs": epochs}, **more}
@@ -205,9 +280,10 @@ class LocalWorld:
 
     def wait(self, seconds: float) -> bool:
         """Time passes, in steps that no change is shorter than."""
+        assert self.now < self.longest_seconds, f"hangs: {[(job.record.name, job.phase) for job in self.jobs.values()]}"
         left = seconds
         while left > 1e-9:
-            step = min(left, 0.05)
+            step = min(left, 0.1)
             self.now, left = self.now + step, left - step
             for due in [entry for entry in self.at if entry[0] <= self.now]:
                 self.at.remove(due)
