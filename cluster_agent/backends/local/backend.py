@@ -130,8 +130,7 @@ class LocalBackend:
     @property
     def finished(self) -> bool:
         """Whether all jobs have ended, if that is to be the end; else somebody may always submit another one."""
-        states = [record.state for record in self.table]
-        return self._settings.until_done and bool(states) and all(state.ended for state in states)
+        return self._settings.until_done and not self.table.unended and any(True for _ in self.table)
 
     @property
     def time_seconds(self) -> float:
@@ -245,9 +244,7 @@ class LocalBackend:
         return self._present() != self._known or self._jobs.losses != self._known_losses
 
     def _present(self) -> frozenset[tuple[str, bool, bool]]:
-        return frozenset(
-            (record.name, record.held, record.cancelling) for record in self.table if not record.state.ended
-        )
+        return frozenset((record.name, record.held, record.cancelling) for record in self.table.unended)
 
     def _trigger(self) -> Trigger:
         present = self._present()
@@ -262,16 +259,13 @@ class LocalBackend:
         """Jobs to decide about; a held one as long as it has something."""
         return [
             record
-            for record in self.table
-            if not record.state.ended
-            and not record.cancelling
-            and (not record.held or record.state is JobState.RUNNING)
-            and not _stays(record)
+            for record in self.table.unended
+            if not record.cancelling and (not record.held or record.state is JobState.RUNNING) and not _stays(record)
         ]
 
     def _to_share(self) -> Resources:
         """What there is to decide about: a script of a fixed size keeps what it has until it ends."""
-        stay = [record.file.takes(record.granted) for record in self.table if _stays(record)]
+        stay = [record.file.takes(record.granted) for record in self.table.unended if _stays(record)]
         return self._node.capacity - sum(stay, Resources(0))
 
     def _state(self, records: Sequence[JobRecord], left: Resources) -> ClusterState:

@@ -96,12 +96,20 @@ class JobTable:
         folder.chmod(0o700)
         found = sorted((_read(path) for path in folder.glob("*.json")), key=lambda record: record.number)
         self._records = {record.name: record for record in found}
+        # Thousands of ended jobs are not looked through several times a second.
+        self._open = {name: record for name, record in self._records.items() if not record.state.ended}
         self._next = max((record.number for record in found), default=0) + 1
 
     def __iter__(self) -> Iterator[JobRecord]:
         """All of them in the order of their submission, as they are now."""
         with self._lock:
             return iter(list(self._records.values()))
+
+    @property
+    def unended(self) -> list[JobRecord]:
+        """Those that have not ended, in the order of their submission."""
+        with self._lock:
+            return list(self._open.values())
 
     def get(self, name: str) -> JobRecord | None:
         """The job of a name."""
@@ -151,6 +159,10 @@ class JobTable:
         text = record.model_dump_json(indent=1)
         write_whole(self._folder / f"{record.name}.json", text + "\n", mode=0o600, alone=True)
         self._records[record.name] = record
+        if record.state.ended:
+            self._open.pop(record.name, None)
+        else:
+            self._open[record.name] = record
 
     def _free_name(self, file: JobFile) -> str:
         stem = "".join(letter if letter.isalnum() else "-" for letter in file.script.stem.lower()).strip("-")[:40]

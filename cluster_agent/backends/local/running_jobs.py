@@ -134,9 +134,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
 
     def look(self) -> None:
         """Note which jobs have ended since; one whose launcher died goes on with the next decision."""
-        for record in self.table:
-            if record.state.ended:
-                continue
+        for record in self.table.unended:
             process = self[record.name]
             if record.cancelling:
                 self._cancel(record, process)
