@@ -7,11 +7,13 @@ request has an id under which it may be sent again.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 _CALL_SECONDS = 2.0
+_SILENCE_SECONDS = 10.0
+"""A coordinator that let a call wait to its deadline is not asked for so long; other jobs are looked at meanwhile."""
 
 
 class ElasticJob:
@@ -42,6 +46,7 @@ class ElasticJob:
         record: of the job.
         environment: what its processes inherit; the job's own `env` is added.
         launchers: that this process starts.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -50,7 +55,10 @@ class ElasticJob:
         record: JobRecord,
         environment: Mapping[str, str],
         launchers: Launchers,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
+        self._silent_until_seconds = -math.inf
         self.name = record.name
         self._file = record.file
         self._jobs = jobs
@@ -104,10 +112,15 @@ class ElasticJob:
         """How it is doing: as its coordinator says, or as its launcher wrote down last."""
         if not self._folder.record_file.exists():
             return Measured()
+        began = self._clock()
+        if began < self._silent_until_seconds:
+            return self._resting()
         try:
             return _measured(self._open_client().status())
         except ElasticError:
             self._close_client()
+            if self._clock() - began >= _CALL_SECONDS / 2:
+                self._silent_until_seconds = self._clock() + _SILENCE_SECONDS
             return self._resting()
 
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
