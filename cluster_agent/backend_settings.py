@@ -5,7 +5,6 @@ No backend is imported here: a configuration is checked before the backend that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -146,13 +145,6 @@ class LocalBackendSettings(Section):
     set. Its folder is made, for this user alone."""
     start_seconds: Seconds = 120.0
     """Longest wait for a job to start or to go on; it imports, and reads its data, first."""
-
-
-def default_socket(environment: Mapping[str, str]) -> Path:
-    """The socket of the one agent that a user runs here."""
-    state = environment.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path(environment.get("HOME", "~")).expanduser() / ".local/state"
-    return base / "fedl2" / "agent" / "jobs.sock"
 
 
 BackendSettings = Annotated[SimulatedBackendSettings | LocalBackendSettings, Field(discriminator="kind")]

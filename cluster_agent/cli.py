@@ -14,11 +14,9 @@ from typing import Annotated
 
 import typer
 
-from cluster_agent.agent import run_agent
-from cluster_agent.jobs.commands import cancel, job, jobs, logs, resume, submit, suspend_job
+from cluster_agent.jobs.commands import cancel, job, jobs, logs, resume, suspend_job
+from cluster_agent.jobs.submission import submit
 from cluster_agent.recording.replay_log_command import replay_log
-from cluster_agent.settings_file import read_settings
-from cluster_agent.telemetry import configure_logging
 from foundation.command_line import leave
 from foundation.command_line import run as run_command_line
 from foundation.signals import SignalHandlers
@@ -70,6 +68,11 @@ def run(
     signals = StopSignals()
     try:
         try:
+            # Loaded here: whoever lists jobs waits for no scheduler.
+            from cluster_agent.agent import run_agent  # noqa: PLC0415
+            from cluster_agent.settings_file import read_settings  # noqa: PLC0415
+            from cluster_agent.telemetry import configure_logging  # noqa: PLC0415
+
             settings = read_settings(config)
             configure_logging(settings.telemetry.log_level)
             run_agent(settings, signals.stop, signals.on_started)

@@ -10,9 +10,8 @@ from typing import Any
 
 import grpc
 
-from cluster_agent.backend_settings import default_socket
-from cluster_agent.backends.local.job_service import SERVICE, Facts, decode, encode
 from cluster_agent.errors import AgentUnreachable, JobRefused
+from cluster_agent.job_messages import SERVICE, Facts, decode, default_socket, encode
 
 CALL_SECONDS = 10.0
 _REFUSED = frozenset(

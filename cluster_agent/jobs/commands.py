@@ -1,98 +1,35 @@
-"""The commands `cluster-agent submit`, `jobs`, `job`, `logs`, `cancel`, `suspend` and `resume`."""
+"""The commands `cluster-agent jobs`, `job`, `logs`, `cancel`, `suspend` and `resume`."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
-from rich.console import Console
+from rich.live import Live
 
-from cluster_agent.backends.local.job_file import read_job_file
-from cluster_agent.errors import BadJobFile, JobRefused
+from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.client import JobClient
+from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, Watch, console, show
 from cluster_agent.jobs.views import job_table, one_job
 
 _WATCH_SECONDS = 1.0
-_FILE_WIDTH = 160
 _LOOK_SECONDS = 0.5
-
-
-class Form(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-
-
-Socket = Annotated[
-    Path | None,
-    typer.Option(
-        "--socket",
-        envvar="CLUSTER_AGENT_SOCKET",
-        help="The agent's; $XDG_STATE_HOME/fedl2/agent/jobs.sock, or below ~/.local/state, unless given.",
-        show_default=False,
-    ),
-]
-Output = Annotated[Form, typer.Option("-o", "--output", help="A table for people, JSON or YAML for programs.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's, as `cluster-agent jobs` shows it.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
-Debug = Annotated[bool, typer.Option(help="Print a traceback with an error.")]
-
-
-def submit(
-    job: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE | -- python SCRIPT [ARGUMENTS]...", help="A job file (YAML), or a command."),
-    ],
-    name: Annotated[str | None, typer.Option(help="The job's; from its script unless given.")] = None,
-    model_type: Annotated[str | None, typer.Option("--model-type", help="What it trains; the script's name.")] = None,
-    epochs: Annotated[
-        float | None, typer.Option(min=0.0, help="How much it has to do, where its file is none.")
-    ] = None,
-    workers: Annotated[str | None, typer.Option(metavar="MIN-MAX", help="How many workers it may have.")] = None,
-    ps: Annotated[str | None, typer.Option("--ps", metavar="MIN-MAX", help="How many parameter servers.")] = None,
-    cpu: Annotated[str | None, typer.Option(help="Cores of one worker, such as 1 or 500m.")] = None,
-    suspend: Annotated[bool, typer.Option(help="Take it, and wait for `cluster-agent resume`.")] = False,
-    socket: Socket = None,
-    output: Output = Form.TABLE,
-    debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
-) -> None:
-    """Hand a job over: it is kept, and begins when there is room and its turn.
-
-    A file may be changed afterwards; what counts is what was submitted.
-    """
-    source, content = _described(job)
-    given: dict[str, Any] = {"name": name, "modelType": model_type}
-    given |= {"work": None if epochs is None else {"epochs": epochs}, "suspend": suspend or None}
-    for role, text in (("worker", workers), ("ps", ps)):
-        if text is not None:
-            content[role] = {**content.get(role, {}), **_span(role, text)}
-    if cpu is not None:
-        content["worker"] = {**content.get("worker", {}), "cpu": cpu}
-    content |= {key: value for key, value in given.items() if value is not None}
-    content.setdefault("modelType", Path(str(content.get("script", "job"))).stem)
-    with JobClient(socket) as client:
-        facts = client.call("submit", {"job": content, "folder": str(Path.cwd()), "source": source})
-    _show(output, facts, f"{facts['name']} is {facts['state']}; `cluster-agent job {facts['name']}` says how it is")
+_CHUNK_BYTES = 1 << 20
 
 
 def jobs(
+    active: Annotated[bool, typer.Option("--active", help="Only those that have not ended.")] = False,
     socket: Socket = None,
     watch: Watch = False,
     output: Output = Form.TABLE,
-    debug: Debug = False,  # noqa: ARG001
+    debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """List all jobs."""
-    for facts in _asked(socket, "jobs", {}, watch):
-        _show(output, facts["jobs"], job_table(facts["jobs"]))
+    _follow(_asked(socket, {}, watch, active), lambda found: found, job_table, watch, output)
 
 
 def job(
@@ -103,27 +40,31 @@ def job(
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
     """Show one job."""
-    for facts in _asked(socket, "jobs", {"name": name}, watch):
-        _show(output, facts["jobs"][0], one_job(facts["jobs"][0]))
+    _follow(_asked(socket, {"name": name}, watch), lambda found: found[0], one_job, watch, output)
 
 
 def logs(
     name: Name,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
-    task: Annotated[str, typer.Option(help="Of a task such as worker-0; of the first worker unless given.")] = "",
+    task: Annotated[str, typer.Option(help="Of a task such as worker-0; of all, by its name, unless given.")] = "",
     socket: Socket = None,
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
-    """Print what a job wrote."""
+    """Print what a job wrote, from its first start on."""
     with JobClient(socket) as client:
         facts = client.call("jobs", {"name": name})["jobs"][0]
-        path = _log_of(Path(facts["logs"]), task)
-        if path is None:
-            raise JobRefused(f"{name}: has written nothing yet" + (f" as {task}" if task else ""))
+        path = Path(facts["logs"]) / f"{task}.log" if task else Path(facts["log"])
+        while follow and not path.exists() and not facts["ended"]:
+            time.sleep(_LOOK_SECONDS)
+            facts = client.call("jobs", {"name": name})["jobs"][0]
+        if not path.exists():
+            raise JobRefused(_nothing_written(name, task, Path(facts["logs"])))
         with path.open("rb") as stream:
             while True:
+                # Asked before it is read: what was written before the end is read after it.
                 ended = client.call("jobs", {"name": name})["jobs"][0]["ended"] if follow else True
-                sys.stdout.buffer.write(stream.read())
+                while data := stream.read(_CHUNK_BYTES):
+                    sys.stdout.buffer.write(data)
                 sys.stdout.flush()
                 if ended:
                     return
@@ -149,51 +90,49 @@ def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool)
     del debug
     with JobClient(socket) as client:
         facts = client.call(method, {"name": name})
-    _show(output, facts, f"{name} is {facts['state']}" + (", to be held" if facts["held"] else ""))
+    soon = ""
+    if not facts["ended"]:
+        soon = ", and is being cancelled" if facts["cancelling"] else ", and will be held" if facts["held"] else ""
+        soon = "" if facts["state"] == "held" else soon
+    show(output, facts, f"{name} is {facts['state']}{soon}")
 
 
-def _described(words: list[str]) -> tuple[str, dict[str, Any]]:
-    """The job of a file, or of a command: `python train.py --epochs 3`, or the script alone."""
-    first = Path(words[0])
-    if len(words) == 1 and first.suffix in {".yaml", ".yml", ".json"}:
-        return words[0], read_job_file(first)
-    if first.name.startswith("python"):
-        words = words[1:]
-    if not words or words[0].startswith("-") or Path(words[0]).suffix != ".py":
-        raise BadJobFile("submit takes a job file (.yaml), or a command such as `-- python train.py --lr 0.1`")
-    return words[0], {"script": words[0], "args": words[1:]}
-
-
-def _span(role: str, text: str) -> dict[str, int]:
-    least, _, most = text.partition("-")
-    try:
-        return {"min": int(least), "max": int(most or least)}
-    except ValueError:
-        raise BadJobFile(f"--{role} {text}: use a number, or MIN-MAX such as 1-4") from None
-
-
-def _asked(socket: Path | None, method: str, content: dict[str, Any], watch: bool) -> Iterator[dict[str, Any]]:
+def _asked(socket: Path | None, content: dict[str, Any], watch: bool, active: bool = False) -> Iterator[list[Any]]:
+    """The jobs now, and with `watch` whenever something but the time has changed."""
     with JobClient(socket) as client:
         before = None
         while True:
-            facts = client.call(method, content)
-            if facts != before:
-                yield facts
+            found = client.call("jobs", content)["jobs"]
+            found = [job for job in found if not (active and job["ended"])]
+            if sys.stdout.isatty() or _still(found) != before:
+                yield found
             if not watch:
                 return
-            before = facts
+            before = _still(found)
             time.sleep(_WATCH_SECONDS)
 
 
-def _log_of(folder: Path, task: str) -> Path | None:
-    found = sorted(folder.glob(f"{task or 'worker-*'}.log"), key=lambda path: (len(path.name), path.name))
-    return found[0] if found else None
+def _still(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the jobs what does not change by itself."""
+    moving = ("samples", "progress")
+    return [
+        {key: value for key, value in job.items() if key not in moving and not key.endswith("Seconds")} for job in jobs
+    ]
 
 
-def _show(output: Form, record: Any, shown: Any) -> None:
-    if output is Form.JSON:
-        print(json.dumps(record, indent=2), flush=True)
-    elif output is Form.YAML:
-        print(yaml.safe_dump(record, sort_keys=False), end="", flush=True)
-    else:
-        Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False, highlight=False).print(shown)
+def _follow(answers: Iterator[list[Any]], record: Any, view: Any, watch: bool, output: Form) -> None:
+    """Show every answer; on a terminal a table stays where it is."""
+    if not (watch and output is Form.TABLE and sys.stdout.isatty()):
+        for found in answers:
+            show(output, record(found), view(record(found)))
+        return
+    with Live(console=console(), auto_refresh=False) as live:
+        for found in answers:
+            live.update(view(record(found)), refresh=True)
+
+
+def _nothing_written(name: str, task: str, folder: Path) -> str:
+    if not task:
+        return f"{name}: has written nothing yet; it has not been started"
+    known = ", ".join(sorted(path.stem for path in folder.glob("*.log")))
+    return f"{name}: has written nothing as {task}" + (f"; its tasks are {known}" if known else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,10 @@ from foundation.figures import duration, percent
 _EMPTY = "–"
 
 
-def job_table(jobs: Sequence[dict[str, Any]]) -> Table:
+def job_table(jobs: Sequence[dict[str, Any]]) -> Table | str:
     """All jobs, a line each, in the order of their submission."""
+    if not jobs:
+        return "no jobs; `cluster-agent submit` hands one over"
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("name", "type", "state"):
         table.add_column(name, no_wrap=True)
@@ -28,9 +31,9 @@ def job_table(jobs: Sequence[dict[str, Any]]) -> Table:
             str(job["workers"] or _EMPTY),
             str(job["ps"] or _EMPTY),
             _EMPTY if job["progress"] is None else percent(job["progress"]),
-            duration(job["waitedSeconds"]),
-            duration(job["runSeconds"]),
-            duration(job["ageSeconds"]),
+            clock_time(job["waitedSeconds"]),
+            clock_time(job["runSeconds"]),
+            clock_time(job["ageSeconds"]),
             job["note"],
         )
     return table
@@ -38,12 +41,48 @@ def job_table(jobs: Sequence[dict[str, Any]]) -> Table:
 
 def one_job(job: dict[str, Any]) -> Table:
     """Everything about one job."""
+    of_time = {key: clock_time(job[f"{key}Seconds"]) for key in ("waited", "run", "age")}
+    may = job["may"]
+    rows = {
+        "name": job["name"],
+        "type": job["modelType"],
+        "state": job["state"] + (f", {job['note']}" if job["note"] else ""),
+        "has": _tasks(job["workers"], job["ps"]),
+        "may have": " and ".join(
+            f"{span['min']}–{span['max']} {role} of {span['cpu']} cores" + (f", {span['gpu']} GPUs" * bool(span["gpu"]))
+            for role, span in may.items()
+        ),
+        "progress": _EMPTY if job["progress"] is None else percent(job["progress"]),
+        "samples": f"{job['samples']:,.0f}",
+        "submitted": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["submittedUnixSeconds"])),
+        "waited": of_time["waited"],
+        "trained": of_time["run"] + (f", paused by resizes for {duration(job['stallSeconds'])}"),
+        "age": of_time["age"],
+        "command": " ".join([job["script"], *job["args"]]),
+        "log": job["log"],
+    }
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for key, value in job.items():
-        shown = percent(value) if key == "progress" and value is not None else value
-        if key.endswith("Seconds"):
-            shown = duration(value)
-        table.add_row(key.removesuffix("Seconds"), _EMPTY if shown in (None, "") else str(shown))
+    for key, value in rows.items():
+        table.add_row(key, value)
     return table
+
+
+def clock_time(seconds: float) -> str:
+    """A time that goes on while it is read, in whole units."""
+    whole = max(0, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02d}h"
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+def _tasks(workers: int, ps: int) -> str:
+    if not workers:
+        return "nothing"
+    return f"{workers} worker{'s' * (workers != 1)}" + (f", {ps} parameter server{'s' * (ps != 1)}" if ps else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,10 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from cluster_agent.errors import BadConfig
-from cluster_agent.recording.decision_log import log_files
-from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_finder
 from foundation.command_line import Output, OutputFormat
 from foundation.errors import FAILED
+
+if TYPE_CHECKING:
+    from cluster_agent.recording.log_replay import ReplayResult
 
 _PROGRESS_EVERY_DECISIONS = 100
 
@@ -36,6 +37,10 @@ def replay_log(
 
     Exit code 1 if any does. A last line that a crash cut short is passed over and said.
     """
+    # Loaded here: the program's other commands wait for no policy.
+    from cluster_agent.recording.decision_log import log_files  # noqa: PLC0415
+    from cluster_agent.recording.log_replay import Replayer, default_finder  # noqa: PLC0415
+
     for folder in policies or []:
         if not folder.is_dir():
             raise BadConfig(f"--policies {folder}: no such folder")

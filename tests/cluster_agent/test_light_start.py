@@ -34,3 +34,8 @@ def test_the_simulator_comes_with_the_backend_that_a_configuration_names() -> No
     simulator = ("policy_net.laboratory.", "policy_net.gym.")
     statements = "from cluster_agent.backends.base import backend_module\nbackend_module('simulated')"
     assert any(name.startswith(simulator) for name in loaded_after(statements))
+
+
+def test_a_command_about_jobs_loads_no_scheduler() -> None:
+    heavy = ("numpy", "scipy", "pydantic", "policy_net", "cluster_agent.backends", "elastic_runtime")
+    assert [name for name in loaded_after("import cluster_agent.cli") if name.startswith(heavy)] == []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings, default_socket
+from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.local.changes import Change, Changes, Limits, demand
 from cluster_agent.backends.local.elastic_job import ElasticJob
@@ -30,6 +30,8 @@ from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
 from cluster_agent.backends.local.shares.machine_shares import MachineShares, Shares
 from cluster_agent.backends.local.shares.nvml import gpus_here
 from cluster_agent.errors import BackendUnavailable, BadConfig
+from cluster_agent.job_messages import default_socket
+from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import (
     SUSPENDED,
     CapacityMode,
@@ -159,7 +161,8 @@ class LocalBackend:
     def facts(self, record: JobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
         facts = user_facts(record, self._jobs.latest(record.name), self.time_seconds)
-        return {**facts, "logs": str(self._jobs[record.name].log_folder)}
+        folder = self._jobs[record.name].log_folder
+        return {**facts, "logs": str(folder), "log": str(folder.parents[1] / f"{record.name}.launcher.log")}
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; waits as long as there is nothing to decide about."""

@@ -261,9 +261,17 @@ def _problem(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     said = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        known = [to_camel(name) for name in JobFile.model_fields]
-        meant = nearest(str(first["loc"][-1]), known) if len(first["loc"]) == 1 else None
+        meant = nearest(str(first["loc"][-1]), _known_keys(first["loc"][:-1]))
         return plain_line(f"unknown key {where}" + (f"; did you mean {meant}?" if meant else ""))
+    if first["type"] == "string_pattern_mismatch":
+        letters = "lower case letters, digits and -" if where == "name" else "letters, digits, . _ and -"
+        return plain_line(f"{where} = {first['input']}: use {letters}, with a letter or digit at its beginning")
     if first["type"] == "missing":
         return plain_line(f"{where} is missing")
     return plain_line(f"{where}: {said}" if where else said)
+
+
+def _known_keys(place: tuple[int | str, ...]) -> list[str]:
+    """The keys that may stand there."""
+    part = {"work": Work, "worker": Tasks, "ps": Servers}.get(str(place[0]), JobFile) if place else JobFile
+    return [to_camel(name) for name in part.model_fields]

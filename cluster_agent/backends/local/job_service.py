@@ -6,7 +6,6 @@ mode 0700, so that nobody else can reach it, whatever its own mode.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,29 +18,16 @@ import structlog
 from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.errors import BadConfig, BadJobFile, JobRefused
+from cluster_agent.job_messages import METHODS, SERVICE, Facts, decode, encode
 from foundation.text import nearest, plain_line
 from policy_net.domain import Resources
 
 _log = structlog.get_logger()
 
-SERVICE = "fedl2.jobs.v1.Jobs"
-METHODS = ("submit", "jobs", "cancel", "suspend", "resume")
 _LONGEST_PATH = 100
 """Bytes; the system takes 107."""
 _THREADS = 4
 _GRACE_SECONDS = 1.0
-
-Facts = dict[str, Any]
-
-
-def encode(message: Any) -> bytes:
-    """A message as it travels."""
-    return json.dumps(message, allow_nan=False).encode()
-
-
-def decode(data: bytes) -> Any:
-    """Likewise back."""
-    return json.loads(data)
 
 
 @dataclass(frozen=True, slots=True)

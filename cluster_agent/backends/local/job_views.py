@@ -6,10 +6,12 @@ from typing import Any
 
 from cluster_agent.backends.local.job_table import JobRecord, JobState
 from cluster_agent.backends.local.measured import Measured
+from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Job
 
 GUESSED_SAMPLES_PER_EPOCH = 10_000.0
 """Until the first sample of a job, and of all jobs of its type, was counted."""
+_BEGINNING = (None, Phase.STARTING, Phase.RECOVERING)
 _LEAST_REMAINING_EPOCHS = 1e-3
 """A job that has not ended has something left, whatever it said that it would do."""
 
@@ -67,18 +69,27 @@ def scheduled_job(record: JobRecord, measured: Measured, usual_samples_per_epoch
 def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float) -> dict[str, Any]:
     """What `cluster-agent job` shows; plain JSON values, times in seconds."""
     running = record.state is JobState.RUNNING
+    file = record.file
+    roles = {"workers": file.worker} | ({"ps": file.ps} if file.kind.uses_ps else {})
     until = record.ended_unix_seconds or now_unix_seconds
     total, per_epoch = total_epochs(record, measured), samples_per_epoch(record, measured)
     samples = max(measured.samples, record.samples)
     progress = None if total is None or not per_epoch else min(1.0, samples / per_epoch / total)
-    phase = measured.phase.value if running and measured.phase is not None else ""
+    phase = measured.phase.value if running and measured.phase not in (None, Phase.RUNNING, Phase.STARTING) else ""
     return {
         "name": record.name,
-        "modelType": record.file.model_type,
-        "state": "held" if record.held and not running and not record.state.ended else record.state.value,
+        "modelType": file.model_type,
+        "state": _shown_state(record, measured),
         "workers": measured.held.workers if running else 0,
         "ps": measured.held.ps if running else 0,
         "progress": 1.0 if record.state is JobState.DONE else progress,
+        "may": {
+            role: {"min": tasks.min, "max": tasks.max, "cpu": tasks.cpu / 1000, "gpu": tasks.gpu}
+            for role, tasks in roles.items()
+        },
+        "script": str(file.script),
+        "args": list(file.args),
+        "submittedUnixSeconds": record.submitted_unix_seconds,
         "waitedSeconds": (record.started_unix_seconds or until) - record.submitted_unix_seconds,
         "runSeconds": record.run_seconds,
         "ageSeconds": until - record.submitted_unix_seconds,
@@ -89,3 +100,12 @@ def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float) -
         "cancelling": record.cancelling,
         "note": record.failure or ("is being cancelled" if record.cancelling and not record.state.ended else phase),
     }
+
+
+def _shown_state(record: JobRecord, measured: Measured) -> str:
+    """A user's words: what runs and trains, what is about to, and what waits for its user alone."""
+    if record.state is JobState.RUNNING and not measured.held.workers and measured.phase in _BEGINNING:
+        return "starting"
+    if record.held and not record.state.ended and record.state is not JobState.RUNNING:
+        return "held"
+    return record.state.value

@@ -1,0 +1,98 @@
+"""The command `cluster-agent submit`: a job as its user describes it, by a file or by a command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cluster_agent.errors import BadJobFile
+from cluster_agent.jobs.client import JobClient
+from cluster_agent.jobs.options import Debug, Form, Output, Socket, show
+
+Described = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE | -- python SCRIPT [ARGUMENTS]...", help="A job file (YAML), or a command."),
+]
+JobName = Annotated[str | None, typer.Option("--name", help="The job's; from its script unless given.")]
+ModelType = Annotated[str | None, typer.Option("--model-type", help="What it trains; the script's name.")]
+Epochs = Annotated[float | None, typer.Option(min=0.0, help="How much it has to do, where its file is none.")]
+Workers = Annotated[str | None, typer.Option(metavar="MIN-MAX", help="How many workers it may have.")]
+Servers = Annotated[str | None, typer.Option("--ps", metavar="MIN-MAX", help="How many parameter servers.")]
+Cpu = Annotated[str | None, typer.Option(help="Cores of one worker, such as 1 or 500m.")]
+PsCpu = Annotated[str | None, typer.Option("--ps-cpu", help="Cores of one parameter server, such as 1 or 500m.")]
+
+
+def submit(
+    job: Described,
+    name: JobName = None,
+    model_type: ModelType = None,
+    epochs: Epochs = None,
+    workers: Workers = None,
+    ps: Servers = None,
+    cpu: Cpu = None,
+    ps_cpu: PsCpu = None,
+    suspend: Annotated[bool, typer.Option(help="Take it, and wait for `cluster-agent resume`.")] = False,
+    socket: Socket = None,
+    output: Output = Form.TABLE,
+    debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
+) -> None:
+    """Hand a job over: it is kept, and begins when there is room and its turn.
+
+    A file may be changed afterwards; what counts is what was submitted.
+    """
+    sizes = {"worker": (workers, cpu), "ps": (ps, ps_cpu)}
+    given: dict[str, Any] = {"name": name, "modelType": model_type, "suspend": suspend or None}
+    message = described(job, given | {"work": None if epochs is None else {"epochs": epochs}}, sizes)
+    with JobClient(socket) as client:
+        facts = client.call("submit", message)
+    waits = "held until `cluster-agent resume`" if facts["held"] else "queued"
+    show(output, facts, f"{facts['name']} is {waits}; `cluster-agent job {facts['name']}` says how it is")
+
+
+def described(
+    words: list[str], given: dict[str, Any], sizes: dict[str, tuple[str | None, str | None]]
+) -> dict[str, Any]:
+    """A job as it is sent to an agent.
+
+    Args:
+        words: a file, or a command.
+        given: by options; what is None was not.
+        sizes: of each role: how many tasks, and the cores of one.
+
+    Raises:
+        BadJobFile: it describes no job.
+    """
+    source, content = _read(words)
+    for role, (text, cores) in sizes.items():
+        said = ({} if text is None else _span(role, text)) | ({} if cores is None else {"cpu": cores})
+        tasks = content.get(role, {})
+        if said and isinstance(tasks, dict):
+            content[role] = {**tasks, **said}
+    content |= {key: value for key, value in given.items() if value is not None}
+    content.setdefault("modelType", Path(str(content.get("script", "job"))).stem)
+    return {"job": content, "folder": str(Path.cwd()), "source": source}
+
+
+def _read(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """The job of a file, or of a command: `python train.py --epochs 3`, or the script alone."""
+    first = Path(words[0])
+    if len(words) == 1 and first.suffix in {".yaml", ".yml", ".json"}:
+        from cluster_agent.backends.local.job_file import read_job_file  # noqa: PLC0415  (brings numpy and pydantic)
+
+        return words[0], read_job_file(first)
+    if first.name.startswith("python"):
+        words = words[1:]
+    if not words or words[0].startswith("-") or Path(words[0]).suffix != ".py":
+        raise BadJobFile("a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`")
+    return words[0], {"script": words[0], "args": words[1:]}
+
+
+def _span(role: str, text: str) -> dict[str, int]:
+    least, _, most = text.partition("-")
+    try:
+        return {"min": int(least), "max": int(most or least)}
+    except ValueError:
+        option = "--workers" if role == "worker" else "--ps"
+        raise BadJobFile(f"{option} {text}: use a number, or MIN-MAX such as 1-4") from None

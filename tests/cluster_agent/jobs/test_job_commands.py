@@ -1,0 +1,124 @@
+"""What users type about their jobs, and what they read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from job_shell import Shell
+
+from policy_net.domain import Allocation
+
+FILE = """
+modelType: digits-cnn
+work: {epochs: 3}
+worker: {max: 2, cpu: 500m}
+script: train.py
+args: ["--epochs", "3"]
+"""
+
+
+def test_a_file_is_submitted_listed_and_shown(shell: Shell) -> None:
+    said = shell.type("submit", shell.file("job.yaml", FILE), "--name", "digits")
+    assert said.out == "digits is queued; `cluster-agent job digits` says how it is\n"
+    shell.decide(digits=Allocation(2, 1))
+    (facts,) = shell.type("jobs", "-o", "json").json
+    assert (facts["name"], facts["state"], facts["workers"], facts["ps"]) == ("digits", "running", 2, 1)
+    assert facts["may"]["workers"] == {"min": 1, "max": 2, "cpu": 0.5, "gpu": 0}
+    table = shell.type("jobs").out.splitlines()
+    assert table[0].split()[:5] == ["name", "type", "state", "workers", "ps"]
+    assert table[1].split()[:5] == ["digits", "digits-cnn", "running", "2", "1"]
+    shown = shell.type("job", "digits").out
+    assert "2 workers, 1 parameter server" in shown
+    assert "1–2 workers of 0.5 cores and 1–16 ps of 0.5 cores" in shown
+    assert yaml.safe_load(shell.type("job", "digits", "-o", "yaml").out)["args"] == ["--epochs", "3"]
+
+
+def test_a_command_is_submitted_with_options(shell: Shell) -> None:
+    words = ["--name", "one", "--epochs", "9", "--workers", "1-3", "--cpu", "500m", "--ps", "2", "--ps-cpu", "0.25"]
+    facts = shell.type("submit", *words, "-o", "json", "--", "python", "train.py", "--lr", "0.1").json
+    assert facts["args"] == ["--lr", "0.1"]
+    assert facts["may"] == {
+        "workers": {"min": 1, "max": 3, "cpu": 0.5, "gpu": 0},
+        "ps": {"min": 2, "max": 2, "cpu": 0.25, "gpu": 0},
+    }
+    assert facts["modelType"] == "train"
+
+
+def test_options_go_before_what_a_file_says(shell: Shell) -> None:
+    path = shell.file("job.yaml", FILE)
+    facts = shell.type("submit", path, "--workers", "1-4", "--model-type", "other", "--suspend", "-o", "json").json
+    assert facts["may"]["workers"] == {"min": 1, "max": 4, "cpu": 0.5, "gpu": 0}
+    assert (facts["modelType"], facts["state"]) == ("other", "held")
+    assert "is held until `cluster-agent resume`" in shell.type("submit", path, "--suspend").out
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["none.yaml"], "none.yaml: cannot be read (No such file or directory); name a job file"),
+        (["train"], "a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`"),
+        (["none.py"], "none.py: there is no such file"),
+        (["train.py", "--workers", "2-x"], "--workers 2-x: use a number, or MIN-MAX such as 1-4"),
+        (["train.py", "--workers", "3-2"], "worker: max = 2 is below min = 3"),
+        (["train.py", "--cpu", "20"], "train.py: needs at least 20.5 cores; this machine's jobs have 6 cores"),
+        (["train.py", "--name", "Big"], "name = Big: use lower case letters, digits and -"),
+        (["typo.yaml"], "typo.yaml: unknown key work.epoch; did you mean epochs?"),
+    ],
+)
+def test_what_cannot_be_submitted_is_said_in_a_line_and_nothing_is_kept(
+    shell: Shell, words: list[str], line: str
+) -> None:
+    shell.file("typo.yaml", FILE.replace("epochs: 3", "epoch: 3"))
+    said = shell.type("submit", *words)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert line in said.err
+    assert shell.type("jobs", "-o", "json").json == []
+
+
+def test_a_machine_without_jobs_says_how_to_hand_one_over(shell: Shell) -> None:
+    assert shell.type("jobs").out == "no jobs; `cluster-agent submit` hands one over\n"
+
+
+def test_ended_jobs_can_be_left_out(shell: Shell) -> None:
+    shell.type("submit", "--name", "gone", "--", "python", "train.py")
+    assert shell.type("cancel", "gone").out == "gone is cancelled\n"
+    shell.type("submit", "--name", "here", "--", "python", "train.py")
+    assert [job["name"] for job in shell.type("jobs", "--active", "-o", "json").json] == ["here"]
+    assert [job["name"] for job in shell.type("jobs", "-o", "json").json] == ["gone", "here"]
+
+
+def test_a_running_job_is_held_and_let_go(shell: Shell) -> None:
+    shell.type("submit", "--name", "one", "--epochs", "90", "--", "python", "train.py")
+    shell.decide(one=Allocation(1, 1))
+    assert shell.type("suspend", "one").out == "one is running, and will be held\n"
+    shell.decide(one=Allocation(0, 0))
+    assert shell.type("jobs", "-o", "json").json[0]["state"] == "held"
+    assert shell.type("resume", "one").out == "one is suspended\n"
+
+
+def test_logs_are_of_all_tasks_or_of_one(shell: Shell) -> None:
+    shell.type("submit", "--name", "one", "--", "python", "train.py")
+    said = shell.type("logs", "one")
+    assert (said.code, said.err) == (2, "cluster-agent: one: has written nothing yet; it has not been started\n")
+    facts = shell.type("job", "one", "-o", "json").json
+    Path(facts["log"]).write_text("worker-0 | loss 1\nps-0 | here\n", encoding="utf-8")
+    Path(facts["logs"]).mkdir(parents=True)
+    (Path(facts["logs"]) / "worker-0.log").write_text("loss 1\n", encoding="utf-8")
+    assert shell.type("logs", "one").out == "worker-0 | loss 1\nps-0 | here\n"
+    assert shell.type("logs", "one", "--task", "worker-0").out == "loss 1\n"
+    said = shell.type("logs", "one", "--task", "worker-7")
+    assert "has written nothing as worker-7; its tasks are worker-0" in said.err
+    shell.type("cancel", "one")
+    assert shell.type("logs", "one", "-f").out == "worker-0 | loss 1\nps-0 | here\n", "it ends with its job"
+
+
+def test_names_are_completed_for_the_shell(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cluster_agent.jobs.options import names_that_begin
+
+    for name in ("digits-a", "digits-b", "gpt"):
+        shell.type("submit", "--name", name, "--", "python", "train.py")
+    assert names_that_begin("dig") == ["digits-a", "digits-b"]
+    monkeypatch.setenv("CLUSTER_AGENT_SOCKET", str(shell.folder / "nobody.sock"))
+    assert names_that_begin("dig") == []
