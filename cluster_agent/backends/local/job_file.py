@@ -273,5 +273,6 @@ def _problem(error: ValidationError) -> str:
 
 def _known_keys(place: tuple[int | str, ...]) -> list[str]:
     """The keys that may stand there."""
-    part = {"work": Work, "worker": Tasks, "ps": Servers}.get(str(place[0]), JobFile) if place else JobFile
+    parts: dict[str, type[_Words]] = {"work": Work, "worker": Tasks, "ps": Servers}
+    part = parts.get(str(place[0]), JobFile) if place else JobFile
     return [to_camel(name) for name in part.model_fields]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,6 +115,14 @@ def test_logs_are_of_all_tasks_or_of_one(shell: Shell) -> None:
     assert "has written nothing as worker-7; its tasks are worker-0" in said.err
     shell.type("cancel", "one")
     assert shell.type("logs", "one", "-f").out == "worker-0 | loss 1\nps-0 | here\n", "it ends with its job"
+
+
+def test_the_program_answers_the_shell_that_completes(shell: Shell) -> None:
+    shell.type("submit", "--name", "digits-a", "--", "python", "train.py")
+    asked = {"_CLUSTER_AGENT_COMPLETE": "complete_bash", "COMP_WORDS": "cluster-agent job dig", "COMP_CWORD": "2"}
+    command = [sys.executable, "-m", "cluster_agent.cli"]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.split() == ["digits-a"]
 
 
 def test_names_are_completed_for_the_shell(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
