@@ -12,8 +12,12 @@ from typing import Any
 
 SERVICE = "fedl2.jobs.v1.Jobs"
 METHODS = ("submit", "jobs", "cancel", "suspend", "resume")
+"""What can be asked: each takes an object and answers with one."""
+CALL_SECONDS = 10.0
+"""Of every call; an agent answers in milliseconds unless the machine is overloaded."""
 
 Facts = dict[str, Any]
+"""An answer: plain JSON values, times in seconds."""
 
 
 def encode(message: Any) -> bytes:
@@ -22,7 +26,11 @@ def encode(message: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Likewise back."""
+    """Likewise back.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
     return json.loads(data)
 
 

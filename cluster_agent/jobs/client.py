@@ -11,9 +11,8 @@ from typing import Any
 import grpc
 
 from cluster_agent.errors import AgentUnreachable, JobRefused
-from cluster_agent.job_messages import SERVICE, Facts, decode, default_socket, encode
+from cluster_agent.job_messages import CALL_SECONDS, SERVICE, Facts, decode, default_socket, encode
 
-CALL_SECONDS = 10.0
 _REFUSED = frozenset(
     {
         grpc.StatusCode.FAILED_PRECONDITION,

@@ -22,9 +22,8 @@ BENCHMARK_OPTIONS = {
 }
 STARTERS = {"python": frozenset[str](), "torchrun": frozenset({"--nproc-per-node"})}
 """Programs that run a script of ours, and the options of theirs that pages use."""
-OPTIONS = {"--help", "--install-completion"} | {
-    name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)
-}
+OPTIONS = {"--help", "--install-completion"}
+OPTIONS |= {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
 OPTIONS |= BENCHMARK_OPTIONS | {name for names in STARTERS.values() for name in names}
 ENVIRONMENT = {str(parameter.envvar) for parameter in PARAMETERS if parameter.envvar}
 FOREIGN = ("rm", "sacct", "kubectl", "openssl")

@@ -1,4 +1,4 @@
-"""The page about jobs on this machine: its files are taken as they stand, and every line that it explains is written."""
+"""The page about jobs on this machine: its files are taken as they stand, and the lines it explains are written."""
 
 from __future__ import annotations
 
@@ -35,13 +35,11 @@ def test_it_explains_some() -> None:
 
 def _texts() -> list[str]:
     """Every string of the programs that users of this page meet."""
-    sources = [
-        *(ROOT / "cluster_agent" / "backends" / "local").glob("*.py"),
-        *(ROOT / "cluster_agent" / "jobs").glob("*.py"),
-    ]
+    rooms = (ROOT / "cluster_agent" / "backends" / "local", ROOT / "cluster_agent" / "jobs")
     return [
         node.value
-        for path in sources
+        for room in rooms
+        for path in room.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
