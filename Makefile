@@ -18,10 +18,10 @@ JOB_PROTO := elastic_runtime/proto
 JOB_GENERATED := elastic_runtime/generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check format proto reference bench clean
+.PHONY: help setup demo demo-train test soak check format proto reference bench clean
 
 help: ## show the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
 
 setup: $(STAMP) ## build .venv with the pinned dependencies (CPU build of torch)
 
@@ -45,6 +45,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## a learner and three clusters on this machine; ends by itself with a report
 	@$(BIN)/python -m deploy.local $(if $(WORKLOADS),--workloads "$(WORKLOADS)") $(if $(FLEET),--fleet "$(FLEET)") \
 	  $(if $(SEED),--seed "$(SEED)") $(if $(JOBS),--jobs "$(JOBS)") $(if $(POLICY),--policy "$(POLICY)")
+
+demo-train: $(STAMP) ## six real jobs on this machine, resized while they train; ends by itself with a report
+	@$(BIN)/python -m deploy.train
 
 test: $(STAMP) ## the whole test suite
 	@# A process that died is not replaced: xdist would give its successors the same test, and then wait for ever.
@@ -79,4 +82,4 @@ bench: $(STAMP) ## the learning benchmark: a JSON record on stdout
 	@$(BIN)/python -m benchmarks.learning -o json
 
 clean: ## remove what runs left behind (not .venv)
-	rm -rf run report build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf run run-train report build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

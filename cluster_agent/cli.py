@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from cluster_agent.jobs.commands import cancel, job, jobs, logs, resume, suspend_job
+from cluster_agent.jobs.explaining import explain
 from cluster_agent.jobs.submission import submit
 from cluster_agent.recording.replay_log_command import replay_log
 from foundation.command_line import leave
@@ -90,6 +91,7 @@ app.command("logs")(logs)
 app.command("cancel")(cancel)
 app.command("suspend")(suspend_job)
 app.command("resume")(resume)
+app.command("explain")(explain)
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ def one_job(job: dict[str, Any]) -> Table:
         "name": job["name"],
         "type": job["modelType"],
         "state": job["state"] + (f", {job['note']}" if job["note"] else ""),
-        "has": _tasks(job["workers"], job["ps"]),
+        "has": tasks(job["workers"], job["ps"]),
         "may have": " and ".join(
             f"{span['min']}–{span['max']} {role} of {span['cpu']} cores" + (f", {span['gpu']} GPUs" * bool(span["gpu"]))
             for role, span in may.items()
@@ -82,7 +82,8 @@ def clock_time(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
-def _tasks(workers: int, ps: int) -> str:
+def tasks(workers: int, ps: int) -> str:
+    """A size in words."""
     if not workers:
         return "nothing"
     return f"{workers} worker{'s' * (workers != 1)}" + (f", {ps} parameter server{'s' * (ps != 1)}" if ps else "")

@@ -68,9 +68,9 @@ def run_demo(options: DemoOptions) -> Report:
     console = Console() if sys.stdout.isatty() else Console(width=120)
     plan = make_plan(options.workloads, options.fleet, options.seed, options.jobs)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
     prepare_folder(options.report_folder, len(plan))  # or it is found out after the fleet has run
-    with _own_folder(options.run_folder) as folder:
+    with own_folder(options.run_folder) as folder:
         for cluster in plan:
             console.print(f"{cluster.name}: {cluster.nodes} nodes, {cluster.jobs} jobs of {cluster.source}")
             if cluster.held_out_note:
@@ -92,7 +92,7 @@ def run_demo(options: DemoOptions) -> Report:
 
 
 @contextmanager
-def _own_folder(folder: Path) -> Iterator[Path]:
+def own_folder(folder: Path) -> Iterator[Path]:
     """The run folder, emptied of an earlier demo's files, and held so that no second demo empties this one's."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,13 +107,13 @@ def _own_folder(folder: Path) -> Iterator[Path]:
         for pattern in ("*.yaml", "*.log", "*.enrollment", "v1.safetensors"):
             for file in folder.glob(pattern):
                 file.unlink()
-        for old in (folder / "learner", folder / "versions", *folder.glob("agent-*")):
+        for old in (folder / "learner", folder / "versions", folder / "agent", *folder.glob("agent-*")):
             if old.is_dir():
                 shutil.rmtree(old)
         yield folder
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def interrupt(number: int, frame: FrameType | None) -> None:
     """End on SIGTERM as on Ctrl-C, also where a shell had Ctrl-C ignored: the fleet first."""
     del number, frame
     raise KeyboardInterrupt

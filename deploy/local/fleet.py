@@ -74,12 +74,12 @@ def run_fleet(
     learner = write_learner_config(folder / "learner.yaml", v1, address, processes.port(), page, settings)
     processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
     administrator = administrator_file(folder)
-    _wait_until(administrator.exists, processes)
+    wait_until(administrator.exists, processes)
     watch = LearnerWatch(address, administrator)
     try:
-        _wait_until(lambda: watch.now() is not None, processes)
+        wait_until(lambda: watch.now() is not None, processes)
         display.phase(f"to look in: policyctl fleet --learner {address} --cert {administrator}, or http://{page}/")
-        _enroll(plan, folder, address, administrator, processes)
+        enroll([cluster.name for cluster in plan], folder, address, administrator, processes)
         names = []
         for cluster in plan:
             config = write_agent_config(
@@ -111,23 +111,28 @@ def run_fleet(
     return FleetResult(last, report, tuple(card.version for card in cards), versions, interventions)
 
 
-def _enroll(plan: Sequence[ClusterPlan], folder: Path, address: str, administrator: Path, processes: Processes) -> None:
+def enroll(clusters: Sequence[str], folder: Path, address: str, administrator: Path, processes: Processes) -> None:
     """Invite every cluster, as its platform's owner would; its agent does the rest.
 
     Raises:
         DemoFailed: the learner invites nobody.
     """
     names = []
-    for cluster in plan:
-        names.append(f"enroll-{cluster.name}")
-        out = enrollment_file(folder, cluster.name)
+    for cluster in clusters:
+        names.append(f"enroll-{cluster}")
+        out = enrollment_file(folder, cluster)
         options = ["--learner", address, "--cert", str(administrator), "--out", str(out)]
-        processes.start(names[-1], "global_learner.policyctl.cli", ["cluster", "enroll", cluster.name, *options])
-    _wait_until(lambda: not any(processes.is_running(name) for name in names), processes)
+        processes.start(names[-1], "global_learner.policyctl.cli", ["cluster", "enroll", cluster, *options])
+    wait_until(lambda: not any(processes.is_running(name) for name in names), processes)
     processes.check()
 
 
-def _wait_until(ready: Callable[[], bool], processes: Processes) -> None:
+def wait_until(ready: Callable[[], bool], processes: Processes) -> None:
+    """Wait for what processes are to bring about.
+
+    Raises:
+        DemoFailed: one of them ended with an error, or it took too long.
+    """
     deadline = time.monotonic() + START_SECONDS
     while not ready():
         processes.check()

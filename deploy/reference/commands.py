@@ -9,6 +9,7 @@ import typer
 
 import cluster_agent.cli
 import deploy.local.cli
+import deploy.train.cli
 import elastic_runtime.cli
 import global_learner.cli
 import global_learner.policyctl.cli
@@ -21,6 +22,7 @@ PROGRAMS: tuple[tuple[str, typer.Typer], ...] = (
     ("elastic-run", elastic_runtime.cli.app),
     ("policyctl", global_learner.policyctl.cli.app),
     ("python -m deploy.local", deploy.local.cli.app),
+    ("python -m deploy.train", deploy.train.cli.app),
 )
 
 _HEAD = """# Commands

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.baselines.needs import remaining_samples
@@ -21,12 +22,36 @@ Tilt = tuple[float, float]
 """What a residual says of a job: its priority, and how much more it is to gain near its best speed; (0, 0) nothing."""
 
 
-def plan(state: ClusterState, tables: Sequence[StepTable], tilts: Sequence[Tilt] | None = None) -> Decision:
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A step that the planner looked at.
+
+    Attributes:
+        job: its index in the state.
+        held: what the job had been granted before.
+        score: the higher, the sooner it was looked at.
+        taken: whether there was room for it.
+    """
+
+    job: int
+    held: Allocation
+    target: Allocation
+    score: float
+    taken: bool
+
+
+def plan(
+    state: ClusterState,
+    tables: Sequence[StepTable],
+    tilts: Sequence[Tilt] | None = None,
+    weighed: list[Weighed] | None = None,
+) -> Decision:
     """Allocate to the jobs of `state`; ties go by arrival.
 
     Args:
         tables: of every job.
         tilts: of every job; None leaves the base alone.
+        weighed: is given every step that was looked at, in that order, for people who ask why.
     """
     grants = Grants(state, tables)
     urgencies = [urgency(job) for job in state.jobs]
@@ -40,8 +65,11 @@ def plan(state: ClusterState, tables: Sequence[StepTable], tilts: Sequence[Tilt]
     for index in range(len(state.jobs)):
         push(index, grants.first(index))
     while queue:
-        _, index, step = heapq.heappop(queue)
+        score, index, step = heapq.heappop(queue)
+        held = grants.held(index)
         push(index, grants.take(index, step))
+        if weighed is not None:
+            weighed.append(Weighed(index, held, step.target, -score, grants.held(index) == step.target))
     return grants.decision()
 
 

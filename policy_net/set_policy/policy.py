@@ -23,7 +23,7 @@ from policy_net.exchange.spec import SET, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.draws import Array, Chance, SetSamples, drawn_plan
-from policy_net.set_policy.planner import plan
+from policy_net.set_policy.planner import Weighed, plan
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
 from policy_net.set_policy.steps import StepTable, StepTables
 
@@ -120,6 +120,17 @@ class SetPolicy:
         tilts = self._residual.tilts(inputs_JF)
         self.inference_seconds.append(self._clock() - began)
         return drawn_plan(state, tables, tilts, inputs_JF, self.chance, generator)
+
+    def weighed(self, state: ClusterState) -> tuple[list[Weighed], list[StepTable]]:
+        """Every step that the plan of this state looks at when nothing is left to chance, and the tables of its jobs.
+
+        For people who ask why; like a decision, it introduces the jobs to the beliefs.
+        """
+        state, tables = self._introduced(state)
+        found: list[Weighed] = []
+        tilts = self._residual.tilts(self._inputs(state, tables)) if tables else None
+        plan(state, tables, tilts, found)
+        return found, tables
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""

@@ -12,7 +12,7 @@ from deploy.reference.commands import all_commands
 from deploy.reference.metrics import metrics_page
 
 COMMANDS = dict(all_commands())
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 VARIABLES = set(re.findall(r"\$\(([A-Z_]+)\)", (ROOT / "Makefile").read_text(encoding="utf-8")))
 PARAMETERS = [parameter for command in COMMANDS.values() for parameter in command.params]
 BENCHMARK_SOURCES = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
@@ -77,7 +77,7 @@ def test_every_option_that_a_page_names_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_make_target_and_variable_that_a_page_names_exists(page: Path) -> None:
     for text in code(page):
-        for target in re.findall(r"^make ([a-z]+)$", text):
+        for target in re.findall(r"^make ([a-z-]+)$", text):
             assert target in TARGETS, f"{page}: no target {target!r}"
 
 

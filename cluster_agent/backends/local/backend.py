@@ -155,7 +155,7 @@ class LocalBackend:
         Raises:
             BadConfig: nobody can listen on the socket.
         """
-        desk = JobDesk(self.table, self._node.capacity, self.facts, lambda: self.time_seconds)
+        desk = JobDesk(self.table, self._node.capacity, self.facts, lambda: self.time_seconds, self._parts.state_dir)
         self._server = JobServer(self._settings.socket or default_socket(os.environ), desk)
 
     def facts(self, record: JobRecord) -> dict[str, object]:

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import structlog
 
+from cluster_agent.backends.local.explanation import explain
 from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.errors import BadConfig, BadJobFile, JobRefused
@@ -38,12 +39,14 @@ class JobDesk:
         capacity: what all jobs together may take.
         facts: of a job, as users see it.
         now: Unix seconds.
+        state_dir: of the agent, whose decisions are explained.
     """
 
     table: JobTable
     capacity: Resources
     facts: Callable[[JobRecord], Facts]
     now: Callable[[], float]
+    state_dir: Path = Path()
 
     def submit(self, content: Mapping[str, Any]) -> Facts:
         """Take a job; it is on disk when this returns.
@@ -89,6 +92,10 @@ class JobDesk:
         """Let a held job be scheduled again."""
         return self._hold(content["name"], held=False)
 
+    def explain(self, content: Mapping[str, Any]) -> Facts:
+        """Why a job has what it has."""
+        return explain(self.facts(self._named(content["name"])), self.state_dir)
+
     def _hold(self, name: str, *, held: bool) -> Facts:
         record = self._named(name)
         if record.state.ended:
@@ -101,7 +108,7 @@ class JobDesk:
         record = self.table.get(name)
         if record is None:
             meant = nearest(name, [record.name for record in self.table])
-            raise JobRefused(f"{name}: no such job" + (f"; did you mean {meant}?" if meant else ""))
+            raise JobRefused(f"no job named {name}" + (f"; did you mean {meant}?" if meant else ""))
         return record
 
 

@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> LocalWorld:
 def shell(
     world: LocalWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Shell]:
-    desk = JobDesk(world.backend.table, world.capacity, world.backend.facts, lambda: world.now)
+    desk = JobDesk(world.backend.table, world.capacity, world.backend.facts, lambda: world.now, tmp_path)
     socket = tmp_path / "s" / "jobs.sock"
     server = JobServer(socket, desk)
     monkeypatch.setenv("CLUSTER_AGENT_SOCKET", str(socket))

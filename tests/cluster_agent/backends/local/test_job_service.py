@@ -81,7 +81,7 @@ def test_a_cancelled_job_ends_whether_it_runs_or_waits_and_again_is_no_fault(
 @pytest.mark.parametrize("method", ["cancel", "suspend", "resume", "jobs"])
 def test_a_name_that_nobody_has_is_answered_with_the_nearest(world: LocalWorld, client: JobClient, method: str) -> None:
     world.submit("digits")
-    with pytest.raises(JobRefused, match="digit: no such job; did you mean digits"):
+    with pytest.raises(JobRefused, match="no job named digit; did you mean digits"):
         client.call(method, {"name": "digit"})
 
 

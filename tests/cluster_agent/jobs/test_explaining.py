@@ -1,0 +1,144 @@
+"""Why a job has what it has, as its user is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from job_shell import Shell
+
+from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.acting.deadline import decide_recorded
+from cluster_agent.guard import Guard, Proposal
+from cluster_agent.recording.decision_log import DecisionLog
+from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.last_decision import last_decision
+from cluster_agent.recording.state_files import write_json
+from cluster_agent.settings import PolicySettings
+from policy_net.domain import Allocation, ClusterState, PolicyContext, Trigger
+from policy_net.policy import build_policy
+
+
+class Deciding:
+    """An agent's decisions, with its log, its guard and a policy by name."""
+
+    def __init__(self, shell: Shell, policy: str) -> None:
+        self.shell = shell
+        settings = PolicySettings(initial=policy)
+        self.candidate = CandidateFactory(settings).from_name_or_file(policy)
+        fallback = build_policy("drf", PolicyContext())
+        self.guard = Guard(fallback, 60.0)
+        self.recorder = DecisionRecorder(DecisionLog(shell.folder, 1_000_000, 3), fallback, settings)
+        self.number = 0
+
+    def once(self, fails: Exception | None = None) -> None:
+        observed = self.shell.world.backend.observe()
+        assert observed is not None
+        state, trigger = observed
+        before = self.recorder.begin(self.number, self.candidate, fresh=False, busy=False)
+
+        def ask(state: ClusterState, trigger: Trigger) -> Proposal:
+            if fails is not None:
+                return Proposal(None, None, 0.0, fails)
+            return Proposal(*decide_recorded(self.candidate.policy, state, trigger), 0.0)
+
+        guarded = self.guard.decide(ask, state, trigger)
+        self.recorder.write(before, self.candidate, state, trigger, guarded, None)
+        beliefs = self.candidate.beliefs
+        snapshot = None if beliefs is None else beliefs.snapshot()
+        write_json(self.shell.folder / "agent.json", {"acting_beliefs": snapshot})
+        self.number += 1
+        self.candidate.policy.observe(self.shell.world.backend.apply(guarded.decision))
+
+
+def submit(shell: Shell, name: str, *words: str) -> None:
+    said = shell.type("submit", "--name", name, "--epochs", "200", *words, "--", "python", "train.py")
+    assert said.code == 0, said.err
+
+
+def test_a_planning_policy_says_what_it_believes_to_gain_and_where_there_was_no_room(shell: Shell) -> None:
+    submit(shell, "one")
+    submit(shell, "two")
+    deciding = Deciding(shell, "set")
+    for _ in range(3):
+        deciding.once()
+    facts = shell.type("explain", "one", "-o", "json").json
+    decision = facts["decision"]
+    assert (decision["policy"], decision["number"], decision["guard"]) == ("set", 2, [])
+    taken = [step for step in facts["steps"] if step["taken"]]
+    assert (taken[-1]["workers"], taken[-1]["ps"]) == (decision["workers"], decision["ps"]), "the plan that was decided"
+    assert any(not step["taken"] for step in facts["steps"]), "two jobs want more than there is"
+    assert all(step["samplesPerSecond"] > 0 for step in facts["steps"])
+    assert [row["name"] for row in facts["others"]] == ["two"]
+    shown = shell.type("explain", "one").out
+    for words in ("by policy", "changed nothing", "granted", "no room", "Others were given: two"):
+        assert words in shown
+
+
+def test_a_policy_without_gains_and_a_guard_that_stepped_in_are_told(shell: Shell) -> None:
+    submit(shell, "one")
+    deciding = Deciding(shell, "fifo")
+    deciding.once(fails=ValueError("broken"))
+    facts = shell.type("explain", "one", "-o", "json").json
+    assert (facts["decision"]["guard"], facts["steps"]) == (["exception"], [])
+    shown = shell.type("explain", "one").out
+    assert "it failed, so the fallback decided" in shown
+    assert "fifo gives no gains for its grants" in shown
+
+
+def test_what_a_job_waits_for(shell: Shell) -> None:
+    submit(shell, "big", "--workers", "5", "--ps", "1")
+    submit(shell, "late", "--workers", "2", "--ps", "1")
+    deciding = Deciding(shell, "fifo")
+    assert shell.type("explain", "big", "-o", "json").json["waitsFor"].startswith("the next decision")
+    deciding.once()
+    assert shell.type("explain", "big", "-o", "json").json["waitsFor"] == ""
+    assert shell.type("explain", "late", "-o", "json").json["waitsFor"] == (
+        "room: it needs at least 2.5 cores, and 0.5 of 6 cores are free"
+    )
+    shell.type("suspend", "late")
+    assert "cluster-agent resume late" in shell.type("explain", "late", "-o", "json").json["waitsFor"]
+    shell.type("cancel", "late")
+    assert shell.type("explain", "late", "-o", "json").json["waitsFor"] == "nothing: it is cancelled"
+    submit(shell, "newest")
+    assert shell.type("explain", "newest", "-o", "json").json["waitsFor"].startswith("the next decision")
+
+
+def test_a_name_that_nobody_has_is_answered_with_the_nearest(shell: Shell) -> None:
+    submit(shell, "digits")
+    said = shell.type("explain", "digts")
+    assert (said.code, said.err) == (2, "cluster-agent: no job named digts; did you mean digits?\n")
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"state":{"capacity_mo', b"\x00\xff\n"])
+def test_the_last_whole_decision_is_found_before_a_torn_end(shell: Shell, torn: bytes) -> None:
+    assert last_decision(shell.folder) is None
+    submit(shell, "one")
+    deciding = Deciding(shell, "fifo")
+    for _ in range(4):
+        deciding.once()
+    deciding.recorder.close()
+    with (shell.folder / "decisions.jsonl").open("ab") as log:
+        log.write(torn)
+    found = last_decision(shell.folder)
+    assert found is not None
+    assert found["number"] == 3
+    assert found["allocation"] == {"one": [1, 1]}
+
+
+def test_beliefs_that_cannot_be_read_leave_the_rest_of_the_answer(shell: Shell) -> None:
+    submit(shell, "one")
+    deciding = Deciding(shell, "set")
+    deciding.once()
+    Path(shell.folder / "agent.json").write_text("{", encoding="utf-8")
+    facts = shell.type("explain", "one", "-o", "json").json
+    assert facts["decision"]["policy"] == "set"
+    assert facts["steps"] == []
+
+
+def test_allocations_are_those_of_the_log(shell: Shell) -> None:
+    submit(shell, "one")
+    Deciding(shell, "drf").once()
+    facts = shell.type("explain", "one", "-o", "json").json
+    has = Allocation(facts["workers"], facts["ps"])
+    assert has == Allocation(facts["decision"]["workers"], facts["decision"]["ps"])
