@@ -18,11 +18,11 @@ from policy_net.domain import PolicyContext
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.imitation import watch_logged
-from policy_net.laboratory.training.logged import LoggedDecision
 from policy_net.laboratory.training.teacher import Teacher
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload

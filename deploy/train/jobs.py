@@ -44,12 +44,12 @@ class Arrival:
 
 
 ARRIVALS = (
-    Arrival("digits-short", "digits-cnn", "digits", 25, 0.0),
-    Arrival("gpt-short", "small-gpt", "gpt", 2, 30.0),
-    Arrival("tabular-short", "tabular-mlp", "tabular", 60, 40.0),
-    Arrival("digits-long", "digits-cnn", "digits", 50, 50.0),
-    Arrival("gpt-long", "small-gpt", "gpt", 5, 60.0),
-    Arrival("tabular-long", "tabular-mlp", "tabular", 140, 70.0),
+    Arrival("digits-short", "digits-cnn", "digits", 15, 0.0),
+    Arrival("gpt-short", "small-gpt", "gpt", 1, 25.0),
+    Arrival("tabular-short", "tabular-mlp", "tabular", 36, 35.0),
+    Arrival("digits-long", "digits-cnn", "digits", 30, 45.0),
+    Arrival("gpt-long", "small-gpt", "gpt", 3, 52.0),
+    Arrival("tabular-long", "tabular-mlp", "tabular", 84, 60.0),
 )
 """In the order in which they come. The first is alone for a while; then there are more than two cores have room for."""
 

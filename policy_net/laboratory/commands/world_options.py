@@ -20,6 +20,7 @@ from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.node_changes import resizing
+from policy_net.laboratory.speeds.decided_speeds import DECISIONS_PREFIX, speeds_of_decisions
 from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect, check_gpu_type
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
@@ -52,7 +53,10 @@ SpeedNoise = Annotated[
     float, typer.Option("--speed-noise", min=0.0, max=1.0, help="Relative deviation of a job's speed in an interval.")
 ]
 Speeds = Annotated[
-    Path | None, typer.Option("--speeds", help="Speed table (csv) as the truth; the built-in fit unless given.")
+    Path | None,
+    typer.Option(
+        "--speeds", help="Speed table (csv) as the truth, or decisions:PATH, what a log shows; else the built-in fit."
+    ),
 ]
 Capacity = Annotated[
     CapacityMode, typer.Option("--capacity", help="Place every task on a node, or only add up the cluster's total.")
@@ -160,7 +164,12 @@ class WorldOptions:
         Raises:
             BadInput: the speed table cannot be used.
         """
-        return default_speeds() if self.speeds_file is None else read_speed_table(self.speeds_file)
+        if self.speeds_file is None:
+            return default_speeds()
+        name = str(self.speeds_file)
+        if name.startswith(DECISIONS_PREFIX):
+            return speeds_of_decisions(Path(name.removeprefix(DECISIONS_PREFIX)))
+        return read_speed_table(self.speeds_file)
 
     def placement_effect(self) -> PlacementEffect | None:
         """What places and GPU types do to speeds; None where neither is asked for.

@@ -20,9 +20,9 @@ from policy_net.dl2.batch import Batch, BatchEncoder
 from policy_net.dl2.network import actor_logits, tensors_of
 from policy_net.domain import Allocation, ClusterState, Decision, PlacementEffect, Progress, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.training.logged import LoggedDecision
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learning.settings import ImitationSettings
 from policy_net.placement.capacity import open_capacity

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from policy_net.domain import SUSPENDED, Allocation
 from policy_net.exchange.spec import SET_INPUTS, SetSpec, Weights
+from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.training.agreement import overlap
-from policy_net.laboratory.training.logged import LoggedDecision
 from policy_net.set_policy.planner import Grants, urgency
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
 from policy_net.set_policy.steps import Step, StepTable, StepTables

@@ -19,9 +19,9 @@ from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic, merged
+from policy_net.laboratory.logged import DecisionFile, LoggedDecision
 from policy_net.laboratory.training.agreement import MEASURES, Agreement, Split
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_logged
-from policy_net.laboratory.training.logged import DecisionFile, LoggedDecision
 from policy_net.laboratory.training.offline import Episode, endless_episodes
 from policy_net.laboratory.training.set_imitation import (
     LogView,

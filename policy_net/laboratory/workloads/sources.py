@@ -3,6 +3,7 @@
 - `dl2:jobs=60,arrivals=google,sizes=varied,seed=9973`, with `max-arrivals=` and `mix=MODEL+MODEL*WEIGHT` if wanted
 - `reference:TRACE@FILE`, one trace of a file of traces
 - `philly:FILE`, `sacct:FILE` and the like, a recording in another scheduler's format (see `loaders/formats.py`)
+- `decisions:PATH`, the jobs of an agent's decision log, or of its state directory
 - anything else is the path of a csv with at least `job_id,submit_time_s,duration_s,num_gpus`
 """
 
@@ -17,6 +18,8 @@ from foundation.files import is_file, is_folder
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.laboratory.csv_rows import shown
+from policy_net.laboratory.speeds.decided_speeds import DECISIONS_PREFIX
+from policy_net.laboratory.workloads.decided import read_decided
 from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, GeneratorSettings, generate
 from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_recording
 from policy_net.laboratory.workloads.recorded import read_trace, workload_of
@@ -48,6 +51,8 @@ def load_workload(source: str, options: WorkloadOptions | None = None) -> Worklo
         if not (trace and at and file):
             raise BadInput(f"workload {source!r}: write {REFERENCE_PREFIX}TRACE@FILE")
         workload = _window_of(read_reference(Path(file), trace), options)
+    elif source.startswith(DECISIONS_PREFIX):
+        workload = _window_of(read_decided(Path(source.removeprefix(DECISIONS_PREFIX))), options)
     elif source.partition(":")[0] in FORMATS and ":" in source:
         workload = workload_of(read_recording(source, options.strict), options)
     else:

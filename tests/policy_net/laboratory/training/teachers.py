@@ -9,10 +9,10 @@ from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers)
 from policy_net.domain import PolicyContext
+from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.imitation import watch_logged
-from policy_net.laboratory.training.logged import LoggedDecision
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.policy import build_policy

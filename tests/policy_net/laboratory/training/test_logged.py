@@ -8,7 +8,7 @@ from teachers import plain_line, watched, write_plain
 
 from policy_net.domain import Allocation, JobKind
 from policy_net.errors import BadInput
-from policy_net.laboratory.training.logged import DecisionFile
+from policy_net.laboratory.logged import DecisionFile
 
 SMALL = {"time_s": 0, "nodes": [{"count": 2, "cpus": 8, "gpus": 4}], "jobs": [{"id": "a", "type": "bert"}]}
 

@@ -16,7 +16,7 @@ from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.log_lines import CHECKPOINT_START, DECISION_START, numbered_lines, read_lines
 from policy_net.exchange.state_codec import JsonObject, decode_decision, decode_progress, decode_state
-from policy_net.laboratory.training.plain_log import PlainSnapshots
+from policy_net.laboratory.plain_log import PlainSnapshots
 
 
 @dataclass(frozen=True, slots=True)

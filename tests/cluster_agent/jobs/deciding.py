@@ -1,0 +1,54 @@
+"""Decisions of an agent over the simulated machine, with its log, its guard and a policy by name."""
+
+from __future__ import annotations
+
+from job_shell import Shell
+
+from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.acting.deadline import decide_recorded
+from cluster_agent.guard import Guard, Proposal
+from cluster_agent.recording.decision_log import DecisionLog
+from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.state_files import write_json
+from cluster_agent.settings import PolicySettings
+from policy_net.domain import ClusterState, PolicyContext, Trigger
+from policy_net.policy import build_policy
+
+
+class Deciding:
+    """An agent's decisions, with its log, its guard and a policy by name."""
+
+    def __init__(self, shell: Shell, policy: str) -> None:
+        self.shell = shell
+        settings = PolicySettings(initial=policy)
+        self.candidate = CandidateFactory(settings).from_name_or_file(policy)
+        fallback = build_policy("drf", PolicyContext())
+        self.guard = Guard(fallback, 60.0)
+        self.recorder = DecisionRecorder(DecisionLog(shell.folder, 1_000_000, 3), fallback, settings)
+        self.number = 0
+
+    def once(self, fails: Exception | None = None) -> None:
+        observed = self.shell.world.backend.observe()
+        assert observed is not None
+        state, trigger = observed
+        before = self.recorder.begin(self.number, self.candidate, fresh=False, busy=False)
+
+        def ask(state: ClusterState, trigger: Trigger) -> Proposal:
+            if fails is not None:
+                return Proposal(None, None, 0.0, fails)
+            return Proposal(*decide_recorded(self.candidate.policy, state, trigger), 0.0)
+
+        guarded = self.guard.decide(ask, state, trigger)
+        self.recorder.write(before, self.candidate, state, trigger, guarded, None)
+        beliefs = self.candidate.beliefs
+        snapshot = None if beliefs is None else beliefs.snapshot()
+        write_json(self.shell.folder / "agent.json", {"acting_beliefs": snapshot})
+        self.number += 1
+        progress = self.shell.world.backend.apply(guarded.decision)
+        self.candidate.policy.observe(progress)
+        self.recorder.on_observed(progress, self.candidate, by_policy=True)
+
+
+def submit(shell: Shell, name: str, *words: str) -> None:
+    said = shell.type("submit", "--name", name, "--epochs", "200", *words, "--", "python", "train.py")
+    assert said.code == 0, said.err
