@@ -65,6 +65,8 @@ def show(output: Form, record: Any, shown: Any) -> None:
         print(json.dumps(record, indent=2), flush=True)
     elif output is Form.YAML:
         print(yaml.safe_dump(record, sort_keys=False), end="", flush=True)
+    elif isinstance(shown, str):
+        print(shown, flush=True)
     else:
         console().print(shown)
 

@@ -9,34 +9,42 @@ from typing import Any
 from rich.table import Table
 
 from foundation.figures import duration, percent
+from foundation.text import plain_line
 
 _EMPTY = "–"
+_HEADS = ("name", "type", "state", "workers", "ps", "progress", "waited", "running", "age", "note")
+_LEFT = frozenset({0, 1, 2, 9})
+"""Columns of words."""
 
 
-def job_table(jobs: Sequence[dict[str, Any]]) -> Table | str:
-    """All jobs, a line each, in the order of their submission."""
+def job_table(jobs: Sequence[dict[str, Any]]) -> str:
+    """All jobs, a line each, in the order of their submission; by hand, as hundreds of lines take rich a second."""
     if not jobs:
         return "no jobs; `cluster-agent submit` hands one over"
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("name", "type", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("workers", "ps", "progress", "waited", "running", "age"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("note", overflow="fold")
-    for job in jobs:
-        table.add_row(
-            job["name"],
-            job["modelType"],
-            job["state"],
-            str(job["workers"] or _EMPTY),
-            str(job["ps"] or _EMPTY),
-            _EMPTY if job["progress"] is None else percent(job["progress"]),
-            clock_time(job["waitedSeconds"]),
-            clock_time(job["runSeconds"]),
-            clock_time(job["ageSeconds"]),
-            job["note"],
-        )
-    return table
+    rows = [_HEADS, *(_cells(job) for job in jobs)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if number in _LEFT else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _cells(job: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        job["name"],
+        job["modelType"],
+        job["state"],
+        str(job["workers"] or _EMPTY),
+        str(job["ps"] or _EMPTY),
+        _EMPTY if job["progress"] is None else percent(job["progress"]),
+        clock_time(job["waitedSeconds"]),
+        clock_time(job["runSeconds"]),
+        clock_time(job["ageSeconds"]),
+        plain_line(job["note"]),
+    )
 
 
 def one_job(job: dict[str, Any]) -> Table:
