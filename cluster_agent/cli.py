@@ -16,6 +16,7 @@ import typer
 
 from cluster_agent.jobs.commands import cancel, job, jobs, logs, resume, suspend_job
 from cluster_agent.jobs.explaining import explain
+from cluster_agent.jobs.simulating import simulate
 from cluster_agent.jobs.submission import submit
 from cluster_agent.recording.replay_log_command import replay_log
 from foundation.command_line import leave
@@ -92,6 +93,7 @@ app.command("cancel")(cancel)
 app.command("suspend")(suspend_job)
 app.command("resume")(resume)
 app.command("explain")(explain)
+app.command("simulate")(simulate)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 SERVICE = "fedl2.jobs.v1.Jobs"
-METHODS = ("submit", "jobs", "cancel", "suspend", "resume", "explain")
+METHODS = ("submit", "jobs", "cancel", "suspend", "resume", "explain", "simulate")
 """What can be asked: each takes an object and answers with one."""
 CALL_SECONDS = 10.0
 """Of every call; an agent answers in milliseconds unless the machine is overloaded."""

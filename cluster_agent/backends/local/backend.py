@@ -128,6 +128,7 @@ class LocalBackend:
         self._known: frozenset[tuple[str, bool, bool]] = frozenset()
         self._known_losses = 0
         self._server: JobServer | None = None
+        self._pace = (settings.slot_seconds, settings.debounce_seconds)
 
     @property
     def finished(self) -> bool:
@@ -155,7 +156,9 @@ class LocalBackend:
         Raises:
             BadConfig: nobody can listen on the socket.
         """
-        desk = JobDesk(self.table, self._node.capacity, self.facts, lambda: self.time_seconds, self._parts.state_dir)
+        desk = JobDesk(
+            self.table, self._node.capacity, self.facts, lambda: self.time_seconds, self._parts.state_dir, self._pace
+        )
         self._server = JobServer(self._settings.socket or default_socket(os.environ), desk)
 
     def facts(self, record: JobRecord) -> dict[str, object]:

@@ -16,8 +16,9 @@ import grpc
 import structlog
 
 from cluster_agent.backends.local.explanation import explain
-from cluster_agent.backends.local.job_file import check_job
+from cluster_agent.backends.local.job_file import JobFile, check_job
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
+from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH
 from cluster_agent.errors import BadConfig, BadJobFile, JobRefused
 from cluster_agent.job_messages import METHODS, SERVICE, Facts, decode, encode
 from foundation.text import nearest, plain_line
@@ -40,6 +41,7 @@ class JobDesk:
         facts: of a job, as users see it.
         now: Unix seconds.
         state_dir: of the agent, whose decisions are explained.
+        pace_seconds: of decisions: the slot, and the least time between two.
     """
 
     table: JobTable
@@ -47,6 +49,7 @@ class JobDesk:
     facts: Callable[[JobRecord], Facts]
     now: Callable[[], float]
     state_dir: Path = Path()
+    pace_seconds: tuple[float, float] = (30.0, 2.0)
 
     def submit(self, content: Mapping[str, Any]) -> Facts:
         """Take a job; it is on disk when this returns.
@@ -55,13 +58,48 @@ class JobDesk:
             BadJobFile: it cannot be, or asks for more than the machine has.
             JobRefused: its name is taken.
         """
+        return self.facts(self.table.add(self._checked(content), self.now()))
+
+    def simulate(self, content: Mapping[str, Any]) -> Facts:
+        """What has to be known to foresee when a job would start and end; nothing is submitted.
+
+        Raises:
+            BadJobFile: as `submit`.
+        """
+        job = self._checked(content)
+        there = [record for record in self.table if not (record.state.ended or record.held or record.cancelling)]
+        alike = [
+            record.samples_per_epoch
+            for record in self.table
+            if record.file.model_type == job.model_type and record.samples_per_epoch
+        ]
+        tasks, sizes = (job.worker, job.ps), {"min": job.least, "max": job.most, "requested": job.requested}
+        return {
+            "job": {
+                "modelType": job.model_type,
+                "kind": job.kind.value,
+                "epochs": None if job.work is None else job.work.epochs,
+                **{role: [of.cpu, of.gpu] for role, of in zip(("worker", "ps"), tasks, strict=True)},
+                **{name: [size.workers, size.ps] for name, size in sizes.items()},
+            },
+            "known": bool(alike),
+            "samplesPerEpoch": alike[-1] if alike else GUESSED_SAMPLES_PER_EPOCH,
+            "present": [record.name for record in there],
+            "cpuMilli": self.capacity.cpu_milli,
+            "gpus": self.capacity.gpu,
+            "slotSeconds": self.pace_seconds[0],
+            "debounceSeconds": self.pace_seconds[1],
+            "stateDir": str(self.state_dir.absolute()),
+        }
+
+    def _checked(self, content: Mapping[str, Any]) -> JobFile:
         job = check_job(dict(content["job"]), Path(content["folder"]), content["source"])
         if not job.smallest.fits_in(self.capacity):
             raise BadJobFile(
                 f"{content['source']}: needs at least {_resources(job.smallest)}; this machine's jobs have "
                 f"{_resources(self.capacity)}"
             )
-        return self.facts(self.table.add(job, self.now()))
+        return job
 
     def jobs(self, content: Mapping[str, Any]) -> Facts:
         """All jobs, or one of a name.

@@ -13,6 +13,7 @@ from cluster_agent.recording.state_files import write_json
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import ClusterState, PolicyContext, Trigger
 from policy_net.policy import build_policy
+from policy_net.throughput.parametric import OnlineFit
 
 
 class Deciding:
@@ -26,6 +27,7 @@ class Deciding:
         self.guard = Guard(fallback, 60.0)
         self.recorder = DecisionRecorder(DecisionLog(shell.folder, 1_000_000, 3), fallback, settings)
         self.number = 0
+        self.seen = OnlineFit()
 
     def once(self, fails: Exception | None = None) -> None:
         observed = self.shell.world.backend.observe()
@@ -42,10 +44,13 @@ class Deciding:
         self.recorder.write(before, self.candidate, state, trigger, guarded, None)
         beliefs = self.candidate.beliefs
         snapshot = None if beliefs is None else beliefs.snapshot()
-        write_json(self.shell.folder / "agent.json", {"acting_beliefs": snapshot})
+        saved = {"acting_beliefs": snapshot, "beliefs": self.seen.snapshot()}
+        write_json(self.shell.folder / "agent.json", saved)
         self.number += 1
         progress = self.shell.world.backend.apply(guarded.decision)
         self.candidate.policy.observe(progress)
+        self.seen.introduce(state.jobs)
+        self.seen.observe(progress)
         self.recorder.on_observed(progress, self.candidate, by_policy=True)
 
 
