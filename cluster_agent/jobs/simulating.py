@@ -189,7 +189,7 @@ def _sentences(answer: dict[str, Any]) -> str:
     lines = [
         f"starts in {duration(start['median'])} ({duration(start['low'])} to {duration(start['high'])})",
         f"ends in {duration(end['median'])} ({duration(end['low'])} to {duration(end['high'])})",
-        f"simulated {answer['runs']} times under {answer['policy']}{version}, with {there} that trains or waits;"
+        f"simulated {answer['runs']} times under {answer['policy']}{version}, beside {there};"
         " 8 of 10 runs lie within the bounds",
     ]
     return "\n".join([*lines, *answer["notes"]])

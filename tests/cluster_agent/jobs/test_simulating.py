@@ -45,7 +45,7 @@ def test_behind_a_job_that_takes_all_it_waits_for_its_end(shell: Shell, deciding
     assert answer["start"]["low"] > 0.0
     assert answer["end"]["low"] > answer["start"]["low"]
     shown = shell.type("simulate", "--epochs", "5", "--", "python", "train.py").out
-    assert "under fifo, with 1 job that trains or waits" in shown
+    assert "under fifo, beside 1 job" in shown
 
 
 def test_what_is_guessed_is_said(shell: Shell, deciding: Deciding) -> None:
