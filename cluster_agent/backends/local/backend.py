@@ -31,7 +31,6 @@ from cluster_agent.backends.local.shares.machine_shares import MachineShares, Sh
 from cluster_agent.backends.local.shares.nvml import gpus_here
 from cluster_agent.errors import BackendUnavailable, BadConfig
 from cluster_agent.job_messages import default_socket
-from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import (
     SUSPENDED,
     CapacityMode,
