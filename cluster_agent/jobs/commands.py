@@ -13,12 +13,12 @@ from rich.live import Live
 
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.client import JobClient
+from cluster_agent.jobs.job_logs import JobLogs
 from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, Watch, console, show
 from cluster_agent.jobs.views import job_table, one_job
 
 _WATCH_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
-_CHUNK_BYTES = 1 << 20
 
 
 def jobs(
@@ -53,22 +53,21 @@ def logs(
     """Print what a job wrote, from its first start on."""
     with JobClient(socket) as client:
         facts = client.call("jobs", {"name": name})["jobs"][0]
-        path = Path(facts["logs"]) / f"{task}.log" if task else Path(facts["log"])
-        while follow and not path.exists() and not facts["ended"]:
+        written = JobLogs(Path(facts["log"]), Path(facts["logs"]), task)
+        while follow and not written.files and not facts["ended"]:
             time.sleep(_LOOK_SECONDS)
             facts = client.call("jobs", {"name": name})["jobs"][0]
-        if not path.exists():
+        if not written.files:
             raise JobRefused(_nothing_written(name, task, Path(facts["logs"])))
-        with path.open("rb") as stream:
-            while True:
-                # Asked before it is read: what was written before the end is read after it.
-                ended = client.call("jobs", {"name": name})["jobs"][0]["ended"] if follow else True
-                while data := stream.read(_CHUNK_BYTES):
-                    sys.stdout.buffer.write(data)
-                sys.stdout.flush()
-                if ended:
-                    return
-                time.sleep(_LOOK_SECONDS)
+        while True:
+            # Asked before it is read: what was written before the end is read after it.
+            ended = client.call("jobs", {"name": name})["jobs"][0]["ended"] if follow else True
+            for line in written.read(last=ended):
+                sys.stdout.buffer.write(line)
+            sys.stdout.flush()
+            if ended:
+                return
+            time.sleep(_LOOK_SECONDS)
 
 
 def cancel(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster_agent.jobs.client import JobClient
+from cluster_agent.jobs.job_logs import JobLogs
 
 _SAID = re.compile(
     r"epoch +(?P<epoch>\d+) .*?loss (?P<loss>[\d.]+)(?:.*?test accuracy (?P<accuracy>[\d.]+))?"
@@ -40,7 +41,7 @@ class Life:
     held: list[tuple[float, int, int, str]] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-    read_bytes: int = 0
+    logs: JobLogs | None = None
 
     @property
     def ended(self) -> bool:
@@ -83,17 +84,10 @@ class JobWatch:
             self._read(life, now)
 
     def _read(self, life: Life, now: float) -> None:
-        path = Path(life.facts["log"])
-        if not path.exists():
-            return
-        with path.open("rb") as stream:
-            stream.seek(life.read_bytes)
-            whole, _, _ = stream.read().rpartition(b"\n")
-        if not whole:
-            return
-        life.read_bytes += len(whole) + 1
-        for line in whole.decode("utf-8", errors="replace").splitlines():
-            found = _SAID.search(line)
+        if life.logs is None:
+            life.logs = JobLogs(Path(life.facts["log"]), Path(life.facts["logs"]))
+        for line in life.logs.read(last=life.ended):
+            found = _SAID.search(line.decode("utf-8", errors="replace"))
             if found is not None:
                 accuracy, unseen = found["accuracy"], found["unseen"]
                 life.said.append(

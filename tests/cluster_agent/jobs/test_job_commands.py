@@ -11,6 +11,7 @@ import pytest
 import yaml
 from job_shell import Shell
 
+from cluster_agent.jobs.job_logs import JobLogs
 from policy_net.domain import Allocation
 
 FILE = """
@@ -106,15 +107,29 @@ def test_logs_are_of_all_tasks_or_of_one(shell: Shell) -> None:
     said = shell.type("logs", "one")
     assert (said.code, said.err) == (2, "cluster-agent: one: has written nothing yet; it has not been started\n")
     facts = shell.type("job", "one", "-o", "json").json
-    Path(facts["log"]).write_text("worker-0 | loss 1\nps-0 | here\n", encoding="utf-8")
+    Path(facts["log"]).write_text("elastic-run: one is running\n", encoding="utf-8")
     Path(facts["logs"]).mkdir(parents=True)
-    (Path(facts["logs"]) / "worker-0.log").write_text("loss 1\n", encoding="utf-8")
-    assert shell.type("logs", "one").out == "worker-0 | loss 1\nps-0 | here\n"
-    assert shell.type("logs", "one", "--task", "worker-0").out == "loss 1\n"
+    (Path(facts["logs"]) / "worker-0.log").write_text("loss 1\nloss 2", encoding="utf-8")
+    (Path(facts["logs"]) / "ps-0.log").write_text("here\n", encoding="utf-8")
+    everything = "elastic-run: one is running\nps-0 | here\nworker-0 | loss 1\nworker-0 | loss 2\n"
+    assert shell.type("logs", "one").out == everything
+    assert shell.type("logs", "one", "--task", "worker-0").out == "loss 1\nloss 2\n"
     said = shell.type("logs", "one", "--task", "worker-7")
-    assert "has written nothing as worker-7; its tasks are worker-0" in said.err
+    assert "has written nothing as worker-7; its tasks are ps-0, worker-0" in said.err
     shell.type("cancel", "one")
-    assert shell.type("logs", "one", "-f").out == "worker-0 | loss 1\nps-0 | here\n", "it ends with its job"
+    assert shell.type("logs", "one", "-f").out == everything, "it ends with its job"
+
+
+def test_lines_are_shown_once_and_whole_while_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.log"
+    logs = JobLogs(tmp_path / "launcher.log", tmp_path)
+    path.write_bytes(b"a\nb")
+    assert [*logs.read(last=False)] == [b"worker-0 | a\n"]
+    path.write_bytes(b"a\nbc\n")
+    assert [*logs.read(last=False)] == [b"worker-0 | bc\n"]
+    path.write_bytes(b"anew\n")
+    assert [*logs.read()] == [b"worker-0 | anew\n"]
+    assert [*logs.read()] == []
 
 
 def test_the_program_answers_the_shell_that_completes(shell: Shell) -> None:

@@ -1,0 +1,55 @@
+"""Lines of a job's log files, as its user sees them: its launcher's, and each task's under the task's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+_CHUNK_BYTES = 1 << 20
+
+
+class JobLogs:
+    """Reads what was written since it was last asked.
+
+    Args:
+        launcher: the launcher's log.
+        tasks: the folder of the tasks' logs.
+        task: of which alone; all where it is empty.
+    """
+
+    def __init__(self, launcher: Path, tasks: Path, task: str = "") -> None:
+        self._launcher = launcher
+        self._tasks = tasks
+        self._task = task
+        self._offsets: dict[Path, int] = {}
+
+    @property
+    def files(self) -> list[Path]:
+        """Those that are there: the launcher's, then tasks' by name."""
+        if self._task:
+            return [path for path in (self._tasks / f"{self._task}.log",) if path.exists()]
+        return [path for path in (self._launcher, *sorted(self._tasks.glob("*.log"))) if path.exists()]
+
+    def read(self, *, last: bool = True) -> Iterator[bytes]:
+        """New lines, each with its end.
+
+        Args:
+            last: take a line that has no end yet as well.
+        """
+        for path in self.files:
+            prefix = b"" if self._task or path == self._launcher else f"{path.stem} | ".encode()
+            yield from (prefix + line for line in self._lines(path, last))
+
+    def _lines(self, path: Path, last: bool) -> Iterator[bytes]:
+        offset = self._offsets.get(path, 0)
+        with path.open("rb") as stream:
+            if stream.seek(0, 2) < offset:
+                offset = 0  # it was begun anew
+            stream.seek(offset)
+            while line := stream.readline(_CHUNK_BYTES):
+                whole = line.endswith(b"\n") or len(line) == _CHUNK_BYTES
+                if not whole and not last:
+                    break
+                offset += len(line)
+                yield line if line.endswith(b"\n") else line + b"\n"
+        self._offsets[path] = offset
