@@ -57,8 +57,8 @@ class Environment:
         speed_noise: standard deviation of a job's speed in one interval, relative to its true mean; 0 for none.
         job_noise: the same of a factor that a job keeps for life; only this part survives in its completion time.
         resize_seconds: pause of a running job whose number of tasks changes.
-        resume_seconds: pause of a job that starts again after a suspension or the loss of a node. A job's first start
-            is free: recorded durations include it.
+        resume_seconds: pause of a job that starts again after a suspension or the loss of a node.
+        start_seconds: pause of a job's first start; 0 where recorded durations include it, as those of traces do.
         checkpoint_seconds: training time between two checkpoints, of which the loss of a node costs a job what it
             trained since the last; 0 if nothing is ever lost.
         placement: which nodes tasks go to, where a decision does not say it.
@@ -81,6 +81,7 @@ class Environment:
     job_noise: float = 0.0
     resize_seconds: float = 0.0
     resume_seconds: float = 0.0
+    start_seconds: float = 0.0
     checkpoint_seconds: float = 0.0
     placement: PlacementStrategy = PlacementStrategy.SPREAD
     gpu_types: tuple[tuple[str, int], ...] = ()
@@ -156,6 +157,7 @@ class Environment:
             f"a job's speed varies by {self.job_noise:.0%} from run to run": self.job_noise,
             f"a running job that is resized pauses {self.resize_seconds:g} s": self.resize_seconds,
             f"a job that starts again pauses {self.resume_seconds:g} s": self.resume_seconds,
+            f"a job takes {self.start_seconds:g} s to start": self.start_seconds,
             f"a lost node costs what was trained since a checkpoint every {self.checkpoint_seconds:g} s": (
                 self.checkpoint_seconds and self.changes_nodes
             ),
@@ -179,6 +181,7 @@ _FROM_ZERO = (
     "job_noise",
     "resize_seconds",
     "resume_seconds",
+    "start_seconds",
     "checkpoint_seconds",
     "node_mtbf_seconds",
     "node_repair_seconds",

@@ -137,6 +137,8 @@ class SimulatedJob:
         elif self.start is not None:
             counters.resumes += 1
             self.pause_seconds = self._environment.resume_seconds
+        else:
+            self.pause_seconds = self._environment.start_seconds
 
     def samples_per_second(self, decision_index: int) -> float:
         """True speed after one decision with what the job holds, once it does not pause."""

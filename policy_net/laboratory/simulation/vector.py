@@ -61,7 +61,7 @@ class VectorSimulation:
     def __init__(self, environment: Environment, speeds: SpeedModel) -> None:
         if environment.decide_on is not DecideOn.SLOT or environment.capacity_mode is not CapacityMode.POOLED:
             raise BadInput("many clusters in one call need slot decisions and pooled capacity: use Simulation instead")
-        for name in ("resize_seconds", "resume_seconds", "changes_nodes"):
+        for name in ("resize_seconds", "resume_seconds", "start_seconds", "changes_nodes"):
             if getattr(environment, name):
                 raise BadInput(f"many clusters in one call do without pauses and changes of nodes, but {name} is set:"
                                " use Simulation instead")  # fmt: skip
