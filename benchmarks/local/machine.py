@@ -1,0 +1,178 @@
+"""One run: an agent over this machine with one policy, the jobs of a plan, and what became of each."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.local.plan import Submission
+from cluster_agent.errors import AgentError
+from cluster_agent.jobs.client import JobClient
+from deploy.local.processes import DemoFailed, Processes
+from deploy.train.records import decisions, resizes
+from elastic_runtime.launcher.job_folder import JobFolder
+
+SLOT_SECONDS = 15.0
+DEBOUNCE_SECONDS = 2.0
+_LOOK_SECONDS = 0.5
+_CANCEL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of the jobs under a policy.
+
+    Attributes:
+        state_dir: of the agent, with its decision log.
+        facts: of each job, as the agent says them.
+        resized_seconds: for every resize that came about, from its decision until the job had the size.
+        started_seconds: for every start, from the decision until the job trained.
+        start_shares: of each resize, how much of it processes took to start.
+        agent_cpu_share: of one core, over the whole run.
+    """
+
+    policy: str
+    state_dir: Path
+    facts: tuple[dict[str, Any], ...]
+    resized_seconds: tuple[float, ...]
+    start_shares: tuple[float, ...]
+    stall_seconds: float
+    agent_cpu_share: float
+
+    @property
+    def average_jct_seconds(self) -> float:
+        """Over all jobs."""
+        return math.fsum(facts["ageSeconds"] for facts in self.facts) / len(self.facts)
+
+    @property
+    def run_seconds(self) -> float:
+        """That jobs ran, together."""
+        return math.fsum(facts["runSeconds"] for facts in self.facts)
+
+
+def run(
+    policy: str,
+    submissions: Sequence[Submission],
+    folder: Path,
+    deadline_seconds: float,
+    on_step: Callable[[str], None],
+) -> Run:
+    """Run a plan to its end.
+
+    Raises:
+        DemoFailed: the agent ended, a job failed, or not all ended in time.
+    """
+    folder.mkdir(parents=True)
+    config = folder / "agent.yaml"
+    content = {
+        "cluster": "this-machine",
+        "state_dir": "state",
+        "backend": {
+            "kind": "local",
+            "slot_seconds": SLOT_SECONDS,
+            "debounce_seconds": DEBOUNCE_SECONDS,
+            "socket": "s/jobs.sock",
+        },
+        "policy": {"initial": policy},
+        "telemetry": {"log_level": "info"},
+    }
+    config.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    with Processes(folder) as processes:
+        processes.start("agent", "cluster_agent.cli", ["run", "--config", str(config)])
+        socket = folder / "s" / "jobs.sock"
+        began, pid = time.monotonic(), processes.pid_of("agent")
+        while not _answers(socket):
+            processes.check()
+            _in_time(began, deadline_seconds, "the agent does not answer")
+            time.sleep(_LOOK_SECONDS)
+        with JobClient(socket) as client:
+            cpu, since = _cpu_seconds(pid), time.monotonic()
+            try:
+                facts = _watch(submissions, client, processes, deadline_seconds, on_step)
+            finally:
+                share = (_cpu_seconds(pid) - cpu) / (time.monotonic() - since)
+                _end_jobs(client)
+        processes.stop(["agent"])
+    state_dir = folder / "state"
+    failed = [entry["name"] for entry in facts if entry["state"] != "done"]
+    if failed:
+        raise DemoFailed(f"job {failed[0]} is not done; see {JobFolder(state_dir / 'jobs' / failed[0]).path}")
+    acted, _ = decisions(state_dir)
+    moments = [entry.unix_seconds for entry in acted]
+    carried_out = [entry for entry in resizes(state_dir / "jobs", [entry["name"] for entry in facts]) if entry.done]
+    took = [entry.ended_unix_seconds - _before(moments, entry.began_unix_seconds) for entry in carried_out]
+    return Run(
+        policy,
+        state_dir,
+        tuple(facts),
+        tuple(took),
+        tuple(entry.start_seconds / seconds for entry, seconds in zip(carried_out, took, strict=True) if seconds > 0),
+        math.fsum(entry.stall_seconds for entry in carried_out),
+        share,
+    )
+
+
+def _watch(
+    submissions: Sequence[Submission],
+    client: JobClient,
+    processes: Processes,
+    deadline_seconds: float,
+    on_step: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    began, waiting = time.monotonic(), list(submissions)
+    while True:
+        processes.check()
+        while waiting and waiting[0].after_seconds <= time.monotonic() - began:
+            job = waiting.pop(0)
+            message = {"job": {"name": job.name, **job.file}, "folder": str(Path.cwd()), "source": job.name}
+            client.call("submit", message)
+        facts: list[dict[str, Any]] = client.call("jobs", {})["jobs"]
+        if not waiting and all(entry["ended"] for entry in facts):
+            return facts
+        on_step(f"{sum(entry['ended'] for entry in facts)} of {len(submissions)} jobs have ended")
+        _in_time(began, deadline_seconds, "not all jobs have ended")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _end_jobs(client: JobClient) -> None:
+    """Leave none behind: jobs outlive their agent."""
+    with suppress(AgentError):
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while left := [entry for entry in client.call("jobs", {})["jobs"] if not entry["ended"]]:
+            for entry in left:
+                client.call("cancel", {"name": entry["name"]})
+            _in_time(deadline - _CANCEL_SECONDS, _CANCEL_SECONDS, f"job {left[0]['name']} does not end")
+            time.sleep(_LOOK_SECONDS)
+
+
+def _in_time(began: float, seconds: float, what: str) -> None:
+    if time.monotonic() - began > seconds:
+        raise DemoFailed(f"{what} after {seconds:g} s")
+
+
+def _answers(socket: Path) -> bool:
+    try:
+        with JobClient(socket) as client:
+            client.call("jobs", {})
+    except AgentError:
+        return False
+    return True
+
+
+def _before(moments: Sequence[float], moment: float) -> float:
+    """The newest decision before a moment."""
+    return moments[max(0, bisect_right(moments, moment) - 1)]
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
