@@ -127,8 +127,8 @@ def test_lines_are_shown_once_and_whole_while_they_are_written(tmp_path: Path) -
     assert [*logs.read(last=False)] == [b"worker-0 | a\n"]
     path.write_bytes(b"a\nbc\n")
     assert [*logs.read(last=False)] == [b"worker-0 | bc\n"]
-    path.write_bytes(b"anew\n")
-    assert [*logs.read()] == [b"worker-0 | anew\n"]
+    path.write_bytes(b"new\n")
+    assert [*logs.read()] == [b"worker-0 | new\n"]
     assert [*logs.read()] == []
 
 
