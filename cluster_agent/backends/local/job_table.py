@@ -6,6 +6,7 @@ trained is its coordinator's to know; here stands what nobody else remembers.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from enum import StrEnum
@@ -13,11 +14,14 @@ from pathlib import Path
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from cluster_agent.backends.local.job_file import JobFile
+from cluster_agent.backends.local.job_file import NAME, JobFile
 from cluster_agent.errors import JobRefused, StateDamaged
 from foundation.files import make_durable_folder, write_whole
 from policy_net.domain import Allocation
 from policy_net.settings import Section
+
+KEEP_ENDED = 500
+_NAME = re.compile(NAME)
 
 
 class JobState(StrEnum):
@@ -81,16 +85,20 @@ class JobRecord(Section):
 class JobTable:
     """All jobs of one agent, by name; may be asked from any thread.
 
+    Of jobs that ended only the newest are at hand; older ones are still on disk, and found by name.
+
     Args:
         folder: where the files are; made where it is not there.
+        keep_ended: so many that ended are at hand.
 
     Raises:
         StateDamaged: a file cannot be read back.
         OSError: the folder cannot be made.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keep_ended: int = KEEP_ENDED) -> None:
         self._folder = folder
+        self._keep_ended = keep_ended
         self._lock = threading.RLock()
         make_durable_folder(folder)
         folder.chmod(0o700)
@@ -98,10 +106,13 @@ class JobTable:
         self._records = {record.name: record for record in found}
         # Thousands of ended jobs are not looked through several times a second.
         self._open = {name: record for name, record in self._records.items() if not record.state.ended}
+        ended = sorted((record for record in found if record.state.ended), key=lambda one: one.ended_unix_seconds)
+        self._ended = dict.fromkeys(record.name for record in ended)
+        self._forget_oldest()
         self._next = max((record.number for record in found), default=0) + 1
 
     def __iter__(self) -> Iterator[JobRecord]:
-        """All of them in the order of their submission, as they are now."""
+        """Those at hand in the order of their submission, as they are now."""
         with self._lock:
             return iter(list(self._records.values()))
 
@@ -112,9 +123,14 @@ class JobTable:
             return list(self._open.values())
 
     def get(self, name: str) -> JobRecord | None:
-        """The job of a name."""
+        """The job of a name, however long ago it ended.
+
+        Raises:
+            StateDamaged: its file cannot be read back.
+        """
         with self._lock:
-            return self._records.get(name)
+            record, path = self._records.get(name), self._path(name)
+            return _read(path) if record is None and _NAME.fullmatch(name) and path.exists() else record
 
     def add(self, file: JobFile, now_unix_seconds: float) -> JobRecord:
         """Remember a job for good.
@@ -125,7 +141,7 @@ class JobTable:
         """
         with self._lock:
             name = file.name or self._free_name(file)
-            if name in self._records:
+            if name in self._records or self._path(name).exists():
                 raise JobRefused(f"there is a job {name} already; cancel it, or take another name")
             record = JobRecord(
                 name=name, number=self._next, file=file, submitted_unix_seconds=now_unix_seconds, held=file.suspend
@@ -141,7 +157,7 @@ class JobTable:
             OSError: it cannot be kept; the one before stands.
         """
         with self._lock:
-            if self._records[record.name] != record:
+            if self._records.get(record.name) != record:
                 self._write(record)
 
     def change(self, name: str, **values: object) -> JobRecord:
@@ -151,18 +167,31 @@ class JobTable:
             OSError: as `put`.
         """
         with self._lock:
-            record = self._records[name].model_copy(update=values)
+            before = self.get(name)
+            if before is None:
+                raise KeyError(name)
+            record = before.model_copy(update=values)
             self.put(record)
             return record
 
     def _write(self, record: JobRecord) -> None:
         text = record.model_dump_json(indent=1)
-        write_whole(self._folder / f"{record.name}.json", text + "\n", mode=0o600, alone=True)
+        write_whole(self._path(record.name), text + "\n", mode=0o600, alone=True)
         self._records[record.name] = record
         if record.state.ended:
             self._open.pop(record.name, None)
+            self._ended.setdefault(record.name)
+            self._forget_oldest()
         else:
             self._open[record.name] = record
+
+    def _forget_oldest(self) -> None:
+        while len(self._ended) > self._keep_ended:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest], self._records[oldest]
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
 
     def _free_name(self, file: JobFile) -> str:
         stem = "".join(letter if letter.isalnum() else "-" for letter in file.script.stem.lower()).strip("-")[:40]

@@ -187,3 +187,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self._shares.release(name)
         self._futile_starts.pop(name, None)
         self._processes.pop(name, None)
+        at_hand = {record.name for record in self.table}
+        for known in (self._measured, self._processes):
+            for old in known.keys() - at_hand:
+                del known[old]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from local_world import LocalWorld
 
+from cluster_agent.backends.local.job_file import JobFile, check_job
 from cluster_agent.backends.local.job_service import JobDesk, JobServer
 from cluster_agent.backends.local.job_table import JobState, JobTable
 from cluster_agent.errors import AgentUnreachable, BadConfig, JobRefused, StateDamaged
@@ -29,6 +30,10 @@ def client(world: LocalWorld, tmp_path: Path) -> Iterator[JobClient]:
     with JobClient(tmp_path / "s" / "jobs.sock") as client:
         yield client
     server.close()
+
+
+def table_file(world: LocalWorld, name: str) -> JobFile:
+    return check_job({"name": name, "modelType": "mlp", "script": world.script.name}, world.folder, "job.yaml")
 
 
 def request(world: LocalWorld, **more: Any) -> dict[str, Any]:
@@ -117,3 +122,21 @@ def test_a_record_that_cannot_be_read_back_is_named_and_not_passed_over(world: L
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(StateDamaged, match=r"a\.json: is no job's record"):
         JobTable(world.folder / "submitted")
+
+
+def test_of_the_jobs_that_ended_the_newest_are_at_hand_and_all_are_known_by_name(world: LocalWorld) -> None:
+    table = world.backend.table
+    for number in range(4):
+        table.add(table_file(world, f"job-{number}"), float(number))
+        table.change(f"job-{number}", state=JobState.DONE, ended_unix_seconds=10.0 - number)
+    again = JobTable(world.folder / "submitted", keep_ended=2)
+    assert [record.name for record in again] == ["job-0", "job-1"], "these ended last"
+    old = again.get("job-3")
+    assert old is not None
+    assert old.ended_unix_seconds == 7.0
+    with pytest.raises(JobRefused, match="there is a job job-3 already"):
+        again.add(table_file(world, "job-3"), 11.0)
+    assert again.add(table_file(world, "job-4"), 11.0).number == 5
+    again.change("job-4", state=JobState.DONE, ended_unix_seconds=12.0)
+    assert [record.name for record in again] == ["job-0", "job-4"]
+    assert again.get("../submitted/job-3") is None
