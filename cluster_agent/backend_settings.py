@@ -6,9 +6,9 @@ No backend is imported here: a configuration is checked before the backend that 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from policy_net.domain import CapacityMode
 from policy_net.settings import Seconds, Section
@@ -147,5 +147,12 @@ class LocalBackendSettings(Section):
     """Longest wait for a job to start or to go on; it imports, and reads its data, first."""
 
 
-BackendSettings = Annotated[SimulatedBackendSettings | LocalBackendSettings, Field(discriminator="kind")]
+def _kind_unless_said(content: Any) -> Any:
+    """A section that says no kind is a simulated cluster's, as it was when there was no other."""
+    return {"kind": "simulated", **content} if isinstance(content, dict) else content
+
+
+BackendSettings = Annotated[
+    SimulatedBackendSettings | LocalBackendSettings, Field(discriminator="kind"), BeforeValidator(_kind_unless_said)
+]
 """The settings of any kind of backend."""

@@ -155,10 +155,11 @@ def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     problems = error.errors()
     # A misspelt key is also a missing one; of the two, the one that was written says what to do.
     first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-    where = ".".join(_brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in first["loc"])
+    location = _settings_path(first["loc"], model)
+    where = ".".join(_brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in location)
     said = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        message = f"unknown setting {where}{_suggestion(first['loc'], model)}"
+        message = f"unknown setting {where}{_suggestion(location, model)}"
     elif first["type"] == "missing":
         message = f"setting {where} is missing"
     elif not where:
@@ -175,6 +176,26 @@ def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
             said = _IN_WORDS.get(first["ctx"]["pattern"], said)
         message = f"setting {where} = {_brief.repr(first['input'])}: {said}"
     return message + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
+
+
+def _settings_path(location: tuple[int | str, ...], model: type[BaseModel]) -> tuple[int | str, ...]:
+    """Where a problem is, in words of the file: which of several kinds a section is, pydantic names in between."""
+    sections, path = [model], []
+    for part in location:
+        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        of_kind = [section for section in sections if part in _kinds(section)]
+        if not fields and of_kind:
+            sections = of_kind
+            continue
+        path.append(part)
+        if isinstance(part, str):
+            sections = [inner for field in fields for inner in _sections(field.annotation)]
+    return tuple(path)
+
+
+def _kinds(section: type[BaseModel]) -> tuple[Any, ...]:
+    field = section.model_fields.get("kind")
+    return () if field is None else get_args(field.annotation)
 
 
 def _suggestion(location: tuple[int | str, ...], model: type[BaseModel]) -> str:

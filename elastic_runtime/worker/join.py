@@ -143,8 +143,8 @@ def _mode(
         if not training.synchronous:
             raise BadInput("worker_batch is for asynchronous training, which needs parameter servers")
         from elastic_runtime.checkpoint.rank_files import rank_files  # noqa: PLC0415
-        from elastic_runtime.worker.allreduce import AllReduceMode  # noqa: PLC0415
-        from elastic_runtime.worker.process_group import ProcessGroup  # noqa: PLC0415
+        from elastic_runtime.worker.ranks.allreduce import AllReduceMode  # noqa: PLC0415
+        from elastic_runtime.worker.ranks.process_group import ProcessGroup  # noqa: PLC0415
 
         group = ProcessGroup(environment, next(model.parameters()).device)
         try:

@@ -31,8 +31,8 @@ from elastic_runtime.model.layout import Layout, difference
 from elastic_runtime.model.training import Training
 from elastic_runtime.worker.alone import LocalOptimizer
 from elastic_runtime.worker.batches import Batch, Batches
-from elastic_runtime.worker.process_group import ProcessGroup
-from elastic_runtime.worker.rank_keeper import RankKeeper, RankState
+from elastic_runtime.worker.ranks.process_group import ProcessGroup
+from elastic_runtime.worker.ranks.rank_keeper import RankKeeper, RankState
 
 BUCKET_BYTES = 25 * 1024 * 1024
 """Large enough that a message's cost does not count, small enough that sending overlaps with computing."""

@@ -18,7 +18,7 @@ from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
 from elastic_runtime.errors import CheckpointError, ModelMismatch
 from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.model.layout import Layout
-from elastic_runtime.worker.process_group import ProcessGroup
+from elastic_runtime.worker.ranks.process_group import ProcessGroup
 
 _log = structlog.get_logger()
 
