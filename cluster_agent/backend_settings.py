@@ -128,8 +128,8 @@ class LocalBackendSettings(Section):
     gpus: int | None = Field(None, ge=0, le=64)
     """GPUs that jobs may have, the first ones; all that NVIDIA's library finds unless set, none without it."""
     cgroup: Path | None = None
-    """A folder of a cgroup (version 2), with the cpu controller, that this user may write to: each job is kept to its
-    exact millicores there. Without one, a job is kept to as many whole cores as its millicores begin."""
+    """A folder of a control group (either version), with the cpu controller, that this user may write to: each job is
+    kept to its exact millicores there. Without one, a job is kept to as many whole cores as its millicores begin."""
     slot_seconds: Seconds = 30.0
     """The tick of decisions where nothing else happens."""
     debounce_seconds: float = Field(2.0, ge=0.0, le=3600.0)

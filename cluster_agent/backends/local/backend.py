@@ -26,6 +26,7 @@ from cluster_agent.backends.local.measured import JobProcesses
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.backends.local.scripts.script_job import ScriptJob
 from cluster_agent.backends.local.shares.core_map import CoreMap
+from cluster_agent.backends.local.shares.cpu_quota import CpuQuota
 from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
 from cluster_agent.backends.local.shares.machine_shares import MachineShares, Shares
 from cluster_agent.backends.local.shares.nvml import gpus_here
@@ -69,7 +70,7 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
     launchers = Launchers(folder)
     running = [record.name for record in table if record.state is JobState.RUNNING]
     shares = MachineShares(
-        CoreMap(job_cores(node), launchers.processes, settings.cgroup),
+        CoreMap(job_cores(node), launchers.processes, None if settings.cgroup is None else CpuQuota(settings.cgroup)),
         GpuLedger(folder, found[: node.capacity.gpu], running),
     )
 

@@ -1,8 +1,8 @@
 """Map of the cores that jobs run on: each job's processes may use so many of them, the least crowded ones.
 
-Where the operator names a cgroup (version 2) that this user may write to, the kernel also keeps each job to its exact
-millicores. Elsewhere a job is kept to whole cores: one that was given 1500m runs on two cores, and may use more of them
-than that when nobody else does. A job keeps cores that it has, so that caches stay warm.
+A job is kept to whole cores: one that was given 1500m runs on two cores, and may use more of them than that when nobody
+else does. Where the operator names a control group, the kernel also keeps each job to its exact millicores. A job keeps
+cores that it has, so that caches stay warm.
 """
 
 from __future__ import annotations
@@ -10,12 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
-import structlog
-
-_log = structlog.get_logger()
-_PERIOD_MICROSECONDS = 100_000
+from cluster_agent.backends.local.shares.cpu_quota import CpuQuota
 
 
 class CoreMap:
@@ -24,15 +20,15 @@ class CoreMap:
     Args:
         cores: that jobs may use.
         processes: of a job, by its name.
-        cgroup: the folder of a control group in which each job gets one of its own; None: there is none.
+        quota: of each job; None: there is none.
     """
 
     def __init__(
-        self, cores: Sequence[int], processes: Callable[[str], Iterable[int]], cgroup: Path | None = None
+        self, cores: Sequence[int], processes: Callable[[str], Iterable[int]], quota: CpuQuota | None = None
     ) -> None:
         self._all = list(cores)
         self._processes = processes
-        self._cgroup = cgroup
+        self._quota = quota
         self._held: dict[str, tuple[int, list[int]]] = {}
 
     def cores_of(self, name: str) -> list[int]:
@@ -57,16 +53,16 @@ class CoreMap:
         done: set[int] = set()
         # What was forked while others were told has still what its parent had: looked again until nobody is new.
         while new := set(self._processes(name)) - done:
+            if self._quota is not None:
+                self._quota.keep(name, new, cpu_milli)
             for number in new:
-                self._join(name, number, cpu_milli)
                 _keep_to(number, cores)
             done |= new
 
     def release(self, name: str) -> None:
         """Nothing runs of a job any more."""
-        if self._held.pop(name, None) is not None and self._cgroup is not None:
-            with contextlib.suppress(OSError):
-                (self._cgroup / name).rmdir()
+        if self._held.pop(name, None) is not None and self._quota is not None:
+            self._quota.release(name)
 
     def _crowd(self) -> dict[int, float]:
         """Millicores that jobs may use on each core, were they to use all of theirs alike."""
@@ -75,20 +71,6 @@ class CoreMap:
             for core in cores:
                 crowd[core] += cpu_milli / len(cores)
         return crowd
-
-    def _join(self, name: str, number: int, cpu_milli: int) -> None:
-        if self._cgroup is None:
-            return
-        group = self._cgroup / name
-        try:
-            group.mkdir(exist_ok=True)
-            quota = cpu_milli * _PERIOD_MICROSECONDS // 1000
-            (group / "cpu.max").write_text(f"{quota} {_PERIOD_MICROSECONDS}\n", encoding="ascii")
-            (group / "cgroup.procs").write_text(f"{number}\n", encoding="ascii")
-        except ProcessLookupError:
-            return
-        except OSError as error:
-            _log.warning("cgroup-not-used", job=name, path=str(group), error=str(error))
 
 
 def _keep_to(number: int, cores: set[int]) -> None:

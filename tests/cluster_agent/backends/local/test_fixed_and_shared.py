@@ -168,17 +168,3 @@ def test_jobs_get_the_least_crowded_cores_and_keep_those_that_they_have() -> Non
     assert cores.cores_of("a") == [0, 1, 2, 3]
     cores.release("a")
     assert cores.cores_of("a") == [0, 1, 2, 3], "nobody keeps it to any"
-
-
-def test_a_cgroup_that_the_operator_names_gets_the_exact_share(tmp_path: Path) -> None:
-    import os
-
-    cores = CoreMap(sorted(os.sched_getaffinity(0)), lambda name: [os.getpid()], tmp_path)
-    before = os.sched_getaffinity(0)
-    try:
-        cores.hold("job", 1500)
-        cores.bind("job")
-        assert (tmp_path / "job" / "cpu.max").read_text(encoding="ascii") == "150000 100000\n"
-        assert (tmp_path / "job" / "cgroup.procs").read_text(encoding="ascii") == f"{os.getpid()}\n"
-    finally:
-        os.sched_setaffinity(0, before)
