@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=float, default=1.0, help="of each job's usual work so much")
     parser.add_argument("--gap", type=float, default=12.0, help="mean seconds from one submission to the next")
     parser.add_argument("--deadline", type=float, default=1800.0, help="seconds of one run")
+    parser.add_argument("--cgroup", type=Path, help="a control group in which each job is kept to its exact millicores")
     parser.add_argument("--folder", type=Path, help="keep what the runs leave; in a temporary folder unless given")
     options = parser.parse_args(arguments)
     if options.jobs < 1 or min(options.work, options.gap, options.deadline) <= 0.0:
@@ -65,7 +66,7 @@ def _measure(options: argparse.Namespace, folder: Path, status: Status) -> dict[
         order = options.policies if not number else [*options.policies[shift:], *options.policies[:shift]]
         for policy in order:
             tell = partial(_tell, status, f"seed {seed}, {policy}")
-            done = run(policy, submissions, folder / f"{seed}-{policy}", options.deadline, tell)
+            done = run(policy, submissions, folder / f"{seed}-{policy}", options.deadline, tell, options.cgroup)
             runs.append(done)
             machine = machine or calibrated(done, _cores())
             foretold = foretold_jct_seconds(policy, submissions, machine)

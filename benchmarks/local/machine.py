@@ -23,6 +23,8 @@ from elastic_runtime.launcher.job_folder import JobFolder
 
 SLOT_SECONDS = 15.0
 DEBOUNCE_SECONDS = 2.0
+RESERVED_CPU_MILLI = 200
+"""For the agent, and for the launchers and coordinators of jobs that start."""
 _LOOK_SECONDS = 0.5
 _CANCEL_SECONDS = 60.0
 
@@ -68,8 +70,12 @@ def run(
     folder: Path,
     deadline_seconds: float,
     on_step: Callable[[str], None],
+    cgroup: Path | None,
 ) -> Run:
     """Run a plan to its end.
+
+    Args:
+        cgroup: in which each job is kept to its exact millicores.
 
     Raises:
         DemoFailed: the agent ended, a job failed, or not all ended in time.
@@ -84,6 +90,8 @@ def run(
             "slot_seconds": SLOT_SECONDS,
             "debounce_seconds": DEBOUNCE_SECONDS,
             "socket": "s/jobs.sock",
+            "reserved_cpu_milli": RESERVED_CPU_MILLI,
+            **({} if cgroup is None else {"cgroup": str(cgroup)}),
         },
         "policy": {"initial": policy},
         "telemetry": {"log_level": "info"},

@@ -1,4 +1,5 @@
-"""Beliefs of the `set` policy about its cluster: how fast jobs train, and how long jobs of unknown work take.
+"""Beliefs of the `set` policy about its cluster: how fast jobs train, how long jobs of unknown work take, and what it
+costs to start one.
 
 Legend: B bins.
 One object, so that what keeps, compares or hands over beliefs about speed does so with both.
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from policy_net.domain import ClusterState, Job, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.set_policy.restarts import Restarts
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 Array = NDArray[np.float64]
@@ -44,6 +46,7 @@ PRIOR_FIRST_SHARE = 0.1
 """Share of jobs that are believed to end in the first bin."""
 
 LIFETIMES_KEY = "(lifetimes)"
+RESTARTS_KEY = "(restarts)"
 """Beside the job types of a snapshot; no model has brackets for a name."""
 
 _EDGES = FIRST_EDGE_SECONDS * EDGE_RATIO ** np.arange(BINS)
@@ -55,11 +58,12 @@ _LATER = np.triu(np.ones((BINS, BINS), dtype=bool))
 
 
 class SetBeliefs(GaussianProcessBeliefs):
-    """Beliefs about speed, with `Lifetimes` of the jobs whose work nobody declared."""
+    """Beliefs about speed, with `Lifetimes` of the jobs whose work nobody declared, and `Restarts`."""
 
     def __init__(self, priors: Sequence[SpeedStatistic] = ()) -> None:
         super().__init__(priors)
         self.lifetimes = Lifetimes()
+        self.restarts = Restarts()
 
     def expecting(self, state: ClusterState) -> ClusterState:
         """The state with what is expected to remain of the jobs of unknown work; to be asked once a decision.
@@ -78,25 +82,34 @@ class SetBeliefs(GaussianProcessBeliefs):
         return replace(state, jobs=tuple(self._expected(job, present.get(job.job_id)) for job in state.jobs))
 
     def observe(self, progress: Sequence[Progress]) -> None:
-        """See `Beliefs`; and which jobs have ended."""
+        """See `Beliefs`; and which jobs have ended, and what starts cost."""
         super().observe(progress)
+        self.restarts.observe(progress)
         for entry in progress:
             if entry.finished:
                 self.lifetimes.on_job_ended(entry.job_id, entry.samples)
 
     def snapshot(self) -> dict[str, object]:
         """See `Beliefs`."""
-        return {**super().snapshot(), LIFETIMES_KEY: self.lifetimes.snapshot()}
+        return {
+            **super().snapshot(),
+            LIFETIMES_KEY: self.lifetimes.snapshot(),
+            RESTARTS_KEY: self.restarts.snapshot(),
+        }
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """See `Beliefs`; snapshots from before there were lifetimes have none."""
+        """See `Beliefs`; snapshots from before there were lifetimes, or restarts, have none."""
         lifetimes = Lifetimes.restored(snapshot[LIFETIMES_KEY]) if LIFETIMES_KEY in snapshot else Lifetimes()
-        super().restore({key: entry for key, entry in snapshot.items() if key != LIFETIMES_KEY})
-        self.lifetimes = lifetimes
+        restarts = Restarts.restored(snapshot[RESTARTS_KEY]) if RESTARTS_KEY in snapshot else Restarts()
+        of_types = {key: entry for key, entry in snapshot.items() if key not in (LIFETIMES_KEY, RESTARTS_KEY)}
+        super().restore(of_types)
+        self.lifetimes, self.restarts = lifetimes, restarts
 
     def digest(self) -> str:
         """See `Beliefs`."""
-        return hashlib.sha256(f"{super().digest()}{self.lifetimes.digest()}".encode()).hexdigest()
+        return hashlib.sha256(
+            f"{super().digest()}{self.lifetimes.digest()}{self.restarts.digest()}".encode()
+        ).hexdigest()
 
     def _expected(self, job: Job, attained: tuple[float, float] | None) -> Job:
         if attained is None:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.domain import Allocation, ClusterState, Decision
-from policy_net.set_policy.planner import Grants, Tilt, plan, score_of, urgency
+from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision
+from policy_net.set_policy.planner import Grants, Tilt, Urgencies, plan, score_of
 from policy_net.set_policy.steps import Step, StepTable
 
 Array = NDArray[np.float64]
@@ -108,13 +108,15 @@ def drawn_plan(
     inputs_JF: Array,
     chance: Chance,
     generator: np.random.Generator,
+    restart_seconds: float = 0.0,
 ) -> tuple[Decision, SetSamples]:
     """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`."""
     chances = chance.exploration > 0.0 or not chance.greedy
     grants = Grants(state, tables)
-    field_of_steps = _Steps([urgency(job) for job in state.jobs], tilts)
+    urgencies = Urgencies(state.jobs, tables, restart_seconds)
+    field_of_steps = _Steps(tilts)
     for index in range(len(state.jobs)):
-        field_of_steps.put(index, grants.first(index))
+        field_of_steps.put(index, grants.first(index), urgencies.of(index, SUSPENDED))
     record = _Record(inputs_JF, np.column_stack((field_of_steps.log_score_J, field_of_steps.log_share_J)))
     while field_of_steps.count:
         index, probability = _pick(field_of_steps, chance, generator)
@@ -122,11 +124,12 @@ def drawn_plan(
         assert step is not None  # noqa: S101  (only jobs with a step have a probability)
         chosen = probability < 1.0
         action = GRANT_KINDS * index + _grant(grants.held(index), step.target)
-        field_of_steps.put(index, grants.take(index, step))
+        following_step = grants.take(index, step)
+        field_of_steps.put(index, following_step, urgencies.of(index, grants.held(index)))
         following = (float(field_of_steps.log_score_J[index]), float(field_of_steps.log_share_J[index]))
         record.add(index, action, probability, chosen, following)
     decision = grants.decision()
-    planned = plan(state, tables, tilts) if chances else decision
+    planned = plan(state, tables, tilts, restart_seconds=restart_seconds) if chances else decision
     return decision, record.samples(_believed(state, tables, planned))
 
 
@@ -140,19 +143,18 @@ def _believed(state: ClusterState, tables: Sequence[StepTable], planned: Decisio
 class _Steps:
     """The jobs' next steps, and what they are worth."""
 
-    def __init__(self, urgencies: Sequence[float], tilts: Sequence[Tilt]) -> None:
-        jobs = len(urgencies)
+    def __init__(self, tilts: Sequence[Tilt]) -> None:
+        jobs = len(tilts)
         self.steps: list[Step | None] = [None] * jobs
         self.count = 0
         self.log_score_J: Array = np.full(jobs, -np.inf)
         self.log_share_J: Array = np.full(jobs, -np.inf)
         self.score_J: Array = np.zeros(jobs)
         self.logit_J: Array = np.full(jobs, -np.inf)
-        self._urgencies = urgencies
         self._tilts = tilts
 
-    def put(self, index: int, step: Step | None) -> None:
-        """The index-th job's next step is this."""
+    def put(self, index: int, step: Step | None, urgency: float) -> None:
+        """The index-th job's next step is this, and counts with this factor."""
         self.count += (step is not None) - (self.steps[index] is not None)
         self.steps[index] = step
         if step is None:
@@ -160,9 +162,9 @@ class _Steps:
             self.log_score_J[index] = self.log_share_J[index] = self.logit_J[index] = -np.inf
             return
         tilt = self._tilts[index]
-        log_score, log_share = math.log(step.slope * self._urgencies[index]), math.log(step.speed_share)
+        log_score, log_share = math.log(step.slope * urgency), math.log(step.speed_share)
         # The planner's own formula, so that the best score is the planner's to the last bit.
-        self.score_J[index] = score_of(step, self._urgencies[index], tilt)
+        self.score_J[index] = score_of(step, urgency, tilt)
         self.log_score_J[index], self.log_share_J[index] = log_score, log_share
         self.logit_J[index] = log_score + tilt[0] + tilt[1] * log_share
 

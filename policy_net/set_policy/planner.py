@@ -1,6 +1,7 @@
 """The planner: greedy grants by the slope of the best step, the base of the `set` policy, complete without learning.
 
-The score of a step is slope × remaining work^−0.25 × exp(what the residual says of it). Grants go to the highest score
+The score of a step is slope × remaining work^−0.25 × exp(what the residual says of it); of a job that holds tasks, the
+first step counts as if it were two restarts nearer to its end (see `restarts.py`). Grants go to the highest score
 until nothing gains or nothing fits; `draws.py` has the same with chance. As a job's slope only rises on the way to a
 target, whole steps are granted at once; the result is that of granting task by task inside the 3J + 1 actions.
 """
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
-from policy_net.baselines.needs import remaining_samples
+from policy_net.baselines.needs import LEAST_REMAINING_SHARE, remaining_samples
 from policy_net.baselines.room import Room
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job
 from policy_net.set_policy.steps import Step, StepTable
@@ -45,6 +46,7 @@ def plan(
     tables: Sequence[StepTable],
     tilts: Sequence[Tilt] | None = None,
     weighed: list[Weighed] | None = None,
+    restart_seconds: float = 0.0,
 ) -> Decision:
     """Allocate to the jobs of `state`; ties go by arrival.
 
@@ -52,14 +54,15 @@ def plan(
         tables: of every job.
         tilts: of every job; None leaves the base alone.
         weighed: is given every step that was looked at, in that order, for people who ask why.
+        restart_seconds: what it costs to start a job.
     """
     grants = Grants(state, tables)
-    urgencies = [urgency(job) for job in state.jobs]
+    urgencies = Urgencies(state.jobs, tables, restart_seconds)
     queue: list[tuple[float, int, Step]] = []
 
     def push(index: int, step: Step | None) -> None:
         if step is not None:
-            score = score_of(step, urgencies[index], None if tilts is None else tilts[index])
+            score = score_of(step, urgencies.of(index, grants.held(index)), None if tilts is None else tilts[index])
             heapq.heappush(queue, (-score, index, step))
 
     for index in range(len(state.jobs)):
@@ -80,6 +83,35 @@ def score_of(step: Step, urgency_of_job: float, tilt: Tilt | None) -> float:
         return score
     priority, steepness = tilt
     return score * math.exp(priority + steepness * math.log(step.speed_share))
+
+
+class Urgencies:
+    """The factors of all jobs' slopes in one decision.
+
+    Args:
+        tables: of every job.
+        restart_seconds: what it costs to start a job.
+    """
+
+    def __init__(self, jobs: Sequence[Job], tables: Sequence[StepTable], restart_seconds: float) -> None:
+        self._usual = [urgency(job) for job in jobs]
+        self._first = self._usual
+        if restart_seconds > 0.0:
+            self._first = [
+                factor * _nearer(remaining_samples(job) / speed, 2.0 * restart_seconds) if speed > 0.0 else factor
+                for job, table, factor in zip(jobs, tables, self._usual, strict=True)
+                for speed in (table.speed(job.current),)
+            ]
+
+    def of(self, index: int, held: Allocation) -> float:
+        """The factor of the index-th job's next step, once it was granted this much."""
+        return self._usual[index] if held.tasks else self._first[index]
+
+
+def _nearer(remaining_seconds: float, seconds: float) -> float:
+    """The factor by which a job is more urgent that counts as so much nearer to its end."""
+    share = max(1.0 - seconds / remaining_seconds, LEAST_REMAINING_SHARE)
+    return float(share**-FAIRNESS_EXPONENT)
 
 
 def urgency(job: Job) -> float:

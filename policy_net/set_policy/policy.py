@@ -103,11 +103,11 @@ class SetPolicy:
         self.decision_index += 1
         state, tables = self._introduced(state)
         if self._residual.silent or not tables:
-            return plan(state, tables)
+            return plan(state, tables, restart_seconds=self._restart_seconds)
         began = self._clock()
         tilts = self._residual.tilts(self._inputs(state, tables))
         self.inference_seconds.append(self._clock() - began)
-        return plan(state, tables, tilts)
+        return plan(state, tables, tilts, restart_seconds=self._restart_seconds)
 
     def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, SetSamples]:
         """Decide, and keep what a learner needs of every pick; the same at every trigger."""
@@ -119,7 +119,7 @@ class SetPolicy:
         inputs_JF = self._inputs(state, tables)
         tilts = self._residual.tilts(inputs_JF)
         self.inference_seconds.append(self._clock() - began)
-        return drawn_plan(state, tables, tilts, inputs_JF, self.chance, generator)
+        return drawn_plan(state, tables, tilts, inputs_JF, self.chance, generator, self._restart_seconds)
 
     def weighed(self, state: ClusterState) -> tuple[list[Weighed], list[StepTable]]:
         """Every step that the plan of this state looks at when nothing is left to chance, and the tables of its jobs.
@@ -129,13 +129,17 @@ class SetPolicy:
         state, tables = self._introduced(state)
         found: list[Weighed] = []
         tilts = self._residual.tilts(self._inputs(state, tables)) if tables else None
-        plan(state, tables, tilts, found)
+        plan(state, tables, tilts, found, self._restart_seconds)
         return found, tables
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""
         if self.beliefs is not None:
             self.beliefs.observe(progress)
+
+    @property
+    def _restart_seconds(self) -> float:
+        return 0.0 if self.beliefs is None else self.beliefs.restarts.seconds
 
     def _introduced(self, state: ClusterState) -> tuple[ClusterState, list[StepTable]]:
         """The state as it is believed to be, where that is more than it shows, and the tables of its jobs."""

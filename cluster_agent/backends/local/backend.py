@@ -34,6 +34,7 @@ from cluster_agent.errors import BackendUnavailable, BadConfig
 from cluster_agent.job_messages import default_socket
 from policy_net.domain import (
     SUSPENDED,
+    Allocation,
     CapacityMode,
     ClusterState,
     Decision,
@@ -193,7 +194,8 @@ class LocalBackend:
         self._decided_seconds = self._parts.clock()
         stamp = f"{int(state.time_seconds * 1000):x}"
         changes = {
-            name: Change(job, job.current, decision.of(name), f"decision-{stamp}-{name}") for name, job in jobs.items()
+            name: Change(job, job.current, self._wanted(job, decision), f"decision-{stamp}-{name}")
+            for name, job in jobs.items()
         }
         intervals = Intervals(self._jobs, self._parts.clock, self._offset_seconds)
         for job in state.jobs:
@@ -228,6 +230,17 @@ class LocalBackend:
         """Answer no more; the jobs' launchers look after them."""
         if self._server is not None:
             self._server.close()
+
+    def _wanted(self, job: Job, decision: Decision) -> Allocation:
+        """What a job is to have. What was started is let train first, unless its user holds it: taken back before it
+        has, again and again, it would cost its start each time and never get on.
+        """
+        wanted = decision.of(job.job_id)
+        record = self.table.get(job.job_id)
+        if wanted != SUSPENDED or record is None or record.held:
+            return wanted
+        starting = self._jobs.starting_seconds(job.job_id)
+        return wanted if starting is None or starting >= self._settings.start_seconds else job.current
 
     def _wait_until_due(self, running: Changes, intervals: Intervals) -> None:
         looks = 0

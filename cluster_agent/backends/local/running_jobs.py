@@ -45,6 +45,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self._processes: dict[str, JobProcesses] = {}
         self._measured: dict[str, Measured] = {}
         self._futile_starts: dict[str, int] = {}
+        self._starting_since: dict[str, float] = {}
         for record in table:
             if record.state is JobState.RUNNING:  # an agent before this one started it
                 shares.grow(record.name, record.file.takes(record.granted))
@@ -77,7 +78,16 @@ class RunningJobs(Mapping[str, JobProcesses]):
             # Its launcher is about to begin: what it was given is its own already.
             measured = Measured(Phase.STARTING, target=record.granted)
         self._measured[name] = measured
+        if measured.phase is Phase.STARTING:
+            self._starting_since.setdefault(name, self._now())
+        else:
+            self._starting_since.pop(name, None)
         return measured
+
+    def starting_seconds(self, name: str) -> float | None:
+        """For how long a job has been starting, as far as was seen here; None: it does not."""
+        since = self._starting_since.get(name)
+        return None if since is None else self._now() - since
 
     def latest(self, name: str) -> Measured:
         """What was measured last; may be asked from any thread."""
@@ -186,6 +196,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self[name].clear()
         self._shares.release(name)
         self._futile_starts.pop(name, None)
+        self._starting_since.pop(name, None)
         self._processes.pop(name, None)
         at_hand = {record.name for record in self.table}
         for known in (self._measured, self._processes):

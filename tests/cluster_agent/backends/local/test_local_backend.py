@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from local_world import SAMPLES_PER_WORKER_SECOND, LocalWorld
 
 from cluster_agent.backends.local.job_table import JobState
+from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Trigger
 
 
@@ -183,3 +184,37 @@ def test_whatever_is_decided_nothing_is_given_twice_and_every_job_ends(
             world.restart()
     assert [record.state for record in world.backend.table] == [JobState.DONE] * 3
     assert all(job.samples == job.total_samples for job in jobs)
+
+
+def test_what_was_started_is_let_train_before_it_is_taken_back(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=2000)
+    first = world.submit("a", epochs=50)
+    world.at.append((world.now + 0.5, lambda: world.submit("b", epochs=50)))
+    decide(world, a=(1, 1))
+    assert first.phase is Phase.STARTING
+    decide(world, b=(1, 1))
+    assert (first.phase, first.held) == (Phase.RUNNING, Allocation(1, 1))
+    decide(world, b=(1, 1))
+    assert first.phase is Phase.SUSPENDED, "it has trained, and may go now"
+    second = world.jobs["b"]
+    assert (first.starts, second.starts) == (1, 1)
+
+
+def test_a_user_may_take_back_what_was_just_started(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=2000)
+    job = world.submit("a", epochs=50)
+    world.at.append((world.now + 0.5, lambda: world.backend.table.change("a", held=True)))
+    decide(world, a=(1, 1))
+    assert job.phase is Phase.STARTING
+    decide(world)
+    assert job.target == SUSPENDED
+
+
+def test_a_start_that_takes_too_long_may_be_taken_back(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=2000, slot_seconds=1.5, start_seconds=1.0)
+    first = world.submit("a", epochs=50)
+    decide(world, a=(1, 1))
+    assert first.phase is Phase.STARTING
+    world.submit("b", epochs=50)
+    decide(world, b=(1, 1))
+    assert first.target == SUSPENDED
