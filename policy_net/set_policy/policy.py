@@ -145,6 +145,7 @@ class SetPolicy:
         """The state as it is believed to be, where that is more than it shows, and the tables of its jobs."""
         if self.beliefs is not None:
             state = self.beliefs.expecting(state)
+            state = self.beliefs.restarts.without_futile_growth(state, self.beliefs)
         return state, [self._tables.of(job) for job in state.jobs]
 
     def _inputs(self, state: ClusterState, tables: Sequence[StepTable]) -> Array:

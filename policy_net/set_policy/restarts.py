@@ -2,8 +2,9 @@
 
 A plan that takes a job's tasks away for a better one pays twice: the other one starts now, and this one again later.
 Between two jobs on one server that comes out even where the other's remaining time is shorter by two restarts, so a job
-that holds tasks counts as that much nearer to its end. What a restart costs is learned from what jobs did; where they
-cost nothing, nothing changes.
+that holds tasks counts as that much nearer to its end. An all-reduce job is restarted for each other size, too: it is
+offered more workers only where the time that they save is longer than a restart. What a restart costs is learned from
+what jobs did; where they cost nothing, nothing changes.
 Source: our own; the exchange of two neighbours, as in proofs of shortest remaining processing time, with a set-up time.
 """
 
@@ -12,9 +13,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from policy_net.domain import Progress
+from policy_net.baselines.needs import remaining_samples
+from policy_net.domain import ClusterState, Job, Progress, SpeedModel
 from policy_net.errors import BadInput
 
 _WEIGHT_OF_NEWEST = 0.1
@@ -53,6 +56,27 @@ class Restarts:
         present = {entry.job_id for entry in progress}
         self._training &= present
         self._starting = {job_id: paused for job_id, paused in self._starting.items() if job_id in present}
+
+    def without_futile_growth(self, state: ClusterState, speeds: SpeedModel) -> ClusterState:
+        """The state with no room to grow for jobs that would lose more by a restart than they gain by any size."""
+        if self.seconds <= 0.0:
+            return state
+        jobs = tuple(
+            replace(job, max_workers=job.current.workers) if self._is_futile_to_grow(job, speeds) else job
+            for job in state.jobs
+        )
+        return replace(state, jobs=jobs)
+
+    def _is_futile_to_grow(self, job: Job, speeds: SpeedModel) -> bool:
+        now, most = job.current.workers, job.max_workers
+        if job.kind.uses_ps or not 0 < now < most:
+            return False
+        speeds_by_workers = speeds.grid(job.job_type)[0]
+        present, best = float(speeds_by_workers[now]), float(speeds_by_workers[now : most + 1].max())
+        if present <= 0.0:
+            return False
+        samples = remaining_samples(job)
+        return samples / present - samples / best <= self.seconds
 
     def digest(self) -> str:
         """SHA-256 over what a snapshot holds, hex."""

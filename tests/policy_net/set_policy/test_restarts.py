@@ -120,3 +120,29 @@ def test_a_running_job_gives_way_only_to_one_that_is_shorter_by_two_restarts(
     assert planned(state, restart_seconds) == ["running" if goes_on else "newcomer"]
     waiting = replace(state, jobs=(replace(jobs[0], current=SUSPENDED), jobs[1]))
     assert planned(waiting, restart_seconds) == ["newcomer"], "between two that hold nothing the shorter one starts"
+
+
+class Linear:
+    """Speeds that grow with the workers, one sample a second each."""
+
+    def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
+        return float(self.grid(job_type)[ps, workers])
+
+    def grid(self, job_type: str) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        return np.vstack([np.arange(17.0), np.zeros((16, 17))])
+
+
+@pytest.mark.parametrize(("restart_seconds", "most"), [(0.0, 4), (49.0, 4), (51.0, 2)])
+def test_an_all_reduce_job_is_offered_more_only_where_that_saves_more_than_a_restart(
+    restart_seconds: float, most: int
+) -> None:
+    job = replace(
+        job_of("a", 200.0, Allocation(workers=2, ps=0)), kind=JobKind.ALLREDUCE, max_workers=4, max_ps=0, min_ps=0
+    )
+    restarts = Restarts()
+    restarts.observe([did("b", 1.0, restart_seconds)])
+    for current, expected in ((2, most), (0, 4), (4, 4)):
+        state = ClusterState(0.0, (), (replace(job, current=Allocation(workers=current, ps=0)),), 60.0)
+        assert restarts.without_futile_growth(state, Linear()).jobs[0].max_workers == expected
+    served = ClusterState(0.0, (), (job_of("c", 200.0, ONE),), 60.0)
+    assert restarts.without_futile_growth(served, Linear()) == served, "with servers it grows while it trains"
