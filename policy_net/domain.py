@@ -147,6 +147,7 @@ class ClusterState:
     Attributes:
         jobs: unfinished jobs that have arrived, in arrival order.
         slot_seconds: the length of a slot, or of the tick under event decisions; also the unit of time features.
+        start_seconds: what a job that holds nothing loses by being started, or resumed; 0 where that is not known.
     """
 
     time_seconds: float
@@ -154,6 +155,7 @@ class ClusterState:
     jobs: tuple[Job, ...]
     slot_seconds: float
     capacity_mode: CapacityMode = CapacityMode.NODES
+    start_seconds: float = 0.0
 
     @property
     def total(self) -> Resources:

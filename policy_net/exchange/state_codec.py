@@ -39,13 +39,14 @@ def digest_of_json(value: Mapping[str, Any]) -> str:
 
 
 def encode_state(state: ClusterState) -> JsonObject:
-    """A state as JSON values."""
+    """A state as JSON values; what a start costs only where it is known, as older lines have no such key."""
     return {
         "time_seconds": state.time_seconds,
         "slot_seconds": state.slot_seconds,
         "capacity_mode": state.capacity_mode.value,
         "nodes": [[node.node_id, node.capacity.cpu_milli, node.capacity.gpu, node.gpu_type] for node in state.nodes],
         "jobs": [_encode_job(job) for job in state.jobs],
+        **({"start_seconds": state.start_seconds} if state.start_seconds else {}),
     }
 
 
@@ -61,6 +62,7 @@ def decode_state(value: Mapping[str, Any]) -> ClusterState:
         jobs=tuple(_decode_job(job) for job in value["jobs"]),
         slot_seconds=value["slot_seconds"],
         capacity_mode=CapacityMode(value["capacity_mode"]),
+        start_seconds=value.get("start_seconds", 0.0),
     )
 
 

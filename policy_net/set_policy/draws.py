@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.domain import Allocation, ClusterState, Decision
-from policy_net.set_policy.planner import Grants, Tilt, plan, score_of, urgency
+from policy_net.set_policy.planner import Grants, Tilt, plan, score_of
 from policy_net.set_policy.steps import Step, StepTable
 
 Array = NDArray[np.float64]
@@ -112,7 +112,7 @@ def drawn_plan(
     """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`."""
     chances = chance.exploration > 0.0 or not chance.greedy
     grants = Grants(state, tables)
-    field_of_steps = _Steps([urgency(job) for job in state.jobs], tilts)
+    field_of_steps = _Steps(grants, len(state.jobs), tilts)
     for index in range(len(state.jobs)):
         field_of_steps.put(index, grants.first(index))
     record = _Record(inputs_JF, np.column_stack((field_of_steps.log_score_J, field_of_steps.log_share_J)))
@@ -140,15 +140,14 @@ def _believed(state: ClusterState, tables: Sequence[StepTable], planned: Decisio
 class _Steps:
     """The jobs' next steps, and what they are worth."""
 
-    def __init__(self, urgencies: Sequence[float], tilts: Sequence[Tilt]) -> None:
-        jobs = len(urgencies)
+    def __init__(self, grants: Grants, jobs: int, tilts: Sequence[Tilt]) -> None:
         self.steps: list[Step | None] = [None] * jobs
         self.count = 0
         self.log_score_J: Array = np.full(jobs, -np.inf)
         self.log_share_J: Array = np.full(jobs, -np.inf)
         self.score_J: Array = np.zeros(jobs)
         self.logit_J: Array = np.full(jobs, -np.inf)
-        self._urgencies = urgencies
+        self._grants = grants
         self._tilts = tilts
 
     def put(self, index: int, step: Step | None) -> None:
@@ -160,9 +159,10 @@ class _Steps:
             self.log_score_J[index] = self.log_share_J[index] = self.logit_J[index] = -np.inf
             return
         tilt = self._tilts[index]
-        log_score, log_share = math.log(step.slope * self._urgencies[index]), math.log(step.speed_share)
+        urgency = self._grants.urgency(index, step)
+        log_score, log_share = math.log(step.slope * urgency), math.log(step.speed_share)
         # The planner's own formula, so that the best score is the planner's to the last bit.
-        self.score_J[index] = score_of(step, self._urgencies[index], tilt)
+        self.score_J[index] = score_of(step, urgency, tilt)
         self.log_score_J[index], self.log_share_J[index] = log_score, log_share
         self.logit_J[index] = log_score + tilt[0] + tilt[1] * log_share
 

@@ -1,6 +1,7 @@
 """The planner: greedy grants by the slope of the best step, the base of the `set` policy, complete without learning.
 
-The score of a step is slope × remaining work^−0.25 × exp(what the residual says of it). Grants go to the highest score
+The score of a step is slope × remaining work^−0.25 × exp(what the residual says of it), and where the state says what
+a start costs, × what is saved by none (`Grants.urgency`). Grants go to the highest score
 until nothing gains or nothing fits; `draws.py` has the same with chance. As a job's slope only rises on the way to a
 target, whole steps are granted at once; the result is that of granting task by task inside the 3J + 1 actions.
 """
@@ -17,6 +18,11 @@ from policy_net.baselines.needs import remaining_samples
 from policy_net.baselines.room import Room
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job
 from policy_net.set_policy.steps import Step, StepTable
+
+_SLOWEST = 1e-9
+"""Samples/s, against a division by nothing."""
+_MOST_STARTS = 8.0
+"""A job that ends in no time counts as one that takes this part of a start."""
 
 Tilt = tuple[float, float]
 """What a residual says of a job: its priority, and how much more it is to gain near its best speed; (0, 0) nothing."""
@@ -54,12 +60,11 @@ def plan(
         weighed: is given every step that was looked at, in that order, for people who ask why.
     """
     grants = Grants(state, tables)
-    urgencies = [urgency(job) for job in state.jobs]
     queue: list[tuple[float, int, Step]] = []
 
     def push(index: int, step: Step | None) -> None:
         if step is not None:
-            score = score_of(step, urgencies[index], None if tilts is None else tilts[index])
+            score = score_of(step, grants.urgency(index, step), None if tilts is None else tilts[index])
             heapq.heappush(queue, (-score, index, step))
 
     for index in range(len(state.jobs)):
@@ -95,6 +100,8 @@ class Grants:
         self._jobs = state.jobs
         self._tables = tables
         self._room = Room(state)
+        self._start_seconds = state.start_seconds
+        self._urgencies = [urgency(job) for job in state.jobs]
         self._held: list[Allocation] = [SUSPENDED] * len(state.jobs)
         self._refused: dict[int, list[Allocation]] = {}
 
@@ -105,6 +112,28 @@ class Grants:
     def held(self, index: int) -> Allocation:
         """What the index-th job has been granted."""
         return self._held[index]
+
+    def urgency(self, index: int, step: Step) -> float:
+        """The factor of the slope of a job's next step.
+
+        A job that runs on has to hold its tasks for the R seconds that it still trains; one that is suspended and
+        started again later, for R + c. So what keeps a job from a start counts (R + c)/R times, and what makes one
+        necessary, as another size of an all-reduce job does, R/(R + c) times. Nearly done jobs are let run to their
+        end, long ones still give way to short ones, and jobs of which none runs keep their order.
+        Source: index policies for set-up costs (Van Oyen, Pichpitlamken and Teneketzis 1992), whose hysteresis this
+        has. Deviation: a factor of this planner's own score.
+        """
+        own, job = self._urgencies[index], self._jobs[index]
+        if self._start_seconds <= 0.0 or not job.current.workers:
+            return own
+        held, current = self._held[index], job.current.workers
+        if held.workers and (job.kind.uses_ps or held.workers > current):
+            return own  # it runs on in any case; or it would be started anew already
+        remaining_seconds = remaining_samples(job) / max(self._tables[index].speed(step.target), _SLOWEST)
+        factor = 1.0 + self._start_seconds / max(remaining_seconds, self._start_seconds / _MOST_STARTS)
+        if not job.kind.uses_ps and step.target.workers > current:
+            return own / factor if held.workers else own  # its first step counts as that of any other job
+        return own * factor
 
     def take(self, index: int, step: Step) -> Step | None:
         """Grant a step if it fits, and say what the job's next one is; None if nothing gains any more, or fits.

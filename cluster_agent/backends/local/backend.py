@@ -284,7 +284,14 @@ class LocalBackend:
             for record in records
         ]
         node = replace(self._node, capacity=left)
-        return ClusterState(self.time_seconds, (node,), tuple(jobs), self._settings.slot_seconds, CapacityMode.POOLED)
+        return ClusterState(
+            self.time_seconds,
+            (node,),
+            tuple(jobs),
+            self._settings.slot_seconds,
+            CapacityMode.POOLED,
+            self._jobs.start_seconds,
+        )
 
     def _usual_epochs(self) -> dict[str, float]:
         """Samples of an epoch, by type: the median of its jobs."""

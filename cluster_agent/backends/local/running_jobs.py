@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from statistics import median
 
 import structlog
 
@@ -13,6 +15,7 @@ from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import Allocation, Resources
 
 _log = structlog.get_logger()
+_KEPT_STARTS = 15
 _STARTS = 3
 """A launcher that ends so often in turn before its job has trained anything fails the job."""
 
@@ -45,6 +48,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self._processes: dict[str, JobProcesses] = {}
         self._measured: dict[str, Measured] = {}
         self._futile_starts: dict[str, int] = {}
+        self._starting_since: dict[str, float] = {}
+        self._start_seconds: deque[float] = deque(maxlen=_KEPT_STARTS)
         for record in table:
             if record.state is JobState.RUNNING:  # an agent before this one started it
                 shares.grow(record.name, record.file.takes(record.granted))
@@ -67,6 +72,11 @@ class RunningJobs(Mapping[str, JobProcesses]):
         """How many jobs there are."""
         return sum(1 for _ in self.table)
 
+    @property
+    def start_seconds(self) -> float:
+        """From a job's start, or its resumption, until it trains: the median of the newest; 0 until there was one."""
+        return median(self._start_seconds) if self._start_seconds else 0.0
+
     def measure(self, name: str) -> Measured:
         """How a job is doing now; nothing is asked of one without processes."""
         process, record = self[name], self.table.get(name)
@@ -77,6 +87,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
             # Its launcher is about to begin: what it was given is its own already.
             measured = Measured(Phase.STARTING, target=record.granted)
         self._measured[name] = measured
+        if name in self._starting_since and measured.phase is Phase.RUNNING and measured.held.workers:
+            self._start_seconds.append(max(0.0, self._now() - self._starting_since.pop(name)))
         return measured
 
     def latest(self, name: str) -> Measured:
@@ -115,6 +127,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 return process.request(request_id, after, resume=self.latest(name).phase is Phase.SUSPENDED)
             if after.workers:
                 process.start(after)
+                self._starting_since[name] = self._now()
                 self._shares.bind(name)
         except OSError as error:
             return f"it cannot be started ({error.strerror or error})"
@@ -126,6 +139,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
 
     def on_suspended(self, name: str) -> None:
         """A job has given back what it had."""
+        self._starting_since.pop(name, None)
         record = self.table.get(name)
         if self[name].launcher is None:
             self._shares.release(name)
@@ -147,6 +161,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
                     self.on_suspended(record.name)  # its launcher has ended with it, and said so
                 elif record.state is JobState.RUNNING:
                     process.clear()
+                    self._starting_since.pop(record.name, None)
                     self._shares.release(record.name)
                     self._on_launcher_lost(record, measured)
 
@@ -186,6 +201,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self[name].clear()
         self._shares.release(name)
         self._futile_starts.pop(name, None)
+        self._starting_since.pop(name, None)
         self._processes.pop(name, None)
         at_hand = {record.name for record in self.table}
         for known in (self._measured, self._processes):

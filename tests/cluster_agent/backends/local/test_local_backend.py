@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from local_world import SAMPLES_PER_WORKER_SECOND, LocalWorld
+from local_world import SAMPLES_PER_WORKER_SECOND, START_SECONDS, LocalWorld
 
 from cluster_agent.backends.local.job_table import JobState
 from policy_net.domain import SUSPENDED, Allocation, Decision, Trigger
@@ -183,3 +183,20 @@ def test_whatever_is_decided_nothing_is_given_twice_and_every_job_ends(
             world.restart()
     assert [record.state for record in world.backend.table] == [JobState.DONE] * 3
     assert all(job.samples == job.total_samples for job in jobs)
+
+
+def test_what_a_start_costs_is_measured_and_told_to_the_policy(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    for name in ("a", "b"):
+        world.submit(name, epochs=50)
+    observed = world.backend.observe()
+    assert observed is not None
+    assert observed[0].start_seconds == 0.0, "nothing was started yet"
+    decide(world, a=(1, 1))
+    decide(world, a=(2, 1), b=(1, 1))
+    observed = world.backend.observe()
+    assert observed is not None
+    assert observed[0].start_seconds == pytest.approx(START_SECONDS, abs=0.6), "a resize is no start"
+    decide(world, b=(1, 1))
+    decide(world, a=(1, 1), b=(1, 1))
+    assert len(world.backend._jobs._start_seconds) == 2 + (world.jobs["a"].starts > 1)
