@@ -133,10 +133,10 @@ def scatter(points: Sequence[tuple[float, float, int, float, str]], title: str, 
     values = [value for x, y, *_ in points for value in (x, y) if value > 0]
     low, high = 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
     height, bottom = 360, 322
-    x, y = _upward(low, high, 62, width - 14, log=True), _upward(low, high, bottom, 12, log=True)
+    x, y = _upward(low, high, 62, width - 24, log=True), _upward(low, high, bottom, 12, log=True)
     parts = []
     for value in _powers(low, high):
-        parts.append(f'<line x1="62" x2="{width - 14}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>')
+        parts.append(f'<line x1="62" x2="{width - 24}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>')
         parts.append(f'<line y1="12" y2="{bottom}" x1="{x(value):.1f}" x2="{x(value):.1f}" class="grid"/>')
         parts.append(f'<text x="56" y="{y(value) + 4:.1f}" class="tick" text-anchor="end">{value:g}</text>')
         parts.append(f'<text x="{x(value):.1f}" y="{bottom + 16}" class="tick" text-anchor="middle">{value:g}</text>')

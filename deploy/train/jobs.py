@@ -78,9 +78,14 @@ ARRIVALS = (
 """In the order in which they come. The first is alone for a while; then there are more than two cores have room for."""
 
 
+_SOONEST = 0.5
+"""Starting takes as long, however little a job then trains."""
+
+
 def arrivals(count: int, work: float) -> tuple[Arrival, ...]:
-    """The first so many jobs, each with so much of its work."""
+    """The first so many jobs, each with so much of its work; those of less work come sooner, but never all at once."""
+    sooner = min(1.0, max(_SOONEST, work))
     return tuple(
-        replace(job, epochs=max(1, round(job.epochs * work)), after_seconds=job.after_seconds * work)
+        replace(job, epochs=max(1, round(job.epochs * work)), after_seconds=job.after_seconds * sooner)
         for job in ARRIVALS[:count]
     )

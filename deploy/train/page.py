@@ -61,8 +61,8 @@ def training_page(story: Story) -> str:
 
 def _hero(story: Story) -> str:
     early, late = story.belief_errors() if story.speeds else (1.0, 1.0)
-    checkpointed = len(story.checkpointed)
-    beside = f"and {checkpointed} by a checkpoint; {counted(story.suspensions, 'suspension')}"
+    also = f"and {len(story.checkpointed)} by a checkpoint; " if story.checkpointed else ""
+    beside = also + counted(story.suspensions, "suspension")
     tiles = (
         ("jobs done", f"{len(story.done)} of {len(story.lives)}", f"in {duration(story.seconds)}"),
         ("resizes while they trained", str(len(story.live)), beside),

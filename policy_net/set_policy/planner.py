@@ -13,6 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.baselines.needs import remaining_samples
 from policy_net.baselines.room import Room
@@ -107,7 +110,7 @@ class Grants:
 
     def first(self, index: int) -> Step | None:
         """The first step of the index-th job, with no limit but its caps; None if nothing gains."""
-        return self._tables[index].step(SUSPENDED)
+        return self._offered(index, self._tables[index].step(SUSPENDED), None)
 
     def held(self, index: int) -> Allocation:
         """What the index-th job has been granted."""
@@ -118,7 +121,8 @@ class Grants:
 
         A job that runs on has to hold its tasks for the R seconds that it still trains; one that is suspended and
         started again later, for R + c. So what keeps a job from a start counts (R + c)/R times, and what makes one
-        necessary, as another size of an all-reduce job does, R/(R + c) times. Nearly done jobs are let run to their
+        necessary, as another size of an all-reduce job does, R/(R + c) times; such a job is only made larger at all if
+        that ends it sooner. Nearly done jobs are let run to their
         end, long ones still give way to short ones, and jobs of which none runs keep their order.
         Source: index policies for set-up costs (Van Oyen, Pichpitlamken and Teneketzis 1992), whose hysteresis this
         has. Deviation: a factor of this planner's own score.
@@ -126,12 +130,12 @@ class Grants:
         own, job = self._urgencies[index], self._jobs[index]
         if self._start_seconds <= 0.0 or not job.current.workers:
             return own
-        held, current = self._held[index], job.current.workers
-        if held.workers and (job.kind.uses_ps or held.workers > current):
+        held = self._held[index]
+        if held.workers and (job.kind.uses_ps or held.workers > job.current.workers):
             return own  # it runs on in any case; or it would be started anew already
-        remaining_seconds = remaining_samples(job) / max(self._tables[index].speed(step.target), _SLOWEST)
-        factor = 1.0 + self._start_seconds / max(remaining_seconds, self._start_seconds / _MOST_STARTS)
-        if not job.kind.uses_ps and step.target.workers > current:
+        least = self._start_seconds / _MOST_STARTS
+        factor = 1.0 + self._start_seconds / max(self._remaining_seconds(index, step.target), least)
+        if self._starts_anew(job, step.target):
             return own / factor if held.workers else own  # its first step counts as that of any other job
         return own * factor
 
@@ -144,7 +148,7 @@ class Grants:
             self._held[index] = step.target
             if index in self._refused:
                 return self._limited(index)
-            return self._tables[index].step(step.target)
+            return self._offered(index, self._tables[index].step(step.target), None)
         # What was refused stays so, with everything that contains it: room only shrinks.
         self._refused.setdefault(index, []).append(step.target)
         return self._limited(index)
@@ -161,7 +165,27 @@ class Grants:
         free_cpu, free_gpu = self._room.free
         table = self._tables[index]
         fits = table.fitting(job, held, free_cpu, free_gpu, self._refused[index])
-        return table.limited_step(held, fits)
+        return self._offered(index, table.limited_step(held, fits), fits)
+
+    def _offered(self, index: int, step: Step | None, fits: NDArray[np.bool_] | None) -> Step | None:
+        """A step; where it costs a running job a start that it does not bring in again, the best one without."""
+        job = self._jobs[index]
+        if step is None or self._start_seconds <= 0.0 or not job.current.workers:
+            return step
+        if not self._starts_anew(job, step.target) or self._held[index].workers > job.current.workers:
+            return step
+        saved = self._remaining_seconds(index, job.current) - self._remaining_seconds(index, step.target)
+        if saved > self._start_seconds:
+            return step
+        return self._tables[index].step_within(self._held[index], job.current, fits)
+
+    @staticmethod
+    def _starts_anew(job: Job, target: Allocation) -> bool:
+        """Whether a job that runs would have to be started to get there: it only grows, so less is on its way."""
+        return not job.kind.uses_ps and target.workers > job.current.workers
+
+    def _remaining_seconds(self, index: int, split: Allocation) -> float:
+        return float(remaining_samples(self._jobs[index])) / max(self._tables[index].speed(split), _SLOWEST)
 
     def _least_fits(self, job: Job, held: Allocation) -> bool:
         """Whether the sums leave room for anything at all; cheap, as at the end of a plan it mostly is not."""

@@ -79,6 +79,9 @@ def test_an_all_reduce_job_which_is_resized_by_a_start_grows_only_where_that_pay
     other = replace(job(2, 30.0, workers=1), max_workers=2)
     assert runs(3100, 0.0, ring, other) == [2, 1]
     assert runs(3100, 20.0, ring, other) == [1, 2], "the other one grows while it trains"
+    assert runs(3100, 20.0, ring) == [1], "a start takes longer than it saves"
+    assert runs(3100, 2.0, ring) == [2]
+    assert runs(3100, 20.0, replace(ring, remaining_epochs=300.0)) == [2]
     two = replace(ring, current=Allocation(2))
     assert runs(3100, 20.0, two, other) == [2, 1], "and what it has it keeps"
 
