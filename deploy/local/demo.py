@@ -20,6 +20,7 @@ from deploy.local.configs import FLEETS, DemoPolicy, FleetSettings
 from deploy.local.display import Display
 from deploy.local.first_version import shipped_start, warm_start
 from deploy.local.fleet import run_fleet
+from deploy.local.guardian import end_leftovers
 from deploy.local.learner_records import drop_moments, staleness_by_cluster
 from deploy.local.plan import make_plan
 from deploy.local.processes import Processes
@@ -104,6 +105,11 @@ def own_folder(folder: Path) -> Iterator[Path]:
             f"run folder {str(folder)[:200]!r} cannot be written to ({error.strerror}); name another"
         ) from error
     with held:
+        left = end_leftovers(folder)
+        if left:
+            print(
+                f"an earlier demo in {folder} was killed: ended what it had left running ({left} processes)", flush=True
+            )
         for pattern in ("*.yaml", "*.log", "*.enrollment", "v1.safetensors"):
             for file in folder.glob(pattern):
                 file.unlink()

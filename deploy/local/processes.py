@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from deploy.local.guardian import VARIABLE, Guardian
 from policy_net.errors import PolicyNetError
 
 STOP_SECONDS = 30.0
@@ -23,23 +24,30 @@ class DemoFailed(PolicyNetError):
 
 
 class Processes:
-    """Runs programs with their output in one log file each; leaving the context ends all of them."""
+    """Runs programs with their output in one log file each; leaving the context ends all of them, and a guardian does
+    so if this process is killed."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._clock = clock
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._held: list[socket.socket] = []
+        self._guardian: Guardian | None = None
 
     def __enter__(self) -> Processes:
+        self._guardian = Guardian(self._folder)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop_all()
-        for holder in self._held:
-            holder.close()
+        try:
+            self.stop_all()
+        finally:
+            for holder in self._held:
+                holder.close()
+            if self._guardian is not None:
+                self._guardian.release()
 
     def port(self) -> int:
         """A loopback port for a program to listen on, which nobody else is given as long as the context lasts.
@@ -59,6 +67,8 @@ class Processes:
         """Start `python -m module arguments…` under a name."""
         # One thread each: three agents and a learner share the machine, and small matrices gain nothing from more.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        if self._guardian is not None:
+            environment[VARIABLE] = self._guardian.mark
         with self.log_of(name).open("ab") as log:
             # A session of its own: Ctrl-C reaches the demo alone, which then ends the fleet in order.
             self._running[name] = subprocess.Popen(  # noqa: S603  (our own programs, our own files)

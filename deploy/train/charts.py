@@ -9,6 +9,8 @@ from html import escape
 
 WIDTH = 1220
 _LEFT, _RIGHT = 132, 14
+_LEAST_SCALE = 0.75
+"""Smaller than this, words of 11 px are too small."""
 Point = tuple[float, float]
 
 
@@ -87,24 +89,31 @@ def curves(
     *,
     log: bool = False,
     width: int = 600,
-    most: float | None = None,
+    share: bool = False,
 ) -> str:
-    """Lines over the run's time."""
+    """Lines over the run's time.
+
+    Args:
+        share: values are shares of one, shown as per cent.
+    """
     points = [point for line in lines for point in line.points]
     if not points:
         return '<p class="empty">Nothing was seen.</p>'
     height, bottom = 250, 222
     values = [value for _, value in points]
-    low, high = (min(values), max(values)) if most is None else (min(values), most)
+    low, high = min(values), 1.0 if share else max(values)
     if log:
         low, high = 10 ** math.floor(math.log10(max(low, 1e-4))), 10 ** math.ceil(math.log10(max(high, 1e-3)))
-    elif high - low < 1e-9:
-        low, high = low - 0.5, high + 0.5
+        ticks = _powers(low, high)
+    else:
+        ticks = _round_values(low, high)
+        low, high = ticks[0], ticks[-1]
     x, y = _across(seconds, 52, width - 12), _upward(low, high, bottom, 12, log=log)
     parts = _seconds_axis(x, seconds, bottom)
-    for value in _values(low, high, log=log):
+    for value in ticks:
+        text = f"{100 * value:.6g}%" if share else f"{value:g}"
         parts.append(f'<line x1="52" x2="{width - 12}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>')
-        parts.append(f'<text x="46" y="{y(value) + 4:.1f}" class="tick" text-anchor="end">{value:g}</text>')
+        parts.append(f'<text x="46" y="{y(value) + 4:.1f}" class="tick" text-anchor="end">{text}</text>')
     for line in lines:
         path = " ".join(f"{x(at):.1f},{y(max(value, low)):.1f}" for at, value in line.points)
         dash = " dashed" if line.dashed else ""
@@ -124,10 +133,10 @@ def scatter(points: Sequence[tuple[float, float, int, float, str]], title: str, 
     values = [value for x, y, *_ in points for value in (x, y) if value > 0]
     low, high = 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
     height, bottom = 360, 322
-    x, y = _upward(low, high, 62, width - 14, log=True), _upward(low, high, bottom, 12, log=True)
+    x, y = _upward(low, high, 62, width - 24, log=True), _upward(low, high, bottom, 12, log=True)
     parts = []
-    for value in _values(low, high, log=True):
-        parts.append(f'<line x1="62" x2="{width - 14}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>')
+    for value in _powers(low, high):
+        parts.append(f'<line x1="62" x2="{width - 24}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>')
         parts.append(f'<line y1="12" y2="{bottom}" x1="{x(value):.1f}" x2="{x(value):.1f}" class="grid"/>')
         parts.append(f'<text x="56" y="{y(value) + 4:.1f}" class="tick" text-anchor="end">{value:g}</text>')
         parts.append(f'<text x="{x(value):.1f}" y="{bottom + 16}" class="tick" text-anchor="middle">{value:g}</text>')
@@ -144,8 +153,10 @@ def scatter(points: Sequence[tuple[float, float, int, float, str]], title: str, 
 
 
 def _svg(height: float, parts: Sequence[str], title: str, width: int = WIDTH) -> str:
-    head = f'<svg viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{escape(title)}">'
-    return head + "".join(parts) + "</svg>"
+    # On a narrow screen it is scrolled rather than shrunk until nothing can be read.
+    least = f"--least: {round(width * _LEAST_SCALE)}px"
+    head = f'<svg viewBox="0 0 {width} {height:.0f}" style="{least}" role="img" aria-label="{escape(title)}">'
+    return f'<div class="drawn">{head}{"".join(parts)}</svg></div>'
 
 
 def _box(x: float, y: float, width: float, height: float, kind: str, words: str) -> str:
@@ -175,7 +186,14 @@ def _seconds_axis(x: Callable[[float], float], seconds: float, bottom: float) ->
     return parts
 
 
-def _values(low: float, high: float, *, log: bool) -> list[float]:
-    if log:
-        return [10.0**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
-    return [round(low + (high - low) * part / 4, 3) for part in range(5)]
+def _powers(low: float, high: float) -> list[float]:
+    return [10.0**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
+
+
+def _round_values(low: float, high: float) -> list[float]:
+    """From at most the lowest to at least the highest value in round steps; two of them at least."""
+    span = max(high - low, 1e-3)
+    unit = 10.0 ** math.floor(math.log10(span / 5))
+    step = next(unit * times for times in (1, 2, 5, 10) if span / (unit * times) <= 5)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, max(last, first + 1) + 1)]

@@ -20,8 +20,14 @@ def demo_train(
         int, typer.Option("--jobs", min=1, max=len(ARRIVALS), help="So many of the six jobs, from the first on.")
     ] = len(ARRIVALS),
     work: Annotated[
-        float, typer.Option("--work", min=0.01, max=100.0, help="Each has so much of its usual work.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            "--work",
+            min=0.01,
+            max=100.0,
+            help="Each has so much of its usual work; unless given, what there is time for.",
+        ),
+    ] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=10.0, help="What has not ended by then is cancelled, and said.")
     ] = 210.0,

@@ -37,7 +37,7 @@ def write_configs(folder: Path, policy: Path, address: str, enroll_port: int, pa
         },
         "backend": {
             "kind": "local",
-            "slot_seconds": 15.0,
+            "slot_seconds": 10.0,
             "debounce_seconds": 3.0,
             "socket": "s/jobs.sock",
         },

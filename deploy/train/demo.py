@@ -27,6 +27,7 @@ from deploy.local.processes import DemoFailed, Processes
 from deploy.local.watch import LearnerWatch
 from deploy.train.configs import CLUSTER, write_configs
 from deploy.train.jobs import Arrival, arrivals
+from deploy.train.pace import free_cores, said, share_of_work
 from deploy.train.page import write_training_page
 from deploy.train.records import decisions, gradients, resizes
 from deploy.train.story import Story
@@ -43,12 +44,12 @@ class TrainOptions:
     """What a user may choose.
 
     Attributes:
-        work: of each job's usual work so much.
+        work: of each job's usual work so much; None: what the machine has time for.
         seconds: what has not ended by then is cancelled, and said.
     """
 
     jobs: int
-    work: float
+    work: float | None
     seconds: float
     run_folder: Path
     report_folder: Path
@@ -62,11 +63,11 @@ def run_training(options: TrainOptions) -> Story:
         DemoFailed: a process failed, or no job was through in time.
     """
     console = Console() if sys.stdout.isatty() else Console(width=120)
-    planned = arrivals(options.jobs, options.work)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, interrupt)
     prepare_folder(options.report_folder, 1)  # or it is found out after the jobs have run
     with own_folder(options.run_folder) as folder:
+        planned = arrivals(options.jobs, _work(options.work, console))
         with Processes(folder) as processes, Display(1.0, console) as display:
             policy = shipped_start(folder, display)
             story = _run(planned, folder, policy, processes, display, options.seconds)
@@ -166,6 +167,17 @@ def _end_jobs(jobs: JobWatch, client: JobClient) -> None:
             left = [name for name in left if not jobs.lives[name].ended]
         if left:
             raise DemoFailed(f"{left[0]} does not end; see `elastic-run status`")
+
+
+def _work(stated: float | None, console: Console) -> float:
+    if stated is not None:
+        return stated
+    cores = _cores()
+    free = free_cores(cores)
+    work = share_of_work(free)
+    for line in said(cores, free, work):
+        console.print(line, highlight=False)
+    return work
 
 
 def _answers(socket: Path) -> bool:

@@ -10,12 +10,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from deploy.train.charts import Curve, Lane, curves, lanes, scatter
+from deploy.train.records import Resize
 from deploy.train.story import Story
 from foundation.figures import counted, duration, percent
 from foundation.files import write_whole
 
 _STYLE = """
-svg { width: 100%; height: auto; display: block; overflow: visible; }
+svg { width: 100%; height: auto; display: block; overflow: visible; min-width: var(--least); }
+.drawn { overflow-x: auto; overflow-y: hidden; }
 svg text { font-size: 12px; fill: var(--ink); } svg .lane { font-weight: 600; font-size: 13px; }
 svg .tick, svg .small { fill: var(--soft); font-size: 11px; } svg .grid { stroke: var(--line); stroke-width: 1; }
 svg .base { stroke: var(--soft); stroke-width: 1; } svg .cut { stroke: var(--card); stroke-width: 1.5; }
@@ -59,11 +61,13 @@ def training_page(story: Story) -> str:
 
 def _hero(story: Story) -> str:
     early, late = story.belief_errors() if story.speeds else (1.0, 1.0)
+    also = f"and {len(story.checkpointed)} by a checkpoint; " if story.checkpointed else ""
+    beside = also + counted(story.suspensions, "suspension")
     tiles = (
         ("jobs done", f"{len(story.done)} of {len(story.lives)}", f"in {duration(story.seconds)}"),
-        ("resizes while they trained", str(story.live_resizes), counted(story.suspensions, "suspension") + " beside"),
-        ("longest stall", f"{1000 * story.longest_stall_seconds:.2g} ms", "of any worker, in any resize"),
-        ("stalls", _small_share(story.stall_share), "of the time in which jobs trained"),
+        ("resizes while they trained", str(len(story.live)), beside),
+        ("longest stall", f"{1000 * story.longest_stall_seconds:.2g} ms", "of any worker, in any of these"),
+        ("stalls", _small_share(story.stall_share), "of the time in which such jobs trained"),
         ("beliefs off by", f"× {late:.2f}", f"in the median; × {early:.2f} at first"),
         ("gradients", str(len(story.gradients)), f"to the learner; {counted(len(story.versions), 'version')}"),
     )
@@ -73,10 +77,11 @@ def _hero(story: Story) -> str:
     cores = counted(story.cores, "core")
     return (
         f'<section class="hero"><h1>{counted(len(story.lives), "job")} shared {cores}, '
-        f"and were resized {_times(story.live_resizes)} while they trained</h1>"
-        '<p class="lead">Real processes: every job has a coordinator, parameter servers and workers of its own. The '
-        "policy decides, the running jobs are resized, what they then train is measured, and what was learned from it "
-        f'went to a learner, whose versions decided what came next.</p><dl class="tiles">{shown}</dl></section>'
+        f"and were resized {_times(len(story.live))} while they trained</h1>"
+        '<p class="lead">Real processes: a job has a coordinator, parameter servers and workers of its own, or workers '
+        "alone that exchange gradients directly (all-reduce). The policy decides, the running jobs are resized, what "
+        "they then train is measured, and what was learned from it went to a learner, whose versions decided what came "
+        f'next.</p><dl class="tiles">{shown}</dl></section>'
     )
 
 
@@ -86,7 +91,7 @@ def _sizes(story: Story) -> str:
     rows = []
     for life in story.lives:
         marks = [
-            (found.ended_unix_seconds - began, _of_resize(found.workers, found.ps, found.stall_seconds))
+            (found.ended_unix_seconds - began, _of_resize(found))
             for found in story.carried_out
             if found.job == life.name
         ]
@@ -125,7 +130,7 @@ def _learning(story: Story) -> str:
         "Accuracy on what was not trained on",
         f"At the end: {best}." if best else "",
         _legend((line.name, line.color) for line in accuracy)
-        + curves(accuracy, story.seconds, "Accuracy over time", most=1.0),
+        + curves(accuracy, story.seconds, "Accuracy over time", share=True),
     )
     return f'<div class="pair">{left}{right}</div>'
 
@@ -158,7 +163,7 @@ def _beliefs(story: Story) -> str:
     rows = [
         (
             name,
-            f"{workers} + {ps}",
+            _size(workers, ps),
             f"{sum(measured * seconds for measured, _, seconds in found) / sum(seconds for *_, seconds in found):.0f}",
             f"{found[0][1]:.0f}",
             f"{found[-1][1]:.0f}",
@@ -166,8 +171,9 @@ def _beliefs(story: Story) -> str:
         )
         for (name, workers, ps), found in sorted(sizes.items())
     ]
-    heads = ("type", "workers + PSs", "measured", "believed at first", "at last", "trained")
-    table = _section("By size, in samples/s", "", _table(heads, rows))
+    heads = ("type", "size", "measured", "believed first", "last", "for")
+    note = "Sizes are workers + parameter servers, speeds samples/s; the last column is how long it was trained with."
+    table = _section("Speeds by size", note, _table(heads, rows))
     return f'<div class="pair">{chart}{table}</div>'
 
 
@@ -177,17 +183,21 @@ def _stalls(story: Story) -> str:
         (
             found.job,
             f"{found.began_unix_seconds - began:.0f} s",
-            f"{found.workers} + {found.ps}" if found.workers else "suspended",
+            _size(*found.before) if found.before[0] else "suspended",
+            _size(found.workers, found.ps) if found.workers else "suspended",
+            "by a checkpoint" if found.by_checkpoint or not (found.workers and found.before[0]) else "while it trained",
             duration(max(0.0, found.ended_unix_seconds - found.began_unix_seconds)),
-            duration(found.start_seconds),
-            f"{1000 * found.stall_seconds:.2f} ms",
+            duration(found.start_seconds) if found.start_seconds else "–",
+            _stall(found),
         )
         for found in story.carried_out
     ]
-    heads = ("job", "at", "to workers + PSs", "from request to resized", "of that, its processes started", "stall")
+    heads = ("job", "at", "from", "to", "how", "took", "of that, starting processes", "stall")
     return _section(
         "Every resize, and how long it kept workers waiting",
-        "The stall is the longest wait of any worker; all the rest of a resize happens while the job trains.",
+        "Sizes are workers + parameter servers; all-reduce jobs have none of these. The stall is the longest wait of "
+        "any worker: with parameter servers all the rest of a resize happens while the job trains; all-reduce jobs "
+        "wait from their last step before it to the first one after it.",
         _table(heads, rows),
     )
 
@@ -226,9 +236,22 @@ def _job_colors(story: Story) -> dict[str, int]:
     return {life.name: number % 6 for number, life in enumerate(story.lives)}
 
 
-def _of_resize(workers: int, ps: int, stall_seconds: float) -> str:
-    size = f"{workers} workers, {ps} PSs" if workers else "suspended"
-    return f"resized to {size}; stall {1000 * stall_seconds:.2f} ms"
+def _of_resize(found: Resize) -> str:
+    if found.suspends:
+        return "suspended"
+    what = f"resized from {_size(*found.before)} to" if found.before[0] else "resumed with"
+    return f"{what} {_size(found.workers, found.ps)}; stall {_stall(found)}"
+
+
+def _size(workers: int, ps: int) -> str:
+    return f"{workers} + {ps}" if ps else str(workers)
+
+
+def _stall(found: Resize) -> str:
+    """Of a suspension none: the job waits for room, not for the resize."""
+    if found.suspends or not found.before[0]:
+        return "–"
+    return duration(found.stall_seconds) if found.by_checkpoint else f"{1000 * found.stall_seconds:.2f} ms"
 
 
 def _section(title: str, note: str, body: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cluster_agent.backends.local.scripts.script_folder import ScriptFolder
 from cluster_agent.recording.decision_log import log_files
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_status import read_state
@@ -23,7 +24,14 @@ _SHORTEST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """One request of a running job that its coordinator carried out; times are Unix seconds."""
+    """One change of a running job's size that was asked for; times are Unix seconds.
+
+    Attributes:
+        workers: afterwards, as `ps`; 0 is a suspension.
+        before: workers and PSs until then; 0 and 0: it was resumed.
+        by_checkpoint: whether all its processes ended, and others went on: the price of all-reduce.
+        stall_seconds: the longest wait of any worker; by a checkpoint, from the last step before to the first after.
+    """
 
     job: str
     workers: int
@@ -33,6 +41,18 @@ class Resize:
     ended_unix_seconds: float
     stall_seconds: float
     start_seconds: float
+    before: tuple[int, int] = (0, 0)
+    by_checkpoint: bool = False
+
+    @property
+    def suspends(self) -> bool:
+        """Whether it gave back all that the job had."""
+        return not self.workers
+
+    @property
+    def live(self) -> bool:
+        """Whether the job trained before and after, with another size."""
+        return self.before[0] > 0 and self.workers > 0 and self.before != (self.workers, self.ps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +81,47 @@ class Acted:
 
 
 def resizes(jobs: Path, names: list[str]) -> list[Resize]:
-    """All resizes of these jobs in the order of their beginnings, from what their launchers wrote."""
-    found = [
-        Resize(
-            name,
-            int(row["target"]["workers"]),
-            int(row["target"]["ps"]),
-            row["state"] == "done",
-            float(row["began_unix_seconds"]),
-            float(row["ended_unix_seconds"]),
-            float(row["stall_seconds"]),
-            float(row["start_seconds"]),
-        )
-        for name in names
-        for row in read_state(JobFolder(jobs / name)).get("requests", [])
-        if row["began_unix_seconds"]
-    ]
+    """All changes of these jobs' sizes in the order of their beginnings, from what their launchers wrote."""
+    found: list[Resize] = []
+    for name in names:
+        script = ScriptFolder(jobs / name)
+        rows = _by_checkpoint(name, script) if script.record_file.exists() else _by_coordinator(JobFolder(jobs / name))
+        found += [row for row in rows if row.suspends or row.live or (row.done and not row.before[0])]
     return sorted(found, key=lambda resize: resize.began_unix_seconds)
+
+
+def _by_coordinator(folder: JobFolder) -> Iterator[Resize]:
+    """Of a job with parameter servers; what it was started with is in its record."""
+    if not folder.record_file.exists():
+        return
+    started = folder.record()
+    before = (int(started["workers"]), int(started["servers"]))
+    for row in read_state(folder).get("requests", []):
+        if not row["began_unix_seconds"]:
+            continue
+        after, done = (int(row["target"]["workers"]), int(row["target"]["ps"])), row["state"] == "done"
+        times = (float(row["began_unix_seconds"]), float(row["ended_unix_seconds"]))
+        yield Resize(
+            folder.name, *after, done, *times, float(row["stall_seconds"]), float(row["start_seconds"]), before
+        )  # fmt: skip
+        before = after if done else before
+
+
+def _by_checkpoint(name: str, folder: ScriptFolder) -> Iterator[Resize]:
+    """Of a job without parameter servers; every change is one of a job that ran."""
+    for change in folder.changes():
+        yield Resize(
+            name,
+            change.workers,
+            0,
+            change.done,
+            change.began_unix_seconds,
+            change.ended_unix_seconds,
+            change.stall_seconds,
+            change.stall_seconds,
+            (change.before, 0),
+            by_checkpoint=True,
+        )
 
 
 def decisions(state_dir: Path) -> tuple[list[Acted], list[Speed]]:

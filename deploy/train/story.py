@@ -42,16 +42,17 @@ class Story:
     @property
     def suspensions(self) -> int:
         """How often a job gave back all that it had, to go on later."""
-        return sum(not resize.workers for resize in self.carried_out)
+        return sum(resize.suspends for resize in self.carried_out)
 
     @property
-    def live_resizes(self) -> int:
-        """Of jobs that trained before and after."""
-        live, before = 0, {life.name: True for life in self.lives}
-        for resize in self.carried_out:
-            live += bool(resize.workers) and before[resize.job]
-            before[resize.job] = bool(resize.workers)
-        return live
+    def live(self) -> list[Resize]:
+        """Those that changed the size of a job with parameter servers, which trained on meanwhile."""
+        return [resize for resize in self.carried_out if resize.live and not resize.by_checkpoint]
+
+    @property
+    def checkpointed(self) -> list[Resize]:
+        """Those of all-reduce jobs, whose processes ended and began anew."""
+        return [resize for resize in self.carried_out if resize.live and resize.by_checkpoint]
 
     @property
     def done(self) -> list[Life]:
@@ -60,14 +61,14 @@ class Story:
 
     @property
     def longest_stall_seconds(self) -> float:
-        """Of any worker in any resize."""
-        return max((resize.stall_seconds for resize in self.carried_out), default=0.0)
+        """Of any worker in any resize of a job that trained on."""
+        return max((resize.stall_seconds for resize in self.live), default=0.0)
 
     @property
     def stall_share(self) -> float:
-        """Of all time in which jobs trained."""
-        trained = math.fsum(life.facts["runSeconds"] for life in self.lives)
-        return math.fsum(resize.stall_seconds for resize in self.carried_out) / trained if trained else 0.0
+        """Of all time in which these jobs trained."""
+        trained = math.fsum(life.facts["runSeconds"] for life in self.lives if life.facts["kind"] == "ps")
+        return math.fsum(resize.stall_seconds for resize in self.live) / trained if trained else 0.0
 
     @property
     def acting_versions(self) -> list[int]:
@@ -82,11 +83,12 @@ class Story:
     @property
     def sentence(self) -> str:
         """All of it in one."""
-        stall = f", the longest stall {1000 * self.longest_stall_seconds:.2g} ms" if self.carried_out else ""
+        stall = f", the longest stall {1000 * self.longest_stall_seconds:.2g} ms" if self.live else ""
+        others = f", {len(self.checkpointed)} by a checkpoint (all-reduce)" if self.checkpointed else ""
         return (
             f"{len(self.done)} of {counted(len(self.lives), 'job')} done in {duration(self.seconds)}; "
-            f"{counted(self.live_resizes, 'resize')} of jobs that trained, {counted(self.suspensions, 'suspension')}"
-            f"{stall}; "
+            f"{counted(len(self.live), 'resize')} of jobs that trained on{stall}{others}, "
+            f"{counted(self.suspensions, 'suspension')}; "
             f"{counted(len(self.gradients), 'gradient')} to the learner, {counted(len(self.versions), 'version')}, "
             f"decided by {', '.join(f'v{version}' for version in self.acting_versions)}"
         )
@@ -111,7 +113,8 @@ class Story:
                 }
                 for life in self.lives
             ],
-            "resizes": self.live_resizes,
+            "resizes": len(self.live),
+            "resizes_by_checkpoint": len(self.checkpointed),
             "suspensions": self.suspensions,
             "longest_stall_seconds": self.longest_stall_seconds,
             "stall_share": self.stall_share,

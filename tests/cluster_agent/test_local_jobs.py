@@ -14,6 +14,7 @@ import pytest
 import yaml
 from processes import Program, wait_until
 
+from cluster_agent.backends.local.scripts.script_folder import ScriptFolder
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.recording.decision_log import log_files
 from cluster_agent.recording.log_replay import Replayer, default_finder
@@ -164,4 +165,8 @@ def test_scripts_and_all_reduce_jobs_share_the_machine_and_survive_their_agent(m
     facts = machine.job("ring")
     assert (facts["state"], facts["samples"]) == ("done", 80 * 640)
     assert facts["stallSeconds"] > 0.0
+    changes = ScriptFolder(machine.folder / "state/jobs/ring").changes()
+    assert (changes[0].before, changes[0].workers, changes[0].done) == (2, 1, True)
+    assert all(change.done and change.stall_seconds > 0.0 for change in changes)
+    assert sum(change.stall_seconds for change in changes) == pytest.approx(facts["stallSeconds"])
     assert "trained 1600" in machine.ask("logs", "ring").stdout

@@ -79,6 +79,7 @@ def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float) -
     return {
         "name": record.name,
         "modelType": file.model_type,
+        "kind": "fixed" if file.fixed else file.kind.value,
         "state": _shown_state(record, measured),
         "workers": measured.held.workers if running else 0,
         "ps": measured.held.ps if running else 0,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import structlog
 
+from foundation import marked_processes
 from foundation.locks import lock_holder
 
 _log = structlog.get_logger()
@@ -85,7 +85,7 @@ class Launchers:
 
     def processes(self, job: str) -> list[int]:
         """Process numbers of all that run for a job."""
-        return [number for number in _own_processes() if _has_mark(number, self._mark(job))]
+        return marked_processes.marked_processes(MARK, self._mark(job))
 
     def _mark(self, job: str) -> str:
         return str(self._jobs.absolute() / job)
@@ -96,40 +96,10 @@ class Launchers:
 
 def end_marked(mark: str) -> int:
     """Kill all processes of this user that carry a job's mark; how many there were. Linux only."""
-    ended = 0
-    for number in _own_processes():
-        if not _has_mark(number, mark):
-            continue
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            handle = os.pidfd_open(number)  # from here on the number cannot mean another process
-            try:
-                if _has_mark(number, mark):
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-                    ended += 1
-            finally:
-                os.close(handle)
+    ended = marked_processes.end_marked(MARK, mark)
     if ended:
         _log.warning("leftovers-ended", job=Path(mark).name, processes=ended)
     return ended
-
-
-def _own_processes() -> Iterator[int]:
-    own = os.getuid()
-    try:
-        with os.scandir("/proc") as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    if entry.name.isdigit() and entry.stat().st_uid == own:
-                        yield int(entry.name)
-    except OSError:
-        return
-
-
-def _has_mark(number: int, mark: str) -> bool:
-    try:
-        return f"{MARK}={mark}".encode() in Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
 
 
 def _is_held(path: Path) -> bool:

@@ -86,6 +86,12 @@ def main() -> None:
         """The mean over all letters of a batch."""
         return cross_entropy(model(runs[:, :-1]).flatten(0, 1), runs[:, 1:].flatten())
 
+    @torch.no_grad()
+    def mean_loss(runs: torch.Tensor) -> float:
+        """Of many runs, a few at a time."""
+        parts = [loss(part).item() * len(part) for part in runs.split(64)]
+        return sum(parts) / len(runs)
+
     job = elastic.join(
         model,
         elastic.AdamW(lr=2e-3),
@@ -101,15 +107,18 @@ def main() -> None:
             done, unseen = job.progress, ""
             if batch.ends_epoch:
                 job.synchronize()  # from here on the model has this step's values
-                with torch.no_grad():
-                    unseen = f"  test loss {loss(test_set).item():.4f}"
+                unseen = f"  test loss {mean_loss(test_set):.4f}"
             print(
                 f"epoch {batch.epoch + 1:2d}  step {batch.step + 1:4d}  loss {done.loss:.4f}{unseen}  "
                 f"{done.samples_per_second:.0f} samples/s",
                 flush=True,
             )
     if job.finished and job.is_first:
-        print(f"{job.mode}: trained {job.global_step} steps", flush=True)
+        print(
+            f"{job.mode}: trained {job.global_step} steps  loss {mean_loss(train_set[::8]):.6g}  "
+            f"test loss {mean_loss(test_set):.6g}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,12 @@ def accuracy(model: nn.Module, rows: torch.Tensor, labels: torch.Tensor) -> floa
     return (model(rows).argmax(dim=1) == labels).double().mean().item()
 
 
+@torch.no_grad()
+def mean_loss(model: nn.Module, rows: torch.Tensor, labels: torch.Tensor) -> float:
+    """As it is trained to be small."""
+    return cross_entropy(model(rows), labels).item()
+
+
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -73,7 +79,11 @@ def main() -> None:
                 flush=True,
             )
     if job.finished and job.is_first:
-        print(f"{job.mode}: test accuracy {accuracy(model, *test_set):.4f} after {job.global_step} steps", flush=True)
+        print(
+            f"{job.mode}: trained {job.global_step} steps  loss {mean_loss(model, *train_set):.6g}  "
+            f"test loss {mean_loss(model, *test_set):.6g}  test accuracy {accuracy(model, *test_set):.4f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

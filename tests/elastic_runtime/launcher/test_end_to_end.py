@@ -24,7 +24,7 @@ def job(tmp_path: Path) -> Iterator[RealJob]:
 def test_a_job_trains_to_the_end_and_another_one_begins_there_encrypted(job: RealJob, tmp_path: Path) -> None:
     job.launch("--ps", "1", "--workers", "2", "--name", job.name, str(DIGITS), "--epochs", "12")
     assert job.end() == 0, job.output()
-    accuracy = re.search(r"worker-\d+ \| parameter-server: test accuracy (0\.\d+)", job.output())
+    accuracy = re.search(r"worker-\d+ \| parameter-server: trained .*  test accuracy (0\.\d+)", job.output())
     assert accuracy is not None, job.output()
     assert float(accuracy[1]) >= 0.97
     status = job.ask("status")

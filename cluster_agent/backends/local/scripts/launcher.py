@@ -8,6 +8,7 @@ Usage: python -m cluster_agent.backends.local.scripts.launcher FOLDER
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import sys
@@ -18,7 +19,13 @@ from pathlib import Path
 import structlog
 
 from cluster_agent.backends.local.scripts.rank_group import RankGroup
-from cluster_agent.backends.local.scripts.script_folder import ScriptFolder, ScriptRecord, ScriptState, Target
+from cluster_agent.backends.local.scripts.script_folder import (
+    ScriptChange,
+    ScriptFolder,
+    ScriptRecord,
+    ScriptState,
+    Target,
+)
 from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
 from elastic_runtime.launcher.gpu_seats import read_gpus, write_used
 from elastic_runtime.launcher.job_folder import JobBusy, JobLock
@@ -27,6 +34,7 @@ from elastic_runtime.protocol.plan import Phase
 
 _log = structlog.get_logger()
 _LOOK_SECONDS = 0.05
+_KEPT_CHANGES = 200
 _OVER = frozenset({Phase.FINISHED, Phase.FAILED, Phase.SUSPENDED})
 
 
@@ -38,18 +46,26 @@ class ScriptSupervisor:
         record: what to run.
         environment: that workers inherit.
         clock: seconds, monotonic.
+        unix_clock: the time of day in seconds.
     """
 
     def __init__(
-        self, folder: ScriptFolder, record: ScriptRecord, environment: Mapping[str, str], clock: Callable[[], float]
+        self,
+        folder: ScriptFolder,
+        record: ScriptRecord,
+        environment: Mapping[str, str],
+        clock: Callable[[], float],
+        unix_clock: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder
         self._record = record
         self._environment = environment
         self._clock = clock
+        self._unix_clock = unix_clock
         self._files = RankFiles(folder.path, record.checkpoint_seconds, clock)
         before = folder.state()
         self._state = ScriptState(phase=Phase.STARTING, stall_seconds=0.0 if before is None else before.stall_seconds)
+        self._changes = tuple(change for change in folder.changes() if change.ended_unix_seconds)
         self._group: RankGroup | None = None
         self._stop_at: float | None = None
         self._paused_at: float | None = None
@@ -79,6 +95,7 @@ class ScriptSupervisor:
         """Start workers; so many that nobody is left over where there is less than was asked for."""
         self._note(Phase.STARTING, target=target.workers, workers=0, request_id=target.request_id)
         if target.workers == 0:
+            self._on_change_over(done=True)
             self._note(Phase.SUSPENDED)
             return
         gpus = read_gpus(self._record.gpu_file)
@@ -109,8 +126,9 @@ class ScriptSupervisor:
             return
         if self._state.phase is Phase.STARTING and (not self._record.elastic or progress.pid == group.first):
             if self._paused_at is not None:
-                stalled = self._state.stall_seconds + self._clock() - self._paused_at
-                self._state, self._paused_at = self._state.model_copy(update={"stall_seconds": stalled}), None
+                pause, self._paused_at = self._clock() - self._paused_at, None
+                self._state = self._state.model_copy(update={"stall_seconds": self._state.stall_seconds + pause})
+                self._on_change_over(done=True, stall_seconds=pause)
             self._note(Phase.RUNNING, workers=group.workers, target=group.workers)
         target = self._wanted()
         if not signals and target.request_id != self._state.request_id:
@@ -125,6 +143,7 @@ class ScriptSupervisor:
             self._note(self._state.phase, request_id=target.request_id)
             return
         phase = Phase.RESIZING if target.workers else Phase.SUSPENDING
+        self._on_change_begun(group.workers, target)
         self._note(phase, target=target.workers, request_id=target.request_id)
         if self._stop_at is not None:
             return
@@ -142,6 +161,7 @@ class ScriptSupervisor:
         stopping, self._stop_at = self._stop_at is not None, None
         self._files.stop_file.unlink(missing_ok=True)
         if not failure and (progress.finished or not (self._record.elastic or stopping or signals)):
+            self._on_change_over(done=False)
             self._note(Phase.FINISHED, workers=0, target=0)
         elif signals:
             self._note(Phase.FAILED, workers=0, target=0, failure="it was stopped")
@@ -153,6 +173,31 @@ class ScriptSupervisor:
         else:
             failure = failure or "its script ended before the job did; does it train with elastic_runtime.join?"
             self._note(Phase.FAILED, workers=0, target=0, failure=failure)
+
+    def _on_change_begun(self, before: int, target: Target) -> None:
+        """A change is under way; one that was is now on its way there."""
+        under_way, began, kept = self._under_way(), self._unix_clock(), self._changes
+        if under_way is not None:
+            began, kept = under_way.began_unix_seconds, kept[:-1]
+        change = ScriptChange(
+            request_id=target.request_id, before=before, workers=target.workers, began_unix_seconds=began
+        )
+        self._note_changes((*kept, change))
+
+    def _on_change_over(self, *, done: bool, stall_seconds: float = 0.0) -> None:
+        under_way = self._under_way()
+        if under_way is not None:
+            over = {"ended_unix_seconds": self._unix_clock(), "done": done, "stall_seconds": stall_seconds}
+            self._note_changes((*self._changes[:-1], under_way.model_copy(update=over)))
+
+    def _under_way(self) -> ScriptChange | None:
+        last = self._changes[-1:]
+        return last[0] if last and not last[0].ended_unix_seconds else None
+
+    def _note_changes(self, changes: tuple[ScriptChange, ...]) -> None:
+        self._changes = changes[-_KEPT_CHANGES:]
+        with contextlib.suppress(OSError):  # a full disk: they are of interest, and nothing depends on them
+            self._folder.write_changes(self._changes)
 
     def _use(self, gpus: tuple[str, ...]) -> None:
         if self._record.gpu_file is not None:

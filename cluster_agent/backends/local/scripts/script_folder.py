@@ -3,6 +3,7 @@
 JOBS/NAME/script.json     what to run; the agent writes it before each start
           target.json     the size that is wanted now; the agent's
           state.json      how the job is; its launcher's
+          changes.json    its resizes and suspensions, over all launchers; its launcher's
           lock            held by the one launcher that looks after the job
           logs/TASK.log   what each worker wrote; TASK.log.1 before that
           progress.json, checkpoint.pt, stop    of a job that can be resized, see `RankFiles`
@@ -53,6 +54,25 @@ class Target(Section):
     workers: int = Field(ge=0)
 
 
+class ScriptChange(Section):
+    """One change of a running job's size; times are Unix seconds, `ended_unix_seconds` is 0 while it is under way.
+
+    Attributes:
+        before: workers until then.
+        workers: afterwards; 0: suspended.
+        done: whether it came about; False once it has ended: the job was through before.
+        stall_seconds: between the last step before and the first one after; of a suspension none.
+    """
+
+    request_id: str
+    before: int = Field(ge=0)
+    workers: int = Field(ge=0)
+    began_unix_seconds: float
+    ended_unix_seconds: float = 0.0
+    done: bool = False
+    stall_seconds: float = 0.0
+
+
 class ScriptState(Section):
     """How a job is, as its launcher says.
 
@@ -71,6 +91,10 @@ class ScriptState(Section):
     failure: str = ""
 
 
+class _Changes(Section):
+    changes: tuple[ScriptChange, ...] = ()
+
+
 class ScriptFolder:
     """One job's folder; makes nothing by itself."""
 
@@ -80,6 +104,7 @@ class ScriptFolder:
         self.record_file = path / "script.json"
         self._target_file = path / "target.json"
         self._state_file = path / "state.json"
+        self._changes_file = path / "changes.json"
 
     @property
     def launcher(self) -> int | None:
@@ -122,6 +147,15 @@ class ScriptFolder:
     def state(self) -> ScriptState | None:
         """How the job is; None if nobody has said anything that can be read."""
         return _read(ScriptState, self._state_file)
+
+    def write_changes(self, changes: tuple[ScriptChange, ...]) -> None:
+        """Say how the size has changed. Raises OSError."""
+        write_json(self._changes_file, _Changes(changes=changes).model_dump(mode="json"))
+
+    def changes(self) -> tuple[ScriptChange, ...]:
+        """Changes of the size while it ran, the newest ones, in their order."""
+        found = _read(_Changes, self._changes_file)
+        return () if found is None else found.changes
 
 
 _Kind = TypeVar("_Kind", bound=Section)
