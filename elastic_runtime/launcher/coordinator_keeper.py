@@ -57,6 +57,11 @@ class CoordinatorKeeper:
         """Whether there is a process."""
         return self._process is not None
 
+    @property
+    def pids(self) -> set[int]:
+        """Its process number, if there is a process."""
+        return set() if self._process is None else {self._process.pid}
+
     def look(self, needed: bool = True) -> None:
         """Start it, start it again, or learn where it listens: whatever is due.
 

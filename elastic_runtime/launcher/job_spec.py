@@ -64,6 +64,8 @@ class JobSpec(BaseModel):
     """Of one worker's computations; 0: the cores shared among the workers."""
     worker_gpus: int = Field(0, ge=0)
     """Of one worker, out of those in `gpu_file`; 0: workers see what the launcher sees."""
+    cold: bool = False
+    """Whether every task starts Python anew, rather than as a fork of a process that has imported what it needs."""
     gpu_file: Path | None = None
     """Where the GPUs that the job has now are listed, by whoever shares out the machine's."""
 
@@ -200,16 +202,26 @@ class Programs:
         environment = self._task_environment(task, address, workers)
         return ProcessSpec(self.task(task), environment, self.spec.working_folder, self.folder.log_file(task))
 
+    def fork_server_process(self) -> ProcessSpec:
+        """What a process that is to become any of the tasks has in common with them; the command is for it to extend.
+
+        It has a worker's threads: what is loaded in it reads their number once.
+        """
+        environment = self._common_environment(self.spec.threads_of_a_worker(self.spec.workers, self.environment))
+        command = (self.spec.python, str(self.spec.script), *self.spec.arguments)
+        return ProcessSpec(command, environment, self.spec.working_folder, self.folder.path / "fork-server.log")
+
     def _task_environment(self, task: str, address: str, workers: int) -> dict[str, str]:
         # Parameter servers use one thread: applying a block is bound by memory, and the workers need the cores.
         threads = self.spec.threads_of_a_worker(workers, self.environment) if is_worker(task) else 1
+        return {**self._common_environment(threads), "ELASTIC_COORDINATOR": address, "ELASTIC_TASK": task}
+
+    def _common_environment(self, threads: int) -> dict[str, str]:
         return {
             **self.environment,
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": str(threads),
-            "ELASTIC_COORDINATOR": address,
             "ELASTIC_JOB": self.folder.name,
-            "ELASTIC_TASK": task,
             "ELASTIC_TOKEN_FILE": str(self.folder.token_file),
             "ELASTIC_CHECKPOINTS": str(self.checkpoints),
             "ELASTIC_BIND": self.spec.bind,

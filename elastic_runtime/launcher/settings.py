@@ -32,6 +32,14 @@ class LauncherSettings:
     """How long the checkpoint may take when the launcher is told to stop; then everything is killed."""
     tick_seconds: float = 0.25
     """The longest sleep between two looks at the processes; whatever happens ends it earlier."""
+    warm: bool = True
+    """Whether tasks are forked from a process that has imported what they need, where that can be."""
+    warm_start_seconds: float = 60.0
+    """Until that process has imported everything; then tasks start without it."""
+    fork_seconds: float = 10.0
+    """Until it has forked a task; on a machine that is not overloaded it takes some hundredths."""
+    warm_rest_seconds: float = 60.0
+    """How long it is kept when no task may have to be started: of a suspended job it is the largest process."""
     log_bytes: int = 16 * 1024 * 1024
     """A task's log is begun anew at this size; the one before is kept."""
     shown_lines: int = 1000

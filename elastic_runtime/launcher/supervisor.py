@@ -27,6 +27,7 @@ from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import describe_end
 from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable
 from elastic_runtime.launcher.view_follower import ViewFollower
+from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase, Role, View
 from foundation.signals import SignalHandlers
 
@@ -78,7 +79,8 @@ class Supervisor:
         self._settings = settings
         self._clock = clock
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._tasks = TaskTable(programs, settings, display.show, clock)
+        self._warm = self._starter() if settings.warm and not programs.spec.cold else None
+        self._tasks = TaskTable(programs, settings, display.show, clock, self._warm)
         self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock)
         self._reporter = CoordinatorReporter()
         self._state = JobStateFile(programs.folder, clock)
@@ -140,6 +142,8 @@ class Supervisor:
 
     def _look(self, first_request: FirstRequest | None) -> None:
         self._keeper.look(needed=self._phase not in (Phase.FINISHED, Phase.FAILED))
+        if self._warm is not None:
+            self._warm.look(self._tasks.pids | self._keeper.pids, needed=self._phase not in OVER)
         if self._client is None and self._keeper.address is not None:
             self._connect(self._keeper.address, first_request)
         for end in self._tasks.reap():
@@ -159,6 +163,9 @@ class Supervisor:
             self._notice = view.notice
             self._display.tell(f"{self._name}: {view.notice}")
         self._late.on_view(view)
+        if not self._tasks.workers:  # one that is forked may write before all are
+            coming = [task for task in view.wanted if is_worker(task)]
+            self._display.on_workers(coming, staying(view, coming))
         for end in self._tasks.follow(view, self._keeper.address or ""):
             self._on_task_end(end)
         workers = [task for task in self._tasks.workers if not self._tasks.is_needless(task, view)]
@@ -166,6 +173,13 @@ class Supervisor:
         self._report_lost_members(view)
         if self._client is not None and self._reporter.empty and self._state.due():
             self._note_state(self._client)
+
+    def _starter(self) -> WarmStarter:
+        server = self._programs.fork_server_process()
+        return WarmStarter(server, self._settings, self._tell_of_start, lambda: self._news.put(None), self._clock)
+
+    def _tell_of_start(self, line: str) -> None:
+        self._display.tell(f"{self._name}: {line}")
 
     def _connect(self, address: str, first_request: FirstRequest | None) -> None:
         client = self._client = ControlClient(address, self._name, self._credentials)
@@ -283,6 +297,8 @@ class Supervisor:
         self._reporter.close()
         # Tasks first: without a coordinator they would only wait for it.
         self._tasks.kill_all()
+        if self._warm is not None:
+            self._warm.rest()
         if self._at_once:
             self._keeper.kill()
         self._keeper.terminate()

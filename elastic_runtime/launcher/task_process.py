@@ -9,13 +9,29 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import IO, Protocol
 
 from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.task_output import Stream, TaskLog, TaskOutput
+from elastic_runtime.launcher.warm.starter import WarmChild, WarmStarter
 
 _LOOK_SECONDS = 0.02
 Show = Callable[[str, Stream, bytes], None]
+
+
+class _Child(Protocol):
+    """A child process, and the read ends of what it writes."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def out(self) -> IO[bytes]: ...
+    @property
+    def errors(self) -> IO[bytes]: ...
+    def reap(self) -> int:
+        """Wait for its end; its exit code, minus the signal's number if one ended it."""
+        ...
 
 
 class TaskProcess:
@@ -29,37 +45,32 @@ class TaskProcess:
         spec: how to start it.
         log_bytes: the size at which its log is begun anew.
         show: gets the task, the stream and each line; must not block.
+        warm: forks it, where it can.
+
+    Attributes:
+        warm: it was forked.
 
     Raises:
         OSError: the log cannot be opened, or no process can be made.
     """
 
-    def __init__(self, name: str, spec: ProcessSpec, log_bytes: int, show: Show) -> None:
+    def __init__(
+        self, name: str, spec: ProcessSpec, log_bytes: int, show: Show, warm: WarmStarter | None = None
+    ) -> None:
         self.name = name
         log = TaskLog(spec.log_file, log_bytes)
-        tied = [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *spec.command]
         try:
-            self._process = subprocess.Popen(  # noqa: S603  (the user's own script, or ours)
-                tied,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env=dict(spec.environment),
-                cwd=spec.working_folder,
-                start_new_session=True,
-                pass_fds=spec.descriptors,
-            )
+            self._child: _Child = (warm.start(spec) if warm is not None else None) or _ColdChild(spec)
         except OSError:
             log.close()
             raise
-        self.pid = self._process.pid
+        self.pid = self._child.pid
+        self.warm = isinstance(self._child, WarmChild)
         log.write(f"--- {name} starts as process {self.pid}\n".encode())
-        assert self._process.stdout is not None  # noqa: S101  (asked for above)
-        assert self._process.stderr is not None  # noqa: S101
         self._output = TaskOutput(
-            self._process.stdout, self._process.stderr, log, lambda stream, line: show(name, stream, line)
+            self._child.out, self._child.errors, log, lambda stream, line: show(name, stream, line)
         )
+        self._exit_code: int | None = None
         self._last_words: str | None = None
 
     def poll(self) -> int | None:
@@ -67,13 +78,13 @@ class TaskProcess:
 
         The first look that finds it ended also ends whatever it left behind in its session.
         """
-        if self._process.returncode is None:
+        if self._exit_code is None:
             # Looked at before it is reaped: as long as it is a zombie, nobody else can have its number.
             if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 return None
             self._signal_group(signal.SIGKILL)
-            self._process.wait()
-        return self._process.returncode
+            self._exit_code = self._child.reap()
+        return self._exit_code
 
     def last_words(self) -> str:
         """The last line that the ended process wrote, on stderr if it wrote any there."""
@@ -83,13 +94,13 @@ class TaskProcess:
 
     def terminate(self) -> None:
         """Ask the process itself to end in good order."""
-        if self._process.returncode is None:
+        if self._exit_code is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """End it, and everything that it started, at once."""
-        if self._process.returncode is None:
+        if self._exit_code is None:
             self._signal_group(signal.SIGKILL)
 
     def wait(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> bool:
@@ -104,6 +115,31 @@ class TaskProcess:
     def _signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+
+class _ColdChild:
+    """A process that runs its program from the beginning."""
+
+    def __init__(self, spec: ProcessSpec) -> None:
+        tied = [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *spec.command]
+        self._process = subprocess.Popen(  # noqa: S603  (the user's own script, or ours)
+            tied,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=dict(spec.environment),
+            cwd=spec.working_folder,
+            start_new_session=True,
+            pass_fds=spec.descriptors,
+        )
+        self.pid = self._process.pid
+        assert self._process.stdout is not None  # noqa: S101  (asked for above)
+        assert self._process.stderr is not None  # noqa: S101
+        self.out, self.errors = self._process.stdout, self._process.stderr
+
+    def reap(self) -> int:
+        return self._process.wait()
 
 
 def describe_end(exit_code: int) -> str:

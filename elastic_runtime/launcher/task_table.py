@@ -10,6 +10,7 @@ from elastic_runtime.launcher.job_spec import ProcessSpec, Programs, is_worker
 from elastic_runtime.launcher.process_plan import ProcessPlan
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import Show, TaskProcess
+from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase, View
 
 
@@ -28,13 +29,22 @@ class TaskTable:
 
     Args:
         clock: seconds, monotonic.
+        warm: forks tasks that it can fork; the others, and all if there is none, start cold.
     """
 
-    def __init__(self, programs: Programs, settings: LauncherSettings, show: Show, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        settings: LauncherSettings,
+        show: Show,
+        clock: Callable[[], float],
+        warm: WarmStarter | None = None,
+    ) -> None:
         self._programs = programs
         self._settings = settings
         self._show = show
         self._clock = clock
+        self._warm = warm
         self._plan = ProcessPlan(settings)
         self._processes: dict[str, TaskProcess] = {}
         self._asked: set[str] = set()
@@ -45,6 +55,11 @@ class TaskTable:
     def running(self) -> tuple[str, ...]:
         """Tasks whose process runs."""
         return tuple(self._processes)
+
+    @property
+    def pids(self) -> set[int]:
+        """Process numbers of all tasks."""
+        return {process.pid for process in self._processes.values()}
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -101,9 +116,11 @@ class TaskTable:
         workers = len(self.workers) + sum(is_worker(task) for task in tasks)
         for task in tasks:
             spec = self._programs.task_process(task, address, workers)
+            if self._warm is not None and self._warm.is_to_wait(spec):
+                continue  # a later look starts it
             try:
                 spec = self._seated(task, spec)
-                self._processes[task] = TaskProcess(task, spec, self._settings.log_bytes, self._show)
+                self._processes[task] = TaskProcess(task, spec, self._settings.log_bytes, self._show, self._warm)
             except OSError as error:
                 self._give_back(task)
                 self._plan.on_ended(task, self._clock())

@@ -122,6 +122,10 @@ def run(
     gpu_file: Annotated[
         Path | None, typer.Option("--gpu-file", help="A JSON list of the GPUs that the job has; it may change.")
     ] = None,
+    cold: Annotated[
+        bool,
+        typer.Option("--cold", envvar="ELASTIC_COLD", help="Start every task from the beginning, rather than fork it."),
+    ] = False,
     quiet: Quiet = False,
     output: OutputOption = Output.TABLE,
     debug: Debug = False,
@@ -175,6 +179,7 @@ def run(
         curve=curve,
         worker_threads=worker_threads,
         worker_gpus=worker_gpus,
+        cold=cold,
         gpu_file=_absolute(gpu_file),
     )
     _check_tls(spec)

@@ -1,0 +1,120 @@
+"""Becoming a task: a forked process takes on the session, output, environment and arguments of the task that it is.
+
+Whatever differs from one start of Python to the next, such as random states, differs from one fork to the next too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from elastic_runtime.launcher.warm import kinship, wire
+
+THREADS_VARIABLE = "OMP_NUM_THREADS"
+_LOOK_SECONDS = 0.0002
+
+
+def tie(launcher: int, forker: int, leash: socket.socket) -> None:
+    """Be the launcher's own child, in a session of one's own, and wait for its word; end if it is not there any more.
+
+    Args:
+        launcher: its process number.
+        forker: the process that forked this one, and ends now.
+        leash: a socket of which the launcher has the other end.
+    """
+    # The kernel would take the forker's end for the launcher's, were it told before.
+    while os.getppid() == forker:
+        time.sleep(_LOOK_SECONDS)
+    kinship.die_with_parent(launcher)
+    os.setsid()
+    try:
+        wire.send(leash, {"pid": os.getpid()})
+        wire.receive(leash)
+    except (OSError, EOFError):
+        os._exit(1)  # it has given this start up
+    leash.close()
+
+
+def take_on(environment: Mapping[str, str], folder: str, output: Sequence[int]) -> None:
+    """Write where the task writes, with its variables, in its folder.
+
+    Args:
+        output: descriptors for stdout and stderr; closed.
+
+    Raises:
+        OSError: the folder is gone.
+    """
+    for number, own in zip(output, (1, 2), strict=True):
+        os.dup2(number, own)
+        os.close(number)
+    os.chdir(folder)
+    threads = environment.get(THREADS_VARIABLE, "")
+    if threads != os.environ.get(THREADS_VARIABLE, "") and threads.isdigit():
+        _use_threads(int(threads))
+    for name in set(os.environ) - set(environment):
+        del os.environ[name]
+    for name, value in environment.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    _begin_anew_at_random()
+
+
+def _use_threads(count: int) -> None:
+    """What libraries that are loaded already would have read from the environment."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(count)
+    for library in _libraries():
+        for name in _THREAD_CALLS:
+            if (call := getattr(library, name, None)) is not None:
+                call(count)
+
+
+_THREAD_CALLS = (
+    "omp_set_num_threads",
+    "openblas_set_num_threads",
+    "openblas_set_num_threads64_",
+    "scipy_openblas_set_num_threads",
+    "scipy_openblas_set_num_threads64_",
+)
+
+
+def _libraries() -> list[ctypes.CDLL]:
+    """Loaded libraries that have threads of their own."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:  # noqa: PTH123
+        paths = {line.split(maxsplit=5)[-1].strip() for line in maps if ".so" in line}
+    found = []
+    for path in sorted(paths):
+        if any(word in os.path.basename(path) for word in ("openblas", "gomp", "libomp", "iomp")):  # noqa: PTH119
+            with suppress(OSError):
+                found.append(ctypes.CDLL(path))
+    return found
+
+
+def _begin_anew_at_random() -> None:
+    """Python's own generator looks after itself."""
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.seed()
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.current_process().authkey = os.urandom(32)
+
+
+def show_as(command: Sequence[str]) -> None:
+    """Be seen by `ps` as the command that this process is, as far as there is room for it."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            fields = file.read().rpartition(")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+    except (OSError, ValueError, IndexError):
+        return
+    if 0 < start < end:
+        words = b"\0".join(os.fsencode(word) for word in command)[: end - start - 1]
+        ctypes.memmove(start, words.ljust(end - start, b"\0"), end - start)

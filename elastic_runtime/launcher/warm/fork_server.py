@@ -1,0 +1,41 @@
+"""Program of the fork server: run by its path, so that nothing is imported from the folder that it is started in.
+
+What a fork of it runs is run here, at the end of the program: there the interpreter's own end follows, with what the
+task has registered for it, its exit code and its traceback.
+
+Usage: python fork_server.py CHANNEL LAUNCHER_PID SCRIPT PADDING
+
+The padding is blanks: room in this process's command line for that of the task that a fork of it is.
+"""
+
+import importlib
+import os
+import sys
+
+AT_START = frozenset(name.partition(".")[0] for name in sys.modules)
+if not sys.flags.safe_path and sys.path and sys.path[0] == os.path.dirname(os.path.realpath(__file__)):  # noqa: PTH120
+    del sys.path[0]
+
+import socket  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from elastic_runtime.launcher.warm import running  # noqa: E402
+from elastic_runtime.launcher.warm.serving import ForkServer, Task  # noqa: E402
+
+
+def run(task: Task) -> None:
+    """Run what a fork is to be. Raises SystemExit, and whatever a script does not catch."""
+    sys.orig_argv[:] = [task.python, *task.command]
+    if running.runs_script(task.command):
+        sys.argv[:] = task.command
+        running.run_script(task.command[0])
+    else:
+        module = importlib.import_module(running.MODULES[task.command[1]])
+        sys.argv[:] = [str(module.__file__), *task.command[2:]]
+        sys.exit(module.main(task.command[2:]))
+
+
+if __name__ == "__main__":
+    forked = ForkServer(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), Path(sys.argv[3]), AT_START).serve()
+    if forked is not None:
+        run(forked)

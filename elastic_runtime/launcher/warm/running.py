@@ -1,0 +1,80 @@
+"""Running of a script in a process that was forked for it, as Python runs one."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import os
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+
+MODULES = {"elastic_runtime.server": "elastic_runtime.server.__main__"}
+"""Modules of ours that can be run by `-m`, and where their `main` is."""
+
+
+def runs_script(command: Sequence[str]) -> bool:
+    """Whether a command line, without its interpreter, names a script."""
+    return bool(command) and not command[0].startswith("-")
+
+
+def can_run(command: Sequence[str]) -> bool:
+    """Whether such a command line can be run in a forked process."""
+    return runs_script(command) or (len(command) > 1 and command[0] == "-m" and command[1] in MODULES)
+
+
+def run_script(path: str) -> None:
+    """Run a script as the main module, in place of the one that the interpreter began with.
+
+    To be called where nothing comes after it: the interpreter's own end then follows.
+
+    Raises:
+        SystemExit: as the script ends.
+        BaseException: what it did not catch; whoever prints it sees the script's own frames only.
+    """
+    # The module that the interpreter began with, of another program: there is none but that one in all threads.
+    main = vars(sys.modules["__main__"])
+    main.clear()
+    main.update(
+        __name__="__main__",
+        __doc__=None,
+        __package__=None,
+        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
+        __spec__=None,
+        __annotations__={},
+        __builtins__=builtins,
+        __file__=path,
+        __cached__=None,
+    )
+    if not sys.flags.safe_path:
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120  (as the interpreter does)
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            source = file.read()
+    except OSError as error:
+        print(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+        sys.exit(2)
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), main)  # noqa: S102  (the very purpose)
+    except SystemExit:
+        raise
+    except BaseException:
+        _show_own_frames_only()
+        raise
+
+
+def _show_own_frames_only() -> None:
+    """Whoever prints an uncaught exception gets it without the frames above the script's."""
+    hook = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        while trace is not None and _is_ours(trace):
+            trace = trace.tb_next
+        error.__traceback__ = trace
+        hook(kind, error, trace)
+
+    sys.excepthook = show
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    return os.path.dirname(trace.tb_frame.f_code.co_filename) == os.path.dirname(__file__)  # noqa: PTH120

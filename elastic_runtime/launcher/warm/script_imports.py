@@ -1,0 +1,146 @@
+"""Imports of a script that may be done before it runs: those that stand before anything that could change what they do.
+
+Packages that are installed are loaded ahead; the script's own modules, and packages that are installed from a folder
+in which somebody works, are read when the script is, as in every start of Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+BASE = ("torch", "numpy", "elastic_runtime")
+"""Loaded ahead for every script."""
+_ENVIRONMENT = frozenset({"environ", "environb", "putenv", "unsetenv"})
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """`import name`, or `from name import parts`; parts may be modules too."""
+
+    name: str
+    parts: tuple[str, ...] = ()
+
+    @property
+    def top(self) -> str:
+        """The package that it is of."""
+        return self.name.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptImports:
+    """What a script's text says.
+
+    Attributes:
+        ahead: may be imported before the script runs.
+        obstacle: why the script has to start with nothing imported, in a line; empty if it need not.
+    """
+
+    ahead: tuple[Import, ...] = ()
+    obstacle: str = ""
+
+
+def imports_of(source: bytes, name: str) -> ScriptImports:
+    """Read a script; what cannot be compiled has no imports, and says so itself when it runs.
+
+    Args:
+        name: the script's, for the line that says why it cannot start warm.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return ScriptImports()
+    late = _set_before(tree)
+    if late:
+        return ScriptImports(obstacle=f"{name} touches the environment before it imports {late}")
+    return ScriptImports(tuple(_leading(tree.body)))
+
+
+def is_installed(top: str) -> bool:
+    """Whether a package comes from where packages are installed, or with Python."""
+    if top in sys.builtin_module_names:
+        return True
+    try:
+        spec = importlib.machinery.PathFinder.find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    if spec is None or spec.origin is None:
+        return spec is not None and spec.origin == "frozen"
+    folders = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return any(Path(spec.origin).is_relative_to(folder) for folder in folders)
+
+
+def shadowed(folder: Path, loaded: frozenset[str]) -> str:
+    """A module that a script would find in its own folder, but that is loaded from elsewhere; empty if there is none.
+
+    Args:
+        folder: the script's.
+        loaded: top-level modules that the interpreter has not loaded by itself.
+    """
+    try:
+        names = {entry.partition(".")[0]: entry for entry in sorted(_entries(folder))}
+    except OSError:
+        return ""
+    return next((entry for name, entry in names.items() if name in loaded), "")
+
+
+def _entries(folder: Path) -> Iterator[str]:
+    for entry in folder.iterdir():
+        is_module = entry.suffix == ".py" or entry.name.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
+        if is_module or (entry / "__init__.py").is_file():
+            yield entry.name
+
+
+def _set_before(tree: ast.Module) -> str:
+    """What of `BASE` is first imported after a line that may set variables which it reads as it is imported."""
+    first: dict[str, int] = {}
+    touched = None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for found in _imports(node):
+                first[found.top] = min(node.lineno, first.get(found.top, node.lineno))
+        elif (isinstance(node, ast.Attribute) and node.attr in _ENVIRONMENT) or (
+            isinstance(node, ast.Name) and node.id in _ENVIRONMENT
+        ):
+            touched = node.lineno if touched is None else min(touched, node.lineno)
+    if touched is None:
+        return ""
+    return next((name for name in BASE if first.get(name, 0) > touched), "")
+
+
+def _leading(body: list[ast.stmt]) -> Iterator[Import]:
+    """Imports before the first statement that does something."""
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from _imports(statement)
+        elif not _does_nothing(statement):
+            return
+
+
+def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Import]:
+    if isinstance(node, ast.Import):
+        yield from (Import(alias.name) for alias in node.names)
+    elif node.module and not node.level and node.module != "__future__":
+        yield Import(node.module, tuple(alias.name for alias in node.names if alias.name != "*"))
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return not statement.decorator_list
+    if isinstance(statement, ast.If):
+        test = statement.test
+        name = test.attr if isinstance(test, ast.Attribute) else test.id if isinstance(test, ast.Name) else ""
+        return name == "TYPE_CHECKING" and not statement.orelse
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        plain = all(isinstance(target, ast.Name) for target in targets)
+        value = statement.value
+        return plain and not any(isinstance(node, ast.Call) for node in ast.walk(value or ast.Constant(None)))
+    return False

@@ -1,0 +1,193 @@
+"""Serving of forks: what the fork server does from its first message to the fork that becomes a task.
+
+It has one thread and waits for its launcher alone. First it imports what every task needs. Then it forks, and what
+the script imports is imported by the child: should that start threads, or end the process, the parent is still there,
+and serves in its place.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elastic_runtime.launcher.warm import becoming, kinship, running, wire
+from elastic_runtime.launcher.warm.script_imports import Import, imports_of, is_installed, shadowed
+
+_OURS = (
+    "elastic_runtime.worker.join",
+    "elastic_runtime.worker.synchronous",
+    "elastic_runtime.worker.asynchronous",
+    "elastic_runtime.server.__main__",
+)
+_DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a forked process is to run: a command line without its interpreter."""
+
+    python: str
+    command: list[str]
+
+
+class ForkServer:
+    """The fork server of one launcher.
+
+    Args:
+        channel: to the launcher.
+        launcher: its process number.
+        script: of the job.
+        at_start: top-level modules that the interpreter had loaded by itself.
+    """
+
+    def __init__(self, channel: socket.socket, launcher: int, script: Path, at_start: frozenset[str]) -> None:
+        self._channel = channel
+        self._launcher = launcher
+        self._script = script
+        self._at_start = at_start
+        self._loaded: frozenset[str] = frozenset()
+
+    def serve(self) -> Task | None:
+        """Fork as often as it is asked for.
+
+        Returns:
+            in a forked process: what it is to run; in the server: None, when the launcher wants no more.
+        """
+        for name in ("torch", "numpy", *_OURS):
+            importlib.import_module(name)
+        if obstacle := _obstacle():
+            self._tell({"obstacle": obstacle})
+            return None
+        imports = self._imports()
+        if imports and not self._goes_on(imports):
+            return None
+        self._loaded = frozenset(name.partition(".")[0] for name in sys.modules) - self._at_start
+        gc.collect()
+        gc.freeze()  # a collection in a task would write to, and so copy, what all of them share
+        self._tell({"ready": True})
+        while True:
+            try:
+                request, descriptors = wire.receive(self._channel)
+            except (EOFError, OSError):
+                return None
+            task = self._fork(request, descriptors)
+            if task is not None:
+                return task
+
+    def _imports(self) -> list[Import]:
+        try:
+            source = self._script.read_bytes()
+        except OSError:
+            return []
+        return [found for found in imports_of(source, self._script.name).ahead if is_installed(found.top)]
+
+    def _goes_on(self, imports: Sequence[Import]) -> bool:
+        """Whether this process is the one that serves: the child that has imported, or the parent if that cannot."""
+        verdict, told = os.pipe()
+        parent = os.getpid()
+        child = os.fork()
+        if child == 0:
+            os.close(verdict)
+            kinship.die_with_parent(parent)
+            _import_all(imports)
+            fit = not _obstacle()
+            os.write(told, b"y" if fit else b"n")
+            os.close(told)
+            if not fit:
+                os._exit(0)
+            return True
+        os.close(told)
+        answer = os.read(verdict, 1)
+        os.close(verdict)
+        if answer == b"y":
+            self._channel.close()
+            os.waitpid(child, 0)
+            return False
+        os.waitpid(child, 0)
+        return True
+
+    def _fork(self, request: dict[str, Any], descriptors: list[int]) -> Task | None:
+        """Fork twice: the process in between ends, so that the launcher becomes the parent."""
+        leash = socket.socket(fileno=descriptors.pop(0))
+        task = Task(request["python"], request["command"])
+        refusal = self._refusal(task)
+        if refusal:
+            with suppress(OSError):
+                wire.send(leash, {"refused": refusal})
+        else:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            between = os.fork()
+            if between == 0:
+                forker = os.getpid()
+                if os.fork():
+                    os._exit(0)
+                self._channel.close()
+                becoming.tie(self._launcher, forker, leash)
+                becoming.take_on(request["environment"], request["folder"], descriptors)
+                becoming.show_as([task.python, *task.command])
+                return task
+            os.waitpid(between, 0)
+        leash.close()
+        for number in descriptors:
+            os.close(number)
+        return None
+
+    def _refusal(self, task: Task) -> str:
+        """Why a script, as it is now, has to start cold."""
+        if not running.runs_script(task.command):
+            return ""
+        script = Path(task.command[0])
+        try:
+            obstacle = imports_of(script.read_bytes(), script.name).obstacle
+        except OSError:
+            return ""
+        if obstacle:
+            return obstacle
+        name = shadowed(script.resolve().parent, self._loaded)
+        return f"{name} in its folder has the name of a module that is loaded already" if name else ""
+
+    def _tell(self, message: object) -> None:
+        with suppress(OSError):
+            wire.send(self._channel, message)
+
+
+def _import_all(imports: Sequence[Import]) -> None:
+    """What cannot be imported is left to the script, which says so when it runs."""
+    for found in imports:
+        with suppress(BaseException):
+            __import__(found.name, fromlist=list(found.parts))
+
+
+def _obstacle() -> str:
+    """Why this process cannot be forked, in a line; empty if it can.
+
+    A forked process has one thread: what another held locked at that moment, it finds locked for ever. CUDA cannot be
+    used in a process whose parent has begun to.
+
+    Libraries that know of forks, such as OpenBLAS, end their threads when one is near: one is made before they are
+    counted.
+    """
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208  (only their number is wanted)
+    if threads > 1:
+        return f"what it imports started {threads - 1} threads"
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            target = str(Path(f"/proc/self/fd/{number}").readlink())
+        except OSError:
+            continue
+        if target.startswith(_DRIVERS):
+            return f"what it imports opened {target}"
+    return ""

@@ -1,0 +1,267 @@
+"""Starter of warm tasks: the launcher's side of its fork server, which it starts, asks, and does without.
+
+Whatever is wrong with the server, tasks start all the same, cold; why is told once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from elastic_runtime.launcher import parent_death
+from elastic_runtime.launcher.job_spec import ProcessSpec
+from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
+from elastic_runtime.launcher.warm import kinship, running, wire
+
+_PROGRAM = Path(__file__).with_name("fork_server.py")
+_READ_WHEN_USED = ("ELASTIC_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+"""How variables begin that may differ between the server and a task: nothing that is loaded has looked at them."""
+_RESTARTS = 3
+"""How often a server that ended is started again in `_WINDOW_SECONDS`."""
+_WINDOW_SECONDS = 600.0
+_LEAST_ROOM = 256
+"""Bytes of a command line that a server has at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmChild:
+    """A forked task, the launcher's own child.
+
+    Attributes:
+        out, errors: read ends of its stdout and stderr.
+    """
+
+    pid: int
+    out: IO[bytes]
+    errors: IO[bytes]
+
+    def reap(self) -> int:
+        """Wait for its end; its exit code, minus the signal's number if one ended it."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+class WarmStarter:
+    """One launcher's fork server; all but one short thread runs in the launcher's main one.
+
+    Args:
+        server: how to start the server: a task's environment and folder, and where it writes. Its command is the
+            interpreter and the job's script.
+        settings: of the launcher.
+        tell: says something to the user.
+        wake: called from another thread when the server has something to say.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        server: ProcessSpec,
+        settings: LauncherSettings,
+        tell: Callable[[str], None],
+        wake: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._spec = server
+        self._settings = settings
+        self._tell = tell
+        self._wake = wake
+        self._clock = clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._first_words: _FirstWords | None = None
+        self._ready = False
+        self._deadline = 0.0
+        self._restarts = RestartLimit(
+            _RESTARTS, _WINDOW_SECONDS, settings.restart_backoff_seconds, settings.longest_backoff_seconds
+        )
+        can_be = server.command[0] == sys.executable and kinship.adopt()
+        self._start_at = clock() if can_be else None
+        self._needed_at = -math.inf
+        self._told: set[str] = set()
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process number, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def begin(self) -> None:
+        """Start the server, unless there is one, or is not to be one."""
+        if self._process is not None or self._start_at is None or self._clock() < self._start_at:
+            return
+        ours, its = socket.socketpair()
+        launcher, script = str(os.getpid()), self._spec.command[1]
+        program = [sys.executable, str(_PROGRAM), str(its.fileno()), launcher, script]
+        tied = [sys.executable, "-I", "-S", str(parent_death.__file__), launcher, *program]
+        try:
+            with its, self._spec.log_file.open("wb") as log:
+                self._process = subprocess.Popen(  # noqa: S603  (our own program)
+                    [*tied, self._padding(program)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=dict(self._spec.environment),
+                    cwd=self._spec.working_folder,
+                    start_new_session=True,
+                    pass_fds=(its.fileno(),),
+                )
+        except OSError as error:
+            ours.close()
+            self._give_up(f"no process can be started: {error}")
+            return
+        self._channel = ours
+        self._deadline = self._clock() + self._settings.warm_start_seconds
+        self._first_words = _FirstWords(ours, self._wake)
+
+    def look(self, known: Collection[int], needed: bool) -> None:
+        """See how the server is, and let go of orphans that have ended.
+
+        Args:
+            known: children of the launcher that others wait for.
+            needed: whether tasks may have to be started soon. One that was not needed for long is ended: it takes
+                memory.
+        """
+        now = self._clock()
+        if needed:
+            self._needed_at = now
+            self.begin()
+        elif now >= self._needed_at + self._settings.warm_rest_seconds:
+            self.rest()
+        words = self._first_words
+        if words is not None and words.over.is_set():
+            self._first_words = None
+            self._ready = bool(words.message.get("ready"))
+            if words.message.get("obstacle"):
+                self._give_up(words.message["obstacle"])
+        if self._process is not None and self._process.poll() is not None:
+            self._on_death(f"the process that was to fork them ended (see {self._spec.log_file})")
+        elif words is not None and not self._ready and now >= self._deadline:
+            self._on_death(f"nothing was imported within {self._settings.warm_start_seconds:g} s")
+        kinship.reap({*known} if self.pid is None else {*known, self.pid})
+
+    def is_to_wait(self, spec: ProcessSpec) -> bool:
+        """Whether a task had better wait for a server that still imports."""
+        if not self._fits(spec):
+            return False
+        self.begin()
+        return self._process is not None and not self._ready
+
+    def start(self, spec: ProcessSpec) -> WarmChild | None:
+        """Fork a task; None: it is to be started cold."""
+        if not self._ready or self._channel is None or not self._fits(spec):
+            return None
+        ends: list[int] = []
+        try:
+            leash, its_leash = socket.socketpair()
+            with leash, its_leash:
+                for _ in range(2):
+                    ends += os.pipe()
+                answer = self._ask(self._channel, leash, its_leash, spec, (ends[1], ends[3]))
+                if "pid" not in answer:
+                    self._tell_once(str(answer["refused"]))
+                    return None
+                out, errors = open(ends[0], "rb", 0), open(ends[2], "rb", 0)  # noqa: PTH123, SIM115
+                del ends[2], ends[0]
+                return WarmChild(int(answer["pid"]), out, errors)
+        except (OSError, EOFError, ValueError) as error:
+            self._on_death(f"the process that was to fork them does not answer ({error or 'it ended'})")
+            return None
+        finally:
+            for number in ends:
+                os.close(number)
+
+    def rest(self) -> None:
+        """End the server; it is started again when there is something to start."""
+        self._ready = False
+        self._first_words = None
+        if self._channel is not None:
+            with contextlib.suppress(OSError):
+                self._channel.shutdown(socket.SHUT_RDWR)  # who waits for its first words need not
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _ask(
+        self,
+        channel: socket.socket,
+        leash: socket.socket,
+        its_leash: socket.socket,
+        spec: ProcessSpec,
+        output: tuple[int, int],
+    ) -> dict[str, Any]:
+        """What the task that was forked says, or the server that forks none.
+
+        A task does nothing before it is given leave, and ends where the launcher has given it up.
+        """
+        request = {
+            "python": spec.command[0],
+            "command": spec.command[1:],
+            "environment": dict(spec.environment),
+            "folder": str(spec.working_folder),
+        }
+        channel.settimeout(self._settings.fork_seconds)
+        leash.settimeout(self._settings.fork_seconds)
+        wire.send(channel, request, (its_leash.fileno(), *output))
+        its_leash.close()
+        answer: dict[str, Any] = wire.receive(leash)[0]
+        if "pid" in answer:
+            wire.send(leash, {"go": True})
+        return answer
+
+    def _fits(self, spec: ProcessSpec) -> bool:
+        command = spec.command
+        same = _read_at_once(spec.environment) == _read_at_once(self._spec.environment)
+        return same and command[0] == self._spec.command[0] and not spec.descriptors and running.can_run(command[1:])
+
+    def _on_death(self, why: str) -> None:
+        self.rest()
+        self._start_at = self._restarts.on_death(self._clock())
+        self._tell_once(why)
+
+    def _give_up(self, why: str) -> None:
+        self.rest()
+        self._start_at = None
+        self._tell_once(why)
+
+    def _tell_once(self, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            self._tell(f"tasks start cold: {why}")
+
+    def _padding(self, program: list[str]) -> str:
+        """Room in the server's command line for those of the tasks that it becomes."""
+        longest = max(len(b"\0".join(os.fsencode(word) for word in self._spec.command)), _LEAST_ROOM)
+        return " " * max(1, longest - len(b"\0".join(os.fsencode(word) for word in program)))
+
+
+class _FirstWords:
+    """Waits in a thread for what a server says first; whoever ends the server ends the wait."""
+
+    def __init__(self, channel: socket.socket, wake: Callable[[], None]) -> None:
+        self.message: dict[str, Any] = {}
+        self.over = threading.Event()
+        self._channel = channel
+        self._wake = wake
+        threading.Thread(target=self._wait, name="warm-start", daemon=True).start()
+
+    def _wait(self) -> None:
+        with contextlib.suppress(OSError, EOFError, ValueError):
+            self.message = wire.receive(self._channel)[0]
+        self.over.set()
+        self._wake()
+
+
+def _read_at_once(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(_READ_WHEN_USED)}
