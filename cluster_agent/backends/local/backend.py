@@ -17,7 +17,8 @@ from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.local.changes import Change, Changes, Limits, demand
 from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.intervals import Intervals
-from cluster_agent.backends.local.job_service import JobDesk, JobServer
+from cluster_agent.backends.local.job_server import JobServer
+from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH, scheduled_job, user_facts
 from cluster_agent.backends.local.launchers import Launchers
@@ -158,7 +159,7 @@ class LocalBackend:
         desk = JobDesk(
             self.table, self._node.capacity, self.facts, lambda: self.time_seconds, self._parts.state_dir, self._pace
         )
-        self._server = JobServer(self._settings.socket or default_socket(os.environ), desk)
+        self._server = JobServer(self._settings.socket or default_socket(os.environ), desk.answers)
 
     def facts(self, record: JobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
