@@ -163,7 +163,7 @@ class LocalBackend:
 
     def facts(self, record: JobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
-        facts = user_facts(record, self._jobs.latest(record.name), self.time_seconds)
+        facts = user_facts(record, self._jobs.shown(record.name), self.time_seconds)
         folder = self._jobs[record.name].log_folder
         return {**facts, "logs": str(folder), "log": str(folder.parents[1] / f"{record.name}.launcher.log")}
 

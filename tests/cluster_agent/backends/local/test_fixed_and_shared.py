@@ -182,3 +182,49 @@ def test_a_cgroup_that_the_operator_names_gets_the_exact_share(tmp_path: Path) -
         assert (tmp_path / "job" / "cgroup.procs").read_text(encoding="ascii") == f"{os.getpid()}\n"
     finally:
         os.sched_setaffinity(0, before)
+
+
+def shown_state(world: LocalWorld, name: str) -> str:
+    record = world.backend.table.get(name)
+    assert record is not None
+    return str(world.backend.facts(record)["state"])
+
+
+def test_a_script_that_begins_while_others_are_decided_about_is_shown_as_running(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    world.submit("script", epochs=500, **fixed())
+    # Another comes before the script's process is there: no later decision is about the script.
+    world.at.append((world.now + 1.0, lambda: world.submit("other", epochs=500)))
+    decide(world, script=(1, 0))
+    assert shown_state(world, "script") == "starting"
+    assert decide(world, other=(1, 1)) == ["other"]
+    assert shown_state(world, "script") == "running"
+
+
+def test_a_script_that_runs_is_shown_as_running_by_the_next_agent_too(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    world.submit("script", epochs=500, **fixed())
+    world.submit("other", epochs=500)
+    decide(world, script=(1, 0), other=(1, 1))
+    world.restart()
+    decide(world, other=(1, 1))
+    assert shown_state(world, "script") == "running"
+
+
+def test_what_a_user_looks_at_is_measured_again_between_two_decisions(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=100.0)
+    world.submit("job", epochs=500)
+    decide(world, job=(1, 1))
+    seen: list[float] = []
+
+    def look() -> None:
+        record = world.backend.table.get("job")
+        assert record is not None
+        seen.append(float(str(world.backend.facts(record)["samples"])))
+
+    began = world.now
+    world.at += [(began + after, look) for after in (20.0, 25.0, 45.0, 50.0)]
+    decide(world, job=(1, 1))
+    assert seen[1] > seen[0], "measured since it was looked at first"
+    assert seen[2] - seen[0] < 400, "nobody had looked for 20 seconds"
+    assert seen[3] > seen[2]
