@@ -228,3 +228,20 @@ def test_what_a_user_looks_at_is_measured_again_between_two_decisions(tmp_path: 
     assert seen[1] > seen[0], "measured since it was looked at first"
     assert seen[2] - seen[0] < 400, "nobody had looked for 20 seconds"
     assert seen[3] > seen[2]
+
+
+def test_every_end_is_told_with_one_interval_also_while_a_resize_hangs(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=40_000, slot_seconds=3.7, debounce_seconds=3.7, resize_seconds=1000.0)
+    names = [f"job-{number}" for number in range(20)]
+    for number, name in enumerate(names):
+        world.submit(name, epochs=2.0 + 0.13 * number)
+    hangs = world.submit("hangs", epochs=10_000.0)
+    decide(world, hangs=(1, 1), **dict.fromkeys(names, (1, 1)))
+    hangs.deaf = True
+    told: list[str] = []
+    while len(told) < len(names) and world.now < 3000.0:
+        observed = world.backend.observe()
+        assert observed is not None
+        sizes = {job.job_id: Allocation(1, 1) for job in observed[0].jobs} | {"hangs": Allocation(2, 2)}
+        told += [entry.job_id for entry in world.backend.apply(Decision(sizes)) if entry.finished]
+    assert sorted(told) == sorted(names)
