@@ -1,6 +1,8 @@
-"""Messages between users' commands and an agent: JSON objects over gRPC on a Unix socket, and where that socket is.
+"""Messages between users' commands and an agent: a line of JSON each way on a Unix socket, and where that socket is.
 
-Nothing is imported here that takes time: a command that lists jobs is over before a scheduler would have been loaded.
+A connection carries one request and its answer: `{"method": …, "content": {…}}`, then `{"answer": {…}}`, or
+`{"refused": "a line"}`. Nothing is imported here that takes time: a command that lists jobs is over before gRPC would
+have been loaded.
 """
 
 from __future__ import annotations
@@ -8,13 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-SERVICE = "fedl2.jobs.v1.Jobs"
 METHODS = ("submit", "jobs", "cancel", "suspend", "resume", "explain", "simulate")
 """What can be asked: each takes an object and answers with one."""
 CALL_SECONDS = 10.0
 """Of every call; an agent answers in milliseconds unless the machine is overloaded."""
+LARGEST_REQUEST_BYTES: Final = 4_000_000
+"""A job file has at most a fourth of it, and JSON may write a character in six."""
+METHOD, CONTENT, ANSWER, REFUSED = "method", "content", "answer", "refused"
+END: Final = b"\n"
+"""Of every message, which has none inside."""
 
 Facts = dict[str, Any]
 """An answer: plain JSON values, times in seconds."""
@@ -22,16 +28,22 @@ Facts = dict[str, Any]
 
 def encode(message: Any) -> bytes:
     """A message as it travels."""
-    return json.dumps(message, allow_nan=False).encode()
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + END
 
 
-def decode(data: bytes) -> Any:
+def decode(data: bytes) -> Facts:
     """Likewise back.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is no object in JSON.
     """
-    return json.loads(data)
+    try:
+        message = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(message, dict):
+        raise ValueError("no object in JSON")  # noqa: TRY004  (of what was sent, not of an argument)
+    return message
 
 
 def default_socket(environment: Mapping[str, str]) -> Path:

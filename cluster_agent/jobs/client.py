@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import grpc
-
 from cluster_agent.errors import AgentUnreachable, JobRefused
-from cluster_agent.job_messages import CALL_SECONDS, SERVICE, Facts, decode, default_socket, encode
-
-_REFUSED = frozenset(
-    {
-        grpc.StatusCode.FAILED_PRECONDITION,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.UNIMPLEMENTED,
-    }
+from cluster_agent.job_messages import (
+    ANSWER,
+    CALL_SECONDS,
+    CONTENT,
+    END,
+    LARGEST_REQUEST_BYTES,
+    METHOD,
+    REFUSED,
+    Facts,
+    decode,
+    default_socket,
+    encode,
 )
+
+_CHUNK_BYTES = 1 << 16
+_RETRY_SECONDS = 0.02
+"""Where so many ask at once that the system's queue of connections is full."""
 
 
 class JobClient:
-    """One agent's jobs.
+    """One agent's jobs; each call has a connection of its own, so an agent may be started again between two.
 
     Args:
         socket: of the agent; the usual one unless given.
@@ -34,7 +41,6 @@ class JobClient:
     def __init__(self, socket: Path | None = None, timeout_seconds: float = CALL_SECONDS) -> None:
         self._socket = socket or default_socket(os.environ)
         self._timeout_seconds = timeout_seconds
-        self._channel = grpc.insecure_channel(f"unix:{self._socket.absolute()}")
 
     def __enter__(self) -> JobClient:
         return self
@@ -42,22 +48,73 @@ class JobClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._channel.close()
+        """Nothing is left open between calls."""
 
     def call(self, method: str, content: Mapping[str, Any]) -> Facts:
         """Ask.
 
         Raises:
-            AgentUnreachable: nobody answers there.
+            AgentUnreachable: nobody answers there, or not in time.
             JobRefused: the agent does not want it; its words.
         """
-        ask = self._channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=encode, response_deserializer=decode)
+        request = encode({METHOD: method, CONTENT: content})
+        if len(request) > LARGEST_REQUEST_BYTES:
+            raise JobRefused(f"a request of {len(request):,} bytes: an agent takes {LARGEST_REQUEST_BYTES:,}; say less")
         try:
-            answer: Facts = ask(content, timeout=self._timeout_seconds)
-        except grpc.RpcError as error:
-            if error.code() in _REFUSED:
-                raise JobRefused(error.details()) from error
+            message = decode(self._exchange(request))
+        except TimeoutError as error:
+            raise AgentUnreachable(
+                f"{self._socket}: the agent there did not answer within {self._timeout_seconds:g} s; ask again"
+            ) from error
+        except OSError as error:
             raise AgentUnreachable(
                 f"{self._socket}: no agent answers there; start one with `cluster-agent run`, or name its --socket"
             ) from error
+        except ValueError as error:
+            raise AgentUnreachable(
+                f"{self._socket}: what answers there is no agent of this version; start `cluster-agent run` anew"
+            ) from error
+        if REFUSED in message:
+            raise JobRefused(str(message[REFUSED]))
+        answer: Facts = message.get(ANSWER, {})
         return answer
+
+    def _exchange(self, request: bytes) -> bytes:
+        """Send a request and read the answer to it.
+
+        Raises:
+            TimeoutError: not in time.
+            OSError: nobody listens, or whoever did hung up.
+        """
+        deadline = time.monotonic() + self._timeout_seconds
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            self._connect(connection, deadline)
+            connection.settimeout(_left(deadline))
+            connection.sendall(request)
+            received = bytearray()
+            while not received.endswith(END):
+                connection.settimeout(_left(deadline))
+                chunk = connection.recv(_CHUNK_BYTES)
+                if not chunk:
+                    if received:
+                        break  # no line of ours: it is looked at all the same
+                    raise ConnectionResetError("hung up without an answer")
+                received += chunk
+            return bytes(received)
+
+    def _connect(self, connection: socket.socket, deadline: float) -> None:
+        while True:
+            connection.settimeout(_left(deadline))
+            try:
+                connection.connect(str(self._socket))
+            except BlockingIOError:
+                time.sleep(min(_RETRY_SECONDS, _left(deadline)))
+            else:
+                return
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0.0:
+        raise TimeoutError
+    return left

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
 
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.client import JobClient
@@ -125,6 +124,8 @@ def _follow(answers: Iterator[list[Any]], record: Any, view: Any, watch: bool, o
         for found in answers:
             show(output, record(found), view(record(found)))
         return
+    from rich.live import Live  # noqa: PLC0415  (takes longer than a list of jobs)
+
     with Live(console=console(), auto_refresh=False) as live:
         for found in answers:
             live.update(view(record(found)), refresh=True)

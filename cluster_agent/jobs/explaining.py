@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
-
-from rich.console import Group
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, show
-from cluster_agent.jobs.views import clock_time, tasks
+from cluster_agent.jobs.views import clock_time, facts_table, tasks
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
 
 _GUARD = {
     "nan": "its numbers were not finite, so the fallback decided",
@@ -39,6 +40,8 @@ def explain(
 
 def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     """The answer for people."""
+    from rich.console import Group  # noqa: PLC0415  (takes longer than a list of jobs)
+
     rows = [("job", facts["name"]), ("state", facts["state"]), ("has", tasks(facts["workers"], facts["ps"]))]
     rows.append(("waits for", facts["waitsFor"] or "nothing: it has what was decided"))
     decision = facts["decision"]
@@ -52,7 +55,7 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
             ("the guard", "; ".join(_GUARD.get(word, word) for word in decision["guard"]) or "changed nothing"),
         ]
         rows += [("reason", reason) for reason in decision["reasons"]]
-    parts: list[Any] = [_table(rows)]
+    parts: list[Any] = [facts_table(rows)]
     if facts["steps"]:
         parts += ["", "What the policy believes that it gains, in the order in which it was weighed:", _steps(facts)]
     elif decision is not None:
@@ -70,16 +73,9 @@ _TRIGGERS = {
 }
 
 
-def _table(rows: list[tuple[str, str]]) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
 def _steps(facts: dict[str, Any]) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("to", "believed samples/s", "times as fast", "score", "after", ""):
         table.add_column(name, justify="left" if name in ("to", "") else "right", no_wrap=True)

@@ -8,10 +8,8 @@ Deviation: what is drawn is an assumption (a fifth of the speed, a factor of two
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import replace
 from pathlib import Path
-from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 from cluster_agent.errors import JobRefused
@@ -21,6 +19,8 @@ from cluster_agent.jobs.submission import Cpu, Described, Epochs, ModelType, PsC
 from foundation.figures import counted, duration
 
 if TYPE_CHECKING:
+    import random
+
     from policy_net.domain import Job
     from policy_net.laboratory.simulation.metrics import JobOutcome
     from policy_net.laboratory.workloads.workload import JobSpec
@@ -89,6 +89,8 @@ def foreseen(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(facts: dict[str, Any], line: dict[str, Any], present: list[Job], folder: Path, seed: int) -> JobOutcome:
+    import random  # noqa: PLC0415
+
     from cluster_agent.recording.last_decision import policy_of  # noqa: PLC0415
     from cluster_agent.recording.memory import MEMORY  # noqa: PLC0415
     from cluster_agent.recording.state_files import read_json  # noqa: PLC0415
@@ -178,6 +180,8 @@ def _asked(facts: dict[str, Any]) -> JobSpec:
 
 
 def _spread(seconds: list[float]) -> dict[str, float]:
+    from statistics import quantiles  # noqa: PLC0415
+
     tenths = quantiles(seconds, n=10, method="inclusive")
     return {"low": tenths[0], "median": tenths[4], "high": tenths[8]}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
-
-from rich.table import Table
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from foundation.figures import duration, percent
 from foundation.text import plain_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _EMPTY = "–"
 _HEADS = ("name", "type", "state", "workers", "ps", "progress", "waited", "running", "age", "note")
@@ -49,6 +50,22 @@ def _cells(job: dict[str, Any]) -> tuple[str, ...]:
 
 def one_job(job: dict[str, Any]) -> Table:
     """Everything about one job."""
+    return facts_table(_rows(job))
+
+
+def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and what they stand for, in two columns."""
+    from rich.table import Table  # noqa: PLC0415  (takes longer than a list of jobs)
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _rows(job: dict[str, Any]) -> Iterable[tuple[str, str]]:
     of_time = {key: clock_time(job[f"{key}Seconds"]) for key in ("waited", "run", "age")}
     may = job["may"]
     rows = {
@@ -69,12 +86,7 @@ def one_job(job: dict[str, Any]) -> Table:
         "command": " ".join([job["script"], *job["args"]]),
         "log": job["log"],
     }
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for key, value in rows.items():
-        table.add_row(key, value)
-    return table
+    return rows.items()
 
 
 def clock_time(seconds: float) -> str:

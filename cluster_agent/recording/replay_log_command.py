@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from cluster_agent.errors import BadConfig
 from foundation.command_line import Output, OutputFormat
@@ -37,7 +34,9 @@ def replay_log(
 
     Exit code 1 if any does. A last line that a crash cut short is passed over and said.
     """
-    # Loaded here: the program's other commands wait for no policy.
+    # Loaded here: the program's other commands wait for no policy, and for nothing that draws.
+    from rich.console import Console  # noqa: PLC0415
+
     from cluster_agent.recording.decision_log import log_files  # noqa: PLC0415
     from cluster_agent.recording.log_replay import Replayer, default_finder  # noqa: PLC0415
 
@@ -79,6 +78,10 @@ def _facts(files: list[Path], result: ReplayResult) -> dict[str, Any]:
 
 
 def _print_table(files: list[Path], result: ReplayResult) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
     rows = [
         ("files", str(len(files))),
         ("decisions made again", str(result.decisions)),

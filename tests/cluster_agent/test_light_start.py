@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,12 @@ HEAVY = (
 )
 
 
-def loaded_after(statements: str) -> list[str]:
-    """Modules of a fresh interpreter that has run these statements."""
+def loaded_after(statements: str, *words: str) -> list[str]:
+    """Modules of a fresh interpreter that has run these statements, with these words as its arguments."""
     program = f"{statements}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=120, check=True
+    )
     modules: list[str] = json.loads(done.stdout)
     return modules
 
@@ -36,6 +39,33 @@ def test_the_simulator_comes_with_the_backend_that_a_configuration_names() -> No
     assert any(name.startswith(simulator) for name in loaded_after(statements))
 
 
-def test_a_command_about_jobs_loads_no_scheduler() -> None:
+ASKED = """
+import contextlib, io, socket, sys, threading
+from pathlib import Path
+from cluster_agent.cli import app
+from cluster_agent.job_messages import ANSWER, encode
+from foundation.command_line import run
+
+path = sys.argv[1]
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+listener.listen()
+def answer():
+    connection, _ = listener.accept()
+    connection.recv(1 << 16)
+    connection.sendall(encode({ANSWER: {"jobs": []}}))
+    connection.close()
+threading.Thread(target=answer).start()
+with contextlib.redirect_stdout(io.StringIO()):
+    assert run(app, "cluster-agent", [*sys.argv[2:], "--socket", path]) == 0
+"""
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["jobs", "--active", "-o", "json"]])
+def test_a_command_about_jobs_loads_no_scheduler_no_grpc_and_nothing_that_draws(
+    tmp_path: Path, words: list[str]
+) -> None:
     heavy = ("numpy", "scipy", "pydantic", "policy_net", "cluster_agent.backends", "elastic_runtime")
-    assert [name for name in loaded_after("import cluster_agent.cli") if name.startswith(heavy)] == []
+    heavy += ("grpc", "asyncio", "rich", "yaml", "structlog", "prometheus_client")
+    loaded = loaded_after(ASKED, str(tmp_path / "s"), *words)
+    assert [name for name in loaded if name.startswith(heavy)] == []

@@ -17,7 +17,8 @@ from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.local.changes import Change, Changes, Limits, demand
 from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.intervals import Intervals
-from cluster_agent.backends.local.job_service import JobDesk, JobServer
+from cluster_agent.backends.local.job_server import JobServer
+from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH, scheduled_job, user_facts
 from cluster_agent.backends.local.launchers import Launchers
@@ -47,7 +48,9 @@ from policy_net.domain import (
 from policy_net.errors import InvalidAllocation
 
 _LOOK_SECONDS = 0.1
-"""Between two looks at what is under way; at what only trains five times as long."""
+"""Between two looks at what is under way, and at whether a user wants something."""
+_CALM_LOOK_SECONDS = 0.5
+"""Between two looks at what only trains."""
 
 
 def resolve_paths(settings: LocalBackendSettings, folder: Path) -> LocalBackendSettings:
@@ -127,6 +130,8 @@ class LocalBackend:
         self._observed: tuple[ClusterState, Trigger] | None = None
         self._decided_seconds = -settings.debounce_seconds
         self._known: frozenset[tuple[str, bool, bool]] = frozenset()
+        self._present_now, self._present_at = self._known, -1
+        self._looked_seconds, self._looked_at = 0.0, -1
         self._known_losses = 0
         self._server: JobServer | None = None
         self._pace = (settings.slot_seconds, settings.debounce_seconds)
@@ -160,11 +165,11 @@ class LocalBackend:
         desk = JobDesk(
             self.table, self._node.capacity, self.facts, lambda: self.time_seconds, self._parts.state_dir, self._pace
         )
-        self._server = JobServer(self._settings.socket or default_socket(os.environ), desk)
+        self._server = JobServer(self._settings.socket or default_socket(os.environ), desk.answers)
 
     def facts(self, record: JobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
-        facts = user_facts(record, self._jobs.latest(record.name), self.time_seconds)
+        facts = user_facts(record, self._jobs.shown(record.name), self.time_seconds)
         folder = self._jobs[record.name].log_folder
         return {**facts, "logs": str(folder), "log": str(folder.parents[1] / f"{record.name}.launcher.log")}
 
@@ -173,13 +178,15 @@ class LocalBackend:
         while self._observed is None:
             if self._parts.wait(0.0):
                 return None
-            self._jobs.look()
+            # Jobs that ended since the last interval are in no interval unless the next one begins with them.
+            if self._is_time_to_look:
+                self._look()
             jobs = self._to_schedule()
             left = self._to_share()
             if jobs and left.cpu_milli > 0:
                 trigger = self._trigger()
                 self._observed = (self._state(jobs, left), trigger)
-            elif self.finished or self._parts.wait(_LOOK_SECONDS):
+            elif self.finished or self._wait_for_news():
                 return None
         return self._observed
 
@@ -208,7 +215,9 @@ class LocalBackend:
             self._parts.clock,
         )
         self._wait_until_due(running, intervals)
-        return [intervals.progress(changes[name]) for name in jobs]
+        progress = [intervals.progress(changes[name]) for name in jobs]
+        self._looked_at = self.table.changes
+        return progress
 
     def status(self) -> BackendStatus:
         """How the jobs stand now."""
@@ -243,15 +252,33 @@ class LocalBackend:
         return wanted if starting is None or starting >= self._settings.start_seconds else job.current
 
     def _wait_until_due(self, running: Changes, intervals: Intervals) -> None:
-        looks = 0
         while True:
-            for change in running.advance():
-                intervals.on_change_over(change)
-            looks += 1
-            if not running.pending or looks % 5 == 0:
-                self._jobs.look()
-            if self._due() or self._parts.wait(_LOOK_SECONDS if running.pending else 5 * _LOOK_SECONDS):
+            if running.pending:
+                for change in running.advance():
+                    intervals.on_change_over(change)
+            due = self._due()
+            if due or self._is_time_to_look:
+                self._look()  # what has ended by now is told with this interval
+            if due or self._parts.wait(_LOOK_SECONDS):
                 return
+
+    def _wait_for_news(self) -> bool:
+        """Wait until it is time to look; True when the agent is to stop."""
+        while not self._parts.wait(_LOOK_SECONDS):
+            if self._is_time_to_look:
+                return False
+        return True
+
+    @property
+    def _is_time_to_look(self) -> bool:
+        """At once where a user has asked for something; else every so often."""
+        asked = self.table.changes != self._looked_at
+        return asked or self._parts.clock() - self._looked_seconds >= _CALM_LOOK_SECONDS
+
+    def _look(self) -> None:
+        """See which jobs have ended, or are to."""
+        self._jobs.look()
+        self._looked_seconds, self._looked_at = self._parts.clock(), self.table.changes
 
     def _due(self) -> bool:
         """Whether the next decision is to be taken: something has happened, or the slot is over."""
@@ -263,7 +290,12 @@ class LocalBackend:
         return self._present() != self._known or self._jobs.losses != self._known_losses
 
     def _present(self) -> frozenset[tuple[str, bool, bool]]:
-        return frozenset((record.name, record.held, record.cancelling) for record in self.table.unended)
+        changes = self.table.changes
+        if changes != self._present_at:
+            unended = self.table.unended
+            self._present_now = frozenset((record.name, record.held, record.cancelling) for record in unended)
+            self._present_at = changes
+        return self._present_now
 
     def _trigger(self) -> Trigger:
         present = self._present()

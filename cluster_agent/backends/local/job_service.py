@@ -1,35 +1,20 @@
-"""Service of the jobs: submit, list, cancel, suspend and resume over a Unix socket that only the agent's user may open.
-
-Messages are JSON objects over gRPC, whose deadlines, framing and errors are the point; the socket lies in a folder of
-mode 0700, so that nobody else can reach it, whatever its own mode.
-"""
+"""Desk of the jobs: what users ask (submit, list, cancel, suspend, resume, explain), answered from the table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import grpc
-import structlog
 
 from cluster_agent.backends.local.explanation import explain
 from cluster_agent.backends.local.job_file import JobFile, check_job
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH
-from cluster_agent.errors import BadConfig, BadJobFile, JobRefused
-from cluster_agent.job_messages import METHODS, SERVICE, Facts, decode, encode
-from foundation.text import nearest, plain_line
+from cluster_agent.errors import BadJobFile, JobRefused
+from cluster_agent.job_messages import METHODS, Facts
+from foundation.text import nearest
 from policy_net.domain import Resources
-
-_log = structlog.get_logger()
-
-_LONGEST_PATH = 100
-"""Bytes; the system takes 107."""
-_THREADS = 4
-_GRACE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +35,11 @@ class JobDesk:
     now: Callable[[], float]
     state_dir: Path = Path()
     pace_seconds: tuple[float, float] = (30.0, 2.0)
+
+    @property
+    def answers(self) -> dict[str, Callable[[Mapping[str, Any]], Facts]]:
+        """Of each method that can be asked."""
+        return {name: getattr(self, name) for name in METHODS}
 
     def submit(self, content: Mapping[str, Any]) -> Facts:
         """Take a job; it is on disk when this returns.
@@ -153,53 +143,3 @@ class JobDesk:
 def _resources(amount: Resources) -> str:
     gpus = f", {amount.gpu} GPUs" if amount.gpu else ""
     return f"{amount.cpu_milli / 1000:g} cores{gpus}"
-
-
-class JobServer:
-    """Answers on a socket until `close`.
-
-    Args:
-        path: of the socket; its folder is made, for nobody else to enter.
-        desk: answers.
-
-    Raises:
-        BadConfig: it cannot listen there.
-    """
-
-    def __init__(self, path: Path, desk: JobDesk) -> None:
-        if len(str(path).encode()) > _LONGEST_PATH:
-            raise BadConfig(f"setting backend.socket: {path} is longer than {_LONGEST_PATH} bytes; name a shorter one")
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.parent.chmod(0o700)
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise BadConfig(f"setting backend.socket: {path} cannot be used ({error.strerror})") from error
-        self._server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="jobs"))
-        handlers = {name: _handler(getattr(desk, name)) for name in METHODS}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        try:
-            self._server.add_insecure_port(f"unix:{path}")
-        except RuntimeError as error:
-            raise BadConfig(f"setting backend.socket: {path}: nobody can listen there") from error
-        self._server.start()
-
-    def close(self) -> None:
-        """Take nothing more."""
-        self._server.stop(_GRACE_SECONDS).wait()
-
-
-def _handler(answer: Callable[[Mapping[str, Any]], Facts]) -> Any:
-    def call(content: Any, context: grpc.ServicerContext) -> Facts:
-        try:
-            return answer(content)
-        except (BadJobFile, JobRefused) as error:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        except OSError as error:
-            _log.exception("job-request-failed")
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"it cannot be kept ({error.strerror}); free space")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, plain_line(f"no request of ours: {error!r}"))
-        raise AssertionError("abort raises")
-
-    return grpc.unary_unary_rpc_method_handler(call, request_deserializer=decode, response_serializer=encode)

@@ -91,6 +91,9 @@ class JobTable:
         folder: where the files are; made where it is not there.
         keep_ended: so many that ended are at hand.
 
+    Attributes:
+        changes: how many records were written since; whoever has seen so many has seen all.
+
     Raises:
         StateDamaged: a file cannot be read back.
         OSError: the folder cannot be made.
@@ -100,6 +103,7 @@ class JobTable:
         self._folder = folder
         self._keep_ended = keep_ended
         self._lock = threading.RLock()
+        self.changes = 0
         make_durable_folder(folder)
         folder.chmod(0o700)
         found = sorted((_read(path) for path in folder.glob("*.json")), key=lambda record: record.number)
@@ -178,6 +182,7 @@ class JobTable:
         text = record.model_dump_json(indent=1)
         write_whole(self._path(record.name), text + "\n", mode=0o600, alone=True)
         self._records[record.name] = record
+        self.changes += 1
         if record.state.ended:
             self._open.pop(record.name, None)
             self._ended.setdefault(record.name)

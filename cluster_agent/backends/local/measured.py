@@ -43,6 +43,11 @@ class Measured:
         return self.target if self.phase in _UNDER_WAY else self.held
 
     @property
+    def is_settled(self) -> bool:
+        """Whether it trains with what it was asked to have."""
+        return self.phase is Phase.RUNNING and self.held == self.target
+
+    @property
     def is_ending(self) -> bool:
         """Whether nothing can be asked of it any more; its tasks may still write what they have trained."""
         return self.phase in (Phase.FINISHED, Phase.FAILED)

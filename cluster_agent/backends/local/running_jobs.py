@@ -16,6 +16,9 @@ _log = structlog.get_logger()
 _STARTS = 3
 """A launcher that ends so often in turn before its job has trained anything fails the job."""
 
+_LOOKED_AFTER_EVERY_SECONDS = 2.0
+"""However many watch: to ask a job's coordinator costs some milliseconds."""
+
 
 class RunningJobs(Mapping[str, JobProcesses]):
     """The processes of each job, by its name.
@@ -44,6 +47,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self._now = now
         self._processes: dict[str, JobProcesses] = {}
         self._measured: dict[str, Measured] = {}
+        self._looked_at: set[str] = set()
+        self._looked_after_seconds = 0.0
         self._futile_starts: dict[str, int] = {}
         self._starting_since: dict[str, float] = {}
         for record in table:
@@ -92,6 +97,11 @@ class RunningJobs(Mapping[str, JobProcesses]):
     def latest(self, name: str) -> Measured:
         """What was measured last; may be asked from any thread."""
         return self._measured.get(name, Measured())
+
+    def shown(self, name: str) -> Measured:
+        """What was measured last, for a user: what users look at is soon measured again; from any thread."""
+        self._looked_at.add(name)
+        return self.latest(name)
 
     def ask(self, name: str, request_id: str, after: Allocation, most: Resources) -> str:
         """Ask a job's processes for another size, or start some; why that cannot be, empty if it was asked for.
@@ -143,7 +153,11 @@ class RunningJobs(Mapping[str, JobProcesses]):
             self.table.change(name, state=JobState.SUSPENDED)
 
     def look(self) -> None:
-        """Note which jobs have ended since; one whose launcher died goes on with the next decision."""
+        """Note which jobs have ended since, and measure what users look at or what has just begun.
+
+        A job whose launcher died goes on with the next decision.
+        """
+        looked_at = self._since_looked_after()
         for record in self.table.unended:
             process = self[record.name]
             if record.cancelling:
@@ -159,6 +173,19 @@ class RunningJobs(Mapping[str, JobProcesses]):
                     process.clear()
                     self._shares.release(record.name)
                     self._on_launcher_lost(record, measured)
+            elif record.state is JobState.RUNNING and (
+                record.name in looked_at or not self.latest(record.name).is_settled
+            ):
+                # Decisions may be far apart, and a script that runs is in none of them.
+                self.measure(record.name)
+
+    def _since_looked_after(self) -> set[str]:
+        """The jobs that users have looked at since this was asked last; none where that is not long ago."""
+        if self._now() - self._looked_after_seconds < _LOOKED_AFTER_EVERY_SECONDS:
+            return set()
+        found, self._looked_at = self._looked_at, set()
+        self._looked_after_seconds = self._now()
+        return found
 
     def _on_launcher_lost(self, record: JobRecord, measured: Measured) -> None:
         """It was killed, or could not begin; what it trained until its last checkpoint is kept."""

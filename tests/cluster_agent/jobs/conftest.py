@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # for job_shell
 from job_shell import Shell
 from local_world import LocalWorld
 
-from cluster_agent.backends.local.job_service import JobDesk, JobServer
+from cluster_agent.backends.local.job_server import JobServer
+from cluster_agent.backends.local.job_service import JobDesk
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def shell(
 ) -> Iterator[Shell]:
     desk = JobDesk(world.backend.table, world.capacity, world.backend.facts, lambda: world.now, tmp_path)
     socket = tmp_path / "s" / "jobs.sock"
-    server = JobServer(socket, desk)
+    server = JobServer(socket, desk.answers)
     monkeypatch.setenv("CLUSTER_AGENT_SOCKET", str(socket))
     monkeypatch.chdir(tmp_path)
     yield Shell(world, socket, capsys)

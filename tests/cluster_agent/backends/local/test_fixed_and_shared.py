@@ -168,3 +168,66 @@ def test_jobs_get_the_least_crowded_cores_and_keep_those_that_they_have() -> Non
     assert cores.cores_of("a") == [0, 1, 2, 3]
     cores.release("a")
     assert cores.cores_of("a") == [0, 1, 2, 3], "nobody keeps it to any"
+
+
+def shown_state(world: LocalWorld, name: str) -> str:
+    record = world.backend.table.get(name)
+    assert record is not None
+    return str(world.backend.facts(record)["state"])
+
+
+def test_a_script_that_begins_while_others_are_decided_about_is_shown_as_running(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    world.submit("script", epochs=500, **fixed())
+    # Another comes before the script's process is there: no later decision is about the script.
+    world.at.append((world.now + 1.0, lambda: world.submit("other", epochs=500)))
+    decide(world, script=(1, 0))
+    assert shown_state(world, "script") == "starting"
+    assert decide(world, other=(1, 1)) == ["other"]
+    assert shown_state(world, "script") == "running"
+
+
+def test_a_script_that_runs_is_shown_as_running_by_the_next_agent_too(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    world.submit("script", epochs=500, **fixed())
+    world.submit("other", epochs=500)
+    decide(world, script=(1, 0), other=(1, 1))
+    world.restart()
+    decide(world, other=(1, 1))
+    assert shown_state(world, "script") == "running"
+
+
+def test_what_a_user_looks_at_is_measured_again_between_two_decisions(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=100.0)
+    world.submit("job", epochs=500)
+    decide(world, job=(1, 1))
+    seen: list[float] = []
+
+    def look() -> None:
+        record = world.backend.table.get("job")
+        assert record is not None
+        seen.append(float(str(world.backend.facts(record)["samples"])))
+
+    began = world.now
+    world.at += [(began + after, look) for after in (20.0, 25.0, 45.0, 50.0)]
+    decide(world, job=(1, 1))
+    assert seen[1] > seen[0], "measured since it was looked at first"
+    assert seen[2] - seen[0] < 400, "nobody had looked for 20 seconds"
+    assert seen[3] > seen[2]
+
+
+def test_every_end_is_told_with_one_interval_also_while_a_resize_hangs(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=40_000, slot_seconds=3.7, debounce_seconds=3.7, resize_seconds=1000.0)
+    names = [f"job-{number}" for number in range(20)]
+    for number, name in enumerate(names):
+        world.submit(name, epochs=2.0 + 0.13 * number)
+    hangs = world.submit("hangs", epochs=10_000.0)
+    decide(world, hangs=(1, 1), **dict.fromkeys(names, (1, 1)))
+    hangs.deaf = True
+    told: list[str] = []
+    while len(told) < len(names) and world.now < 3000.0:
+        observed = world.backend.observe()
+        assert observed is not None
+        sizes = {job.job_id: Allocation(1, 1) for job in observed[0].jobs} | {"hangs": Allocation(2, 2)}
+        told += [entry.job_id for entry in world.backend.apply(Decision(sizes)) if entry.finished]
+    assert sorted(told) == sorted(names)

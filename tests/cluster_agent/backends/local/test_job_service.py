@@ -11,7 +11,8 @@ import pytest
 from local_world import LocalWorld
 
 from cluster_agent.backends.local.job_file import JobFile, check_job
-from cluster_agent.backends.local.job_service import JobDesk, JobServer
+from cluster_agent.backends.local.job_server import JobServer
+from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobState, JobTable
 from cluster_agent.errors import AgentUnreachable, BadConfig, JobRefused, StateDamaged
 from cluster_agent.jobs.client import JobClient
@@ -26,7 +27,7 @@ def world(tmp_path: Path) -> LocalWorld:
 @pytest.fixture
 def client(world: LocalWorld, tmp_path: Path) -> Iterator[JobClient]:
     desk = JobDesk(world.backend.table, world.capacity, world.backend.facts, lambda: world.now)
-    server = JobServer(tmp_path / "s" / "jobs.sock", desk)
+    server = JobServer(tmp_path / "s" / "jobs.sock", desk.answers)
     with JobClient(tmp_path / "s" / "jobs.sock") as client:
         yield client
     server.close()
@@ -113,7 +114,7 @@ def test_where_no_agent_answers_one_line_says_what_to_do(tmp_path: Path) -> None
 def test_a_socket_whose_path_is_too_long_is_refused(world: LocalWorld, tmp_path: Path) -> None:
     desk = JobDesk(world.backend.table, world.capacity, world.backend.facts, lambda: world.now)
     with pytest.raises(BadConfig, match="is longer than 100 bytes; name a shorter one"):
-        JobServer(tmp_path / ("long" * 40) / "jobs.sock", desk)
+        JobServer(tmp_path / ("long" * 40) / "jobs.sock", desk.answers)
 
 
 def test_a_record_that_cannot_be_read_back_is_named_and_not_passed_over(world: LocalWorld) -> None:
