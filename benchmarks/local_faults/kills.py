@@ -122,7 +122,7 @@ class JobLife:
                 lambda: let_go(machine.folder, self._rival),
                 lambda: machine.facts(self._rival)["state"] == "done" and self._trains_with(full),
             ),
-            "suspend": (lambda: machine.persist("suspend", {"name": self._name}), lambda: self._is_held()),
+            "suspend": (lambda: machine.persist("suspend", {"name": self._name}), self._is_held),
             "resume": (lambda: machine.persist("resume", {"name": self._name}), lambda: self._trains_with(full)),
             "finish": (lambda: let_go(machine.folder, self._name), lambda: self._is_gone("done")),
             "cancel": (lambda: machine.persist("cancel", {"name": self._name}), lambda: self._is_gone("cancelled")),

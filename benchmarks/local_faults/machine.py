@@ -62,7 +62,7 @@ class Machine:
         write_scripts(folder)
         (folder / "gpus").mkdir()
         (folder / "gpus" / "pynvml.py").write_text(_NVML, encoding="utf-8")
-        backend = {
+        backend: dict[str, object] = {
             "kind": "local",
             "cpu_milli": CPU_MILLI,
             "slot_seconds": 5.0,
@@ -73,7 +73,12 @@ class Machine:
             "socket": str(self.socket),
             **settings,
         }
-        content = {"cluster": "machine", "state_dir": "state", "backend": backend, "policy": {"initial": "drf"}}
+        content: dict[str, object] = {
+            "cluster": "machine",
+            "state_dir": "state",
+            "backend": backend,
+            "policy": {"initial": "drf"},
+        }
         content["guard"] = {"deadline_ms": 60_000}
         self.config = folder / "agent.yaml"
         self.config.write_text(yaml.safe_dump(content), encoding="utf-8")
@@ -86,7 +91,7 @@ class Machine:
         self._watch.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         self._watch.join()
         self.kill_agent()
