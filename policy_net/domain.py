@@ -53,6 +53,10 @@ class Allocation:
         """Workers and parameter servers together."""
         return self.workers + self.ps
 
+    def most(self, other: Allocation) -> Allocation:
+        """The more of both, of each role."""
+        return Allocation(max(self.workers, other.workers), max(self.ps, other.ps))
+
 
 SUSPENDED = Allocation(0, 0)
 

@@ -7,15 +7,15 @@ error, since a misspelt setting that is silently ignored is a cluster that runs 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from foundation.text import nearest, plain_line
 from policy_net.errors import BadInput
+from policy_net.strict_yaml import read_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
@@ -23,9 +23,6 @@ Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
 
 _LARGEST_BYTES = 1 << 20
 """A configuration has some hundred lines; what is longer is another file, or a device without end."""
-_DEEPEST = 32
-"""Sections lie five deep; a file of brackets would go on until Python's stack ends."""
-
 _LARGEST_NUMBER = 2.0**53
 """Larger whole numbers are not exact in JSON; larger ones of any kind are slips of the pen."""
 
@@ -64,57 +61,6 @@ def _takes_truth(annotation: Any) -> bool:
     return annotation in (bool, Any) or any(_takes_truth(part) for part in get_args(annotation))
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a key stands once, is a word, and a value is written where it is used.
-
-    Of two equal keys the last would win and nobody would know; a few anchors within anchors expand to gigabytes.
-    """
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self._depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """As the safe loader's, but no anchors, and not without end."""
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise yaml.composer.ComposerError(
-                problem="anchors and aliases are not taken; write the value where it is used",
-                problem_mark=event.start_mark,
-            )
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise yaml.composer.ComposerError(
-                problem=f"sections within sections, more than {_DEEPEST} deep", problem_mark=event.start_mark
-            )
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """As the safe loader's, but a repeated key, or one that is no word, is an error at its line."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(problem="a key must be a word", problem_mark=key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"{_brief.repr(key.value)[1:-1]} is given twice", problem_mark=key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """As the safe loader's; a value that its type cannot hold, such as a 13th month, is an error at its line."""
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, KeyError, OverflowError, TypeError) as error:
-            raise yaml.constructor.ConstructorError(
-                problem=f"{_brief.repr(node.value)} is no {node.tag.rpartition(':')[2]}; put text in quotes",
-                problem_mark=node.start_mark,
-            ) from error
-
-
 def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
     """Read and check a configuration file.
 
@@ -124,31 +70,13 @@ def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
     Raises:
         BadInput: not there, no YAML, an unknown key, a wrong type or value.
     """
-    try:
-        content = yaml.load(_text(path), Loader=_StrictLoader)  # noqa: S506  (a safe loader)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}); name a YAML configuration file") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is no UTF-8 text; name a YAML configuration file") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "it holds characters that no text has"
-        raise BadInput(f"{path}{where}: no valid YAML ({problem})") from error
+    content = read_yaml(path, "a YAML configuration file", _LARGEST_BYTES)
     if not isinstance(content, dict):
         raise BadInput(f"{path}: holds no settings; it needs at least {least}")
     try:
         return model.model_validate(content)
     except ValidationError as error:
         raise BadInput(f"{path}: {plain_line(_first_problem(error, model))}") from error
-
-
-def _text(path: Path) -> str:
-    with path.open("rb") as stream:
-        data = stream.read(_LARGEST_BYTES + 1)
-    if len(data) > _LARGEST_BYTES:
-        raise BadInput(f"{path}: is larger than {_LARGEST_BYTES} bytes; name a YAML configuration file")
-    return data.decode("utf-8-sig")
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:

@@ -29,9 +29,9 @@ class TunedPrograms(Programs):
 
     coordinator_arguments: tuple[str, ...] = ()
 
-    def coordinator(self, bind: str, listener: int | None) -> tuple[str, ...]:
+    def coordinator(self, bind: str, listener: int | None, again: bool = False) -> tuple[str, ...]:
         """Command line of the coordinator."""
-        return (*Programs.coordinator(self, bind, listener), *self.coordinator_arguments)
+        return (*Programs.coordinator(self, bind, listener, again), *self.coordinator_arguments)
 
 
 def main() -> int:
@@ -59,7 +59,7 @@ def main() -> int:
     try:
         job = create(options.jobs, options.name, script, spec.record())
         with JobLock(job.path):
-            programs = TunedPrograms(spec, job, os.environ, tuple(options.coordinator))
+            programs = TunedPrograms(spec, job, os.environ, coordinator_arguments=tuple(options.coordinator))
             display = Display("launch", sys.stdout, sys.stderr, _SHOWN_LINES)
             try:
                 Supervisor(programs, credentials_of(job, spec), display, LauncherSettings()).run()

@@ -55,6 +55,8 @@ def serve(options: Options, stop: threading.Event) -> int:
         checkpoints = CheckpointStore(options.checkpoints, options.settings.checkpoints_kept)
         state = journal.state or begin(options.settings, checkpoints.found(options.restore))
         machine = Machine(options.settings, time.monotonic(), state, time.time)
+        if options.relaunched:
+            machine.on_relaunch()
         runner = Runner(machine, journal, checkpoints, time.monotonic)
         closing.callback(runner.close)
         name = f"fedl2-control-{secrets.token_hex(16)}"  # random: nobody can have it before

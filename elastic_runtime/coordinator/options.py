@@ -25,6 +25,7 @@ class Options:
         address_file: where it says where it answers.
         bind: `host:port`, port 0 takes any; or `unix:` and a socket's path.
         restore: begin from the newest complete checkpoint that is there already.
+        relaunched: no process of the job runs any more; go on with as many as the settings say.
         listener: descriptor of a socket that listens at `bind` already; None: there is none.
         metrics_host: where metrics are answered.
         metrics_port: likewise; None: nowhere.
@@ -37,6 +38,7 @@ class Options:
     bind: str
     credentials: ServerCredentials
     restore: bool = False
+    relaunched: bool = False
     listener: int | None = None
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
@@ -61,6 +63,11 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument("--port", type=int, help="port to serve at, if --bind names only a host")
     parser.add_argument("--listener", type=int, help="descriptor of a socket that listens at --bind already")
     parser.add_argument("--restore", action="store_true", help="a new job begins from the newest checkpoint there")
+    parser.add_argument(
+        "--relaunched",
+        action="store_true",
+        help="no process of the job runs any more: go on with as many as --servers and --workers say",
+    )
     parser.add_argument("--metrics-port", type=int, help="answers Prometheus there, at --metrics-host")
     parser.add_argument("--metrics-host", help="an address of this machine; the host of --bind")
     parser.add_argument("--token-file", type=Path, required=True, help="the job's token, one line")
@@ -95,6 +102,7 @@ def parse(arguments: Sequence[str]) -> Options:
             given["allow_insecure"],
         ),
         restore=given["restore"],
+        relaunched=given["relaunched"],
         listener=given["listener"],
         metrics_host=given["metrics_host"] or of_bind,
         metrics_port=given["metrics_port"],

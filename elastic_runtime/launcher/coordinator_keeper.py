@@ -113,7 +113,9 @@ class CoordinatorKeeper:
         file.unlink(missing_ok=True)
         self._process = TaskProcess(
             COORDINATOR,
-            self._programs.coordinator_process(self._socket.address, self._socket.descriptor),
+            self._programs.coordinator_process(
+                self._socket.address, self._socket.descriptor, again=self.address is not None
+            ),
             self._settings.log_bytes,
             self._show,
         )

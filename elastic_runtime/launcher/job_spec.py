@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from elastic_runtime.control.addresses import is_loopback
+from elastic_runtime.control.messages import Size
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import JobFolder
 
@@ -134,20 +135,24 @@ class Programs:
     spec: JobSpec
     folder: JobFolder
     environment: Mapping[str, str]
+    size: Size | None = None
+    """What a job that is started again goes on with, whatever it had; None: with what it had, or begins with."""
 
     @property
     def checkpoints(self) -> Path:
         """Where checkpoints go."""
         return self.spec.checkpoints or self.folder.checkpoint_folder
 
-    def coordinator(self, bind: str, listener: int | None) -> tuple[str, ...]:
+    def coordinator(self, bind: str, listener: int | None, again: bool = False) -> tuple[str, ...]:
         """Command line of the coordinator.
 
         Args:
             bind: where it answers.
             listener: descriptor of the socket that listens there already; None: it listens itself.
+            again: whether one of this launcher has served before: what that one started still runs.
         """
         spec = self.spec
+        size = self.size or Size(spec.servers, spec.workers)
         metrics_host = None if spec.metrics_port is None else spec.bind
         optional = {
             "listener": listener,
@@ -167,8 +172,8 @@ class Programs:
             f"--token-file={self.folder.token_file}",
             f"--address-file={self.folder.address_file}",
             f"--bind={bind}",
-            f"--servers={spec.servers}",
-            f"--workers={spec.workers}",
+            f"--servers={size.servers}",
+            f"--workers={size.workers}",
             f"--minimum-servers={spec.minimum_servers}",
             f"--minimum-workers={spec.minimum_workers}",
             f"--restarts={spec.restarts}",
@@ -176,6 +181,7 @@ class Programs:
             *(f"--{name}={value}" for name, value in optional.items() if value is not None),
             *(["--allow-insecure"] if spec.insecure else []),
             *(["--restore"] if spec.restore else []),
+            *(["--relaunched"] if self.size is not None and not again else []),
         )
 
     def task(self, task: str) -> tuple[str, ...]:
@@ -184,12 +190,12 @@ class Programs:
             return (self.spec.python, str(self.spec.script), *self.spec.arguments)
         return (self.spec.python, "-m", "elastic_runtime.server", f"--task={task}")
 
-    def coordinator_process(self, bind: str, listener: int | None) -> ProcessSpec:
+    def coordinator_process(self, bind: str, listener: int | None, again: bool = False) -> ProcessSpec:
         """How to start the coordinator; see `coordinator`."""
         environment = {**self.environment, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         log_file = self.folder.log_file(COORDINATOR)
         descriptors = () if listener is None else (listener,)
-        command = self.coordinator(bind, listener)
+        command = self.coordinator(bind, listener, again)
         return ProcessSpec(command, environment, self.spec.working_folder, log_file, descriptors)
 
     def task_process(self, task: str, address: str, workers: int) -> ProcessSpec:

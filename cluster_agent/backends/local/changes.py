@@ -26,11 +26,7 @@ def demand(job: Job, allocation: Allocation) -> Resources:
 
 def peak(job: Job, before: Allocation, after: Allocation) -> Resources:
     """What a job may take at any moment between two sizes: newcomers start before those who go have gone."""
-    return demand(job, _most(before, after))
-
-
-def _most(one: Allocation, other: Allocation) -> Allocation:
-    return Allocation(max(one.workers, other.workers), max(one.ps, other.ps))
+    return demand(job, before.most(after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,7 @@ class Change:
     @property
     def holds(self) -> Allocation:
         """The most that it may have now, before anything more is asked for."""
-        return _most(self.before, self.lingering)
+        return self.before.most(self.lingering)
 
     @property
     def between(self) -> Allocation:
@@ -165,7 +161,7 @@ class Changes:
         """See what a job still has of an earlier change; whether one is under way."""
         measured = self._jobs.measure(change.job.job_id)
         under_way = measured.current == measured.target != measured.held
-        change.lingering = _most(measured.held, measured.target) if under_way else SUSPENDED
+        change.lingering = measured.held.most(measured.target) if under_way else SUSPENDED
         return under_way
 
     def _look(self, change: Change) -> None:

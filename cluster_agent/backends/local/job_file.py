@@ -6,21 +6,35 @@ The words are those of the Kubernetes resource, so that a file can move from a w
 from __future__ import annotations
 
 import ast
+import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from cluster_agent.errors import BadJobFile
-from foundation.text import nearest, plain_line
+from foundation.text import LONGEST_ERROR_CHARACTERS, nearest, plain_line
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
+from policy_net.errors import BadInput
 from policy_net.settings import Section
+from policy_net.strict_yaml import read_yaml
 
 NAME = r"^[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?$"
-_LARGEST_BYTES = 1_000_000
+_LARGEST_BYTES = 65_536
+"""A job file has some ten lines; to read a megabyte of YAML takes a minute."""
+_LONGEST_COMMAND_BYTES = 65_536
+"""Of all arguments and variables: the system takes so much for one of them, and some megabytes of all."""
 _MOST_CORES = 100_000
 
 
@@ -37,6 +51,20 @@ def _milli(value: Any) -> Any:
     return round(cores * 1000)
 
 
+def _passable(text: str) -> str:
+    """Text that can be given to a process."""
+    if "\0" in text:
+        raise ValueError("holds a NUL character, which no process can be given")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("is no UTF-8 text") from None
+    return text
+
+
+Word = Annotated[str, AfterValidator(_passable)]
+PathName = Annotated[Path, AfterValidator(lambda path: Path(_passable(str(path))))]
+Variable = Annotated[str, Field(pattern=r"^[^=]+$"), AfterValidator(_passable)]
 Cores = Annotated[int, BeforeValidator(_milli), Field(ge=1), PlainSerializer(lambda milli: f"{milli}m")]
 
 
@@ -118,11 +146,11 @@ class JobFile(_Words):
     ps: Servers = Servers()
     suspend: bool = False
     """Whether it waits for `cluster-agent resume`."""
-    script: Path
+    script: PathName
     """The Python file to run."""
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = Field(default_factory=dict)
-    workdir: Path | None = None
+    args: tuple[Word, ...] = ()
+    env: dict[Variable, Word] = Field(default_factory=dict)
+    workdir: PathName | None = None
     """Where it runs; where it was submitted unless set."""
     elastic: bool | None = None
     """Whether its script calls `elastic_runtime.join`; looked up in the script unless set. One that does not has a
@@ -172,23 +200,27 @@ def read_job_file(path: Path) -> dict[str, Any]:
         BadJobFile: it cannot be read, or is no mapping in YAML.
     """
     try:
-        data = path.read_bytes()[: _LARGEST_BYTES + 1]
-        if len(data) > _LARGEST_BYTES:
-            raise BadJobFile(f"{path}: is larger than {_LARGEST_BYTES} bytes; name a job file")
-        content = yaml.safe_load(data.decode("utf-8-sig"))
-    except OSError as error:
-        raise BadJobFile(f"{path}: cannot be read ({error.strerror}); name a job file") from error
-    except UnicodeDecodeError as error:
-        raise BadJobFile(f"{path}: is no UTF-8 text; name a job file") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        raise BadJobFile(
-            f"{path}{where}: no valid YAML ({plain_line(getattr(error, 'problem', None) or 'damaged')})"
-        ) from error
+        content = read_yaml(path, "a job file", _LARGEST_BYTES)
+    except BadInput as error:
+        raise BadJobFile(plain_line(str(error), LONGEST_ERROR_CHARACTERS)) from error
     if not isinstance(content, dict):
         raise BadJobFile(f"{path}: describes no job; it needs at least modelType and script")
+    odd = next(_odd_values(content, ""), None)
+    if odd is not None:
+        raise BadJobFile(plain_line(f"{path}: {odd}: is no text and no number; put text in quotes"))
     return content
+
+
+def _odd_values(value: Any, where: str) -> Iterator[str]:
+    """Places of what YAML knows and no job has: dates, bytes, numbers that are none."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _odd_values(inner, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _odd_values(inner, where)
+    elif not isinstance(value, str | int | float | None) or (isinstance(value, float) and not math.isfinite(value)):
+        yield f"{where} = {value}"
 
 
 def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
@@ -207,6 +239,11 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
     except ValidationError as error:
         raise BadJobFile(f"{source}: {_problem(error)}") from error
     script, workdir = folder / job.script, folder / (job.workdir or ".")
+    size_bytes = sum(len(word.encode()) + 1 for word in (*job.args, *job.env, *job.env.values()))
+    if size_bytes > _LONGEST_COMMAND_BYTES:
+        raise BadJobFile(
+            f"{source}: args and env have {size_bytes} bytes, and may have {_LONGEST_COMMAND_BYTES}; put them in a file"
+        )
     if not workdir.is_dir():
         raise BadJobFile(f"{source}: workdir = {workdir}: there is no such folder")
     if not script.is_file():
@@ -263,6 +300,8 @@ def _problem(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         meant = nearest(str(first["loc"][-1]), _known_keys(first["loc"][:-1]))
         return plain_line(f"unknown key {where}" + (f"; did you mean {meant}?" if meant else ""))
+    if first["type"] == "string_pattern_mismatch" and first["loc"][0] == "env":
+        return plain_line(f"env: {first['input']!r} is no variable's name; it has a letter or more, and no =")
     if first["type"] == "string_pattern_mismatch":
         letters = "lower case letters, digits and -" if where == "name" else "letters, digits, . _ and -"
         return plain_line(f"{where} = {first['input']}: use {letters}, with a letter or digit at its beginning")

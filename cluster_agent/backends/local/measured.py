@@ -39,7 +39,12 @@ class Measured:
 
     @property
     def current(self) -> Allocation:
-        """What it has, or is about to have: a change that is under way goes on by itself."""
+        """What it has, or is about to have: a change that is under way goes on by itself.
+
+        As long as nobody has said how far that is, it may have the more of both.
+        """
+        if not self.fresh:
+            return self.held.most(self.target)
         return self.target if self.phase in _UNDER_WAY else self.held
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -82,6 +83,9 @@ class RunningJobs(Mapping[str, JobProcesses]):
         if measured.phase is None and record.state is JobState.RUNNING:
             # Its launcher is about to begin: what it was given is its own already.
             measured = Measured(Phase.STARTING, target=record.granted)
+        elif record.state is JobState.RUNNING and not measured.fresh and process.launcher is not None:
+            # What its launcher wrote down last may be older than what it was given since.
+            measured = replace(measured, target=measured.target.most(record.granted))
         self._measured[name] = measured
         if measured.phase is Phase.STARTING:
             self._starting_since.setdefault(name, self._now())
@@ -162,6 +166,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
             process = self[record.name]
             if record.cancelling:
                 self._cancel(record, process)
+            elif record.file.fixed and record.state is JobState.RUNNING and process.launcher is not None:
+                self.measure(record.name)  # no decision is about it that would
             elif record.state is not JobState.QUEUED and process.launcher is None:
                 measured = self.measure(record.name)
                 if measured.is_ending:

@@ -87,6 +87,10 @@ class Machine:
         if not self._fresh:
             members.on_coordinator_return(self._job, now)
 
+    def on_relaunch(self) -> None:
+        """None of the processes that are remembered runs any more; as many as the settings say are to from now on."""
+        members.on_relaunch(self._job, Size(self._job.settings.servers, self._job.settings.workers))
+
     @property
     def view(self) -> View:
         """The newest view.

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import structlog
 
-from elastic_runtime.control.messages import MemberReport, RequestState
+from elastic_runtime.control.messages import MemberReport, RequestState, Size
 from elastic_runtime.coordinator.rules import leases, requests
 from elastic_runtime.coordinator.rules.changes import end_early
 from elastic_runtime.coordinator.rules.checkpointing import SearchOrder, SearchResult
@@ -22,9 +22,9 @@ from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, withdraw_proposal
 from elastic_runtime.coordinator.rules.requests import end_resize
 from elastic_runtime.coordinator.rules.state import Checkpoints, Purpose, TaskState
-from elastic_runtime.coordinator.rules.tasks import lose
+from elastic_runtime.coordinator.rules.tasks import lose, recover
 from elastic_runtime.errors import BadInput
-from elastic_runtime.protocol.plan import Role
+from elastic_runtime.protocol.plan import Phase, Role
 from foundation.errors import BAD_INPUT, UNREACHABLE
 from foundation.text import plain_line
 
@@ -41,6 +41,23 @@ def on_coordinator_return(job: Job, now: float) -> None:
     checkpoints = job.state.checkpoints
     if checkpoints.pending is not None:
         job.state.checkpoints = replace(checkpoints, pending=replace(checkpoints.pending, shards=()))
+
+
+def on_relaunch(job: Job, size: Size) -> None:
+    """All processes of the job have ended with their launcher, and there is room for so many from now on.
+
+    Whoever was a member, and whatever was asked for, belongs to the past: were lost tasks replaced first, and the job
+    resized then, it would for a while take what others have by now.
+    """
+    if job.state.course.phase in {*ENDED, Phase.SUSPENDED}:
+        return
+    requests.abort_all(job, "its launcher ended")
+    for task in job.tasks(None, TaskState.WANTED, TaskState.LIVE, TaskState.LEAVING):
+        job.put(replace(task, state=TaskState.GONE))
+        job.reports.forget(task.name)
+    if job.is_training:
+        recover(job)
+    job.state.set_course(target=size, settled=size, formed=False)
 
 
 def on_report(job: Job, report: MemberReport, now: float) -> bool:

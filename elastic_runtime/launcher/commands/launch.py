@@ -225,7 +225,8 @@ def resume(
             )
         check_script(spec.script)
         _check_tls(spec)
-        _look_after(job, output, first_request, quiet)
+        size = None if servers is None or workers is None else Size(servers, workers)
+        _look_after(job, output, first_request, quiet, size)
         return
     with client_of(job, CALL_SECONDS) as client:
         status = client.status()
@@ -243,11 +244,13 @@ def _size_before(status: JobStatus, spec: JobSpec) -> Size:
     return sizes[-1] if sizes else Size(spec.servers, spec.workers)
 
 
-def _look_after(job: JobFolder, output: Output, first_request: FirstRequest | None, quiet: bool) -> None:
+def _look_after(
+    job: JobFolder, output: Output, first_request: FirstRequest | None, quiet: bool, size: Size | None = None
+) -> None:
     settings = LauncherSettings()
     with JobLock(job.path):
         spec = spec_of(job.record(), job.record_file)
-        programs = Programs(spec, job, os.environ)
+        programs = Programs(spec, job, os.environ, size)
         # With -o json stdout is the result's alone.
         display = Display(
             PROGRAM, sys.stderr if output is Output.JSON else sys.stdout, sys.stderr, settings.shown_lines, quiet

@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from local_world import LocalWorld
 
 from cluster_agent.backends.local.job_table import JobState
+from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.backends.local.shares.core_map import CoreMap
 from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger, gpu_file
+from cluster_agent.backends.local.shares.machine_shares import MachineShares
 from elastic_runtime.launcher.gpu_seats import GpuSeats
+from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Resources
 
 FIXED = {"elastic": False, "communication": "AllReduce"}
@@ -53,6 +57,44 @@ def test_a_running_script_keeps_what_it_has_to_its_end_and_the_rest_is_shared(tm
     observed = world.backend.observe()
     assert observed is not None
     assert observed[0].total == Resources(5000)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_script_that_starts_slowly_or_whose_agent_is_another_one_is_shown_as_it_is(
+    tmp_path: Path, restarts: bool
+) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=1.0, debounce_seconds=0.5)
+    world.submit("script", epochs=50, **fixed())
+    world.submit("other", epochs=50)
+    for _ in range(2 * restarts + 1):  # a slot is over before the script runs
+        decide(world, script=(1, 0), other=(1, 1))
+    if restarts:
+        world.restart()
+    for _ in range(3):
+        decide(world, other=(1, 1))
+    record = world.backend.table.get("script")
+    assert record is not None
+    facts = world.backend.facts(record)
+    assert (facts["state"], facts["workers"]) == ("running", 1)
+
+
+class Unanswered:
+    """Processes whose coordinator is not up again, and whose launcher wrote down something long ago."""
+
+    launcher = 77
+    log_folder = Path()
+
+    def measure(self) -> Measured:
+        return Measured(Phase.RUNNING, held=Allocation(1, 1), target=Allocation(1, 1))
+
+
+def test_what_a_job_was_given_last_is_its_own_until_its_coordinator_says_otherwise(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    world.submit("job")
+    world.backend.table.change("job", state=JobState.RUNNING, granted_workers=2, granted_ps=1)
+    shares = MachineShares(world.cores, world.ledger)
+    jobs = RunningJobs(world.backend.table, lambda record: Unanswered(), lambda: world.now, shares)  # type: ignore[arg-type, return-value]
+    assert jobs.measure("job").current == Allocation(2, 1)
 
 
 def test_a_script_that_its_user_holds_is_ended_and_starts_over(tmp_path: Path) -> None:

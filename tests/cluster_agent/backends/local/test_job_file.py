@@ -59,6 +59,22 @@ def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
         ({"workdir": "gone"}, "there is no such folder"),
         ({"communication": "AllReduce", "ps": {"min": 2}}, "ps: an AllReduce job has no parameter servers"),
         ({"name": "Not/a name"}, "name"),
+        ({"name": ".."}, "name = ..: use lower case letters"),
+        ({"name": "night\n"}, "name = night : use lower case letters"),
+        ({"env": {"A": "x\0"}}, "env.A: holds a NUL character, which no process can be given"),
+        ({"env": {"A=B": "x"}}, "env: 'A=B' is no variable's name"),
+        ({"env": {"": "x"}}, "env: '' is no variable's name"),
+        ({"env": {"A": 1}}, "env.A: Input should be a valid string"),
+        ({"args": ["x\0"]}, "args.0: holds a NUL character"),
+        ({"args": ["\ud800"]}, "args.0: is no UTF-8 text"),
+        ({"args": "--epochs 3"}, "args: "),
+        ({"args": [3]}, "args.0: Input should be a valid string"),
+        ({"args": ["x" * 70_000]}, "args and env have 70001 bytes, and may have 65536; put them in a file"),
+        ({"script": "a\0.py"}, "script: holds a NUL character"),
+        ({"workdir": "a\0"}, "workdir: holds a NUL character"),
+        ({"script": "."}, "there is no such file"),
+        ({"work": {"epochs": float("nan")}}, "work.epochs: Input should be a finite number"),
+        ({"work": {"steps": 10**30}}, "work: steps = "),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line_that_says_where(folder: Path, more: dict[str, Any], line: str) -> None:
@@ -97,6 +113,17 @@ def test_an_all_reduce_job_has_workers_alone(folder: Path) -> None:
         ("", "describes no job"),
         ("\x00", "no valid YAML"),
         ("a: &a [*a]\n" * 3, "no valid YAML"),
+        ("modelType: x\nmodelType: y\n", "line 2: no valid YAML .modelType is given twice."),
+        ("a: &a [x]\nb: [*a, *a]\n", "line 1: no valid YAML .anchors and aliases are not taken"),
+        ("[" * 60_000, "sections within sections, more than 32 deep"),
+        ("args: [" + "x, " * 30_000 + "]", "is larger than 65536 bytes"),
+        ("#" + "x" * 10_000_000, "is larger than 65536 bytes"),
+        ("? [a]\n: 2\n", "a key must be a word"),
+        ("!!python/object/apply:os.system ['true']", "no valid YAML"),
+        ("name: 2024-01-01\n", "name = 2024-01-01: is no text and no number; put text in quotes"),
+        ("work: {epochs: .nan}\n", "work.epochs = nan: is no text and no number"),
+        ("env: {A: !!binary eA==}\n", "env.A = b'x': is no text"),
+        ("name: " + "9" * 9000, "is no int; put text in quotes"),
     ],
 )
 def test_what_is_no_job_file_is_refused(folder: Path, text: str, line: str) -> None:
@@ -104,6 +131,16 @@ def test_what_is_no_job_file_is_refused(folder: Path, text: str, line: str) -> N
     path.write_text(text, encoding="utf-8")
     with pytest.raises(BadJobFile, match=line):
         read_job_file(path)
+
+
+def test_what_is_no_text_and_what_is_no_file_are_refused(folder: Path) -> None:
+    (folder / "binary.yaml").write_bytes(bytes(range(256)))
+    (folder / "folder.yaml").mkdir()
+    for name, line in (("binary.yaml", "is no UTF-8 text"), ("folder.yaml", "Is a directory")):
+        with pytest.raises(BadJobFile, match=line):
+            read_job_file(folder / name)
+    with pytest.raises(BadJobFile, match="is larger than 65536 bytes"):
+        read_job_file(Path("/dev/zero"))
 
 
 def test_a_job_file_that_is_not_there_is_named(folder: Path) -> None:

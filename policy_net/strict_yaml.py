@@ -1,0 +1,104 @@
+"""YAML that people write, read strictly: bounded in size and depth, each key once, and every fault one clear line."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from policy_net.errors import BadInput
+
+_DEEPEST = 32
+"""Sections lie five deep; a file of brackets would go on until Python's stack ends."""
+
+_brief = reprlib.Repr()
+"""A wrong value may be megabytes long; its beginning is enough to find it."""
+_brief.maxstring = _brief.maxother = _brief.maxlong = 80
+_brief.maxdict = _brief.maxlist = _brief.maxtuple = 3
+_brief.maxlevel = 2
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML in which a key stands once, is a word, and a value is written where it is used.
+
+    Of two equal keys the last would win and nobody would know; a few anchors within anchors expand to gigabytes.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """As the safe loader's, but no anchors, and not without end."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise yaml.composer.ComposerError(
+                problem="anchors and aliases are not taken; write the value where it is used",
+                problem_mark=event.start_mark,
+            )
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise yaml.composer.ComposerError(
+                problem=f"sections within sections, more than {_DEEPEST} deep", problem_mark=event.start_mark
+            )
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """As the safe loader's, but a repeated key, or one that is no word, is an error at its line."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(problem="a key must be a word", problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{_brief.repr(key.value)[1:-1]} is given twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """As the safe loader's; a value that its type cannot hold, such as a 13th month, is an error at its line."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, OverflowError, TypeError) as error:
+            raise yaml.constructor.ConstructorError(
+                problem=f"{_brief.repr(node.value)} is no {node.tag.rpartition(':')[2]}; put text in quotes",
+                problem_mark=node.start_mark,
+            ) from error
+
+
+def read_yaml(path: Path, wanted: str, largest_bytes: int) -> Any:
+    """Read a file.
+
+    Args:
+        wanted: what it should be, for the messages, such as `a job file`.
+        largest_bytes: what is longer is another file, or a device without end.
+
+    Raises:
+        BadInput: not there, too long, no text, no YAML, a key that stands twice, an anchor.
+    """
+    try:
+        content = yaml.load(_text(path, wanted, largest_bytes), Loader=_StrictLoader)  # noqa: S506  (a safe loader)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}); name {wanted}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is no UTF-8 text; name {wanted}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "it holds characters that no text has"
+        raise BadInput(f"{path}{where}: no valid YAML ({problem})") from error
+    return content
+
+
+def _text(path: Path, wanted: str, largest_bytes: int) -> str:
+    with path.open("rb") as stream:
+        data = stream.read(largest_bytes + 1)
+    if len(data) > largest_bytes:
+        raise BadInput(f"{path}: is larger than {largest_bytes} bytes; name {wanted}")
+    return data.decode("utf-8-sig")

@@ -1,0 +1,98 @@
+"""A job whose launcher died goes on with as many tasks as there is room for now, and never with more on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from simulated_world import SETTINGS, World
+
+from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
+from elastic_runtime.coordinator.journal import restore
+from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.protocol.plan import Phase
+
+LESS = SETTINGS.model_copy(update={"servers": 1, "workers": 1})
+
+
+def relaunch(world: World) -> None:
+    """All processes of the job have died; another launcher has room for one server and one worker."""
+    world.members.clear()
+    world.machine = Machine(LESS, world.now, restore(world.records) or begin(LESS), lambda: 0.0)
+    world.machine.on_relaunch()
+    world.take(world.machine.on_tick(world.now))
+
+
+def starting(world: World) -> None:
+    assert world.views[-1].phase is Phase.STARTING
+
+
+def registering(world: World) -> None:
+    for task in world.views[-1].wanted:
+        world.start(task)
+
+
+def training(world: World) -> None:
+    world.training()
+
+
+def growing(world: World) -> None:
+    world.training().resize("grow", 3, 3)
+    assert world.views[-1].wanted
+
+
+def shrinking(world: World) -> None:
+    world.training().resize("shrink", 1, 1)
+    world.rounds(lambda view: view.phase is Phase.RESIZING and bool(view.changes))
+
+
+def suspending(world: World) -> None:
+    world.training()
+    world.take(world.machine.on_request(RequestState("hold", "suspend"), world.now)[1])
+    assert world.views[-1].phase is Phase.SUSPENDING
+
+
+def resuming(world: World) -> None:
+    suspending(world)
+    world.rounds(lambda view: view.phase is Phase.SUSPENDED)
+    world.take(world.machine.on_request(RequestState("on", "resume", target=Size(2, 2)), world.now)[1])
+    assert world.views[-1].phase is Phase.STARTING
+
+
+def recovering(world: World) -> None:
+    world.training()
+    world.kill(world.members["ps-0"], told=True)
+    assert world.views[-1].phase is Phase.RECOVERING
+
+
+STATES = [starting, registering, training, growing, shrinking, suspending, resuming, recovering]
+
+
+@pytest.mark.parametrize("reach", STATES)
+def test_it_never_asks_for_more_than_it_may_have(reach: Callable[[World], None]) -> None:
+    world = World()
+    reach(world)
+    relaunch(world)
+    seen = len(world.views) - 1
+    world.rounds(lambda view: view.phase is Phase.RUNNING and world.status().size == Size(1, 1))
+    tasks = {task for view in world.views[seen:] for task in (*view.wanted, *(one.task for one in view.members))}
+    assert len(tasks) == 2, tasks
+    assert all(row.state is RequestOutcome.ABORTED for row in world.status().requests if row.request_id != "hold")
+    world.until(Phase.FINISHED)
+
+
+def test_a_suspended_job_waits_for_its_resumption_as_before() -> None:
+    world = World()
+    suspending(world)
+    world.rounds(lambda view: view.phase is Phase.SUSPENDED)
+    relaunch(world)
+    assert world.views[-1].phase is Phase.SUSPENDED
+    world.take(world.machine.on_request(RequestState("on", "resume", target=Size(1, 1)), world.now)[1])
+    world.rounds(lambda view: view.phase is Phase.RUNNING and world.status().size == Size(1, 1))
+
+
+def test_a_job_that_has_finished_stays_so() -> None:
+    world = World()
+    world.until(Phase.FINISHED)
+    relaunch(world)
+    assert world.views[-1].phase is Phase.FINISHED
