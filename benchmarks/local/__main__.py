@@ -2,7 +2,7 @@
 
 Ten jobs or more of three kinds, which arrive over time, are trained by a real agent under `fifo` (the sizes that they
 ask for), `drf`, `optimus` and `set`, for some seeds of sizes and arrivals. The average completion times of `set` are
-shown over those of the others, beside what the simulator foretells with the speeds of the first run.
+shown over those of the others, beside what the simulator foretells with the speeds of the first seed's runs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rich.console import Console
 from rich.status import Status
 
 from benchmarks.local.machine import Run, run
-from benchmarks.local.plan import plan
+from benchmarks.local.plan import Submission, plan
 from benchmarks.local.twin import Calibration, calibrated, foretold_jct_seconds
 from deploy.local.processes import DemoFailed
 
 POLICIES = ("set", "fifo", "drf", "optimus")
-"""In turn; the first run's speeds are the simulator's, and `set` tries more sizes than the others."""
+"""In turn, which begins with another one for each seed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,19 +58,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(options: argparse.Namespace, folder: Path, status: Status) -> dict[str, Any]:
-    rows, machine = [], None
-    runs: list[Run] = []
+    rounds: list[tuple[int, Sequence[Submission], list[Run]]] = []
     for number, seed in enumerate(options.seeds):
         submissions = plan(seed, options.jobs, options.work, options.gap)
         shift = number % len(options.policies)
-        order = options.policies if not number else [*options.policies[shift:], *options.policies[:shift]]
-        for policy in order:
+        runs = []
+        for policy in [*options.policies[shift:], *options.policies[:shift]]:
             tell = partial(_tell, status, f"seed {seed}, {policy}")
-            done = run(policy, submissions, folder / f"{seed}-{policy}", options.deadline, tell, options.cgroup)
-            runs.append(done)
-            machine = machine or calibrated(done, _cores())
-            foretold = foretold_jct_seconds(policy, submissions, machine)
-            rows.append(_row(seed, done, foretold))
+            runs.append(run(policy, submissions, folder / f"{seed}-{policy}", options.deadline, tell, options.cgroup))
+        rounds.append((seed, submissions, runs))
+    _, first, measured = rounds[0]
+    machine = calibrated(measured, first, _cores())
+    rows = [
+        _row(seed, done, foretold_jct_seconds(done.policy, submissions, machine))
+        for seed, submissions, runs in rounds
+        for done in runs
+    ]
+    runs = [done for _, _, of_seed in rounds for done in of_seed]
     return {
         "set_over": {
             policy: _over(rows, policy) for policy in options.policies if policy != "set" and "set" in options.policies
@@ -125,9 +129,7 @@ def _p99(seconds: Sequence[float]) -> float | None:
     return round(quantiles(seconds, n=100, method="inclusive")[98], 2)
 
 
-def _machine(machine: Calibration | None) -> dict[str, float]:
-    if machine is None:
-        return {}
+def _machine(machine: Calibration) -> dict[str, float]:
     return {
         "cores": machine.cores,
         "start_seconds": round(machine.start_seconds, 2),

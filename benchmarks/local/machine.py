@@ -6,7 +6,7 @@ import math
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from benchmarks.local.plan import Submission
 from cluster_agent.errors import AgentError
 from cluster_agent.jobs.client import JobClient
 from deploy.local.processes import DemoFailed, Processes
-from deploy.train.records import Resize, decisions, resizes
+from deploy.train.records import decisions, resizes
 from elastic_runtime.launcher.job_folder import JobFolder
 
 SLOT_SECONDS = 15.0
@@ -36,9 +36,9 @@ class Run:
     Attributes:
         state_dir: of the agent, with its decision log.
         facts: of each job, as the agent says them.
-        resized_seconds: for every resize that came about, from its decision until the job had the size.
-        start_shares: of each resize, how much of it processes took to start.
-        first_start_seconds: of each job, from its first allocation until it trained, to half a second.
+        resized_seconds: for every live resize that came about, from its decision until the job had the size.
+        start_shares: of each of these, how much of it processes took to start.
+        suspended: jobs that were, at any time.
         resume_seconds: of each suspended job that went on, from the request until it trained.
         agent_cpu_share: of one core, over the whole run.
     """
@@ -48,7 +48,7 @@ class Run:
     facts: tuple[dict[str, Any], ...]
     resized_seconds: tuple[float, ...]
     start_shares: tuple[float, ...]
-    first_start_seconds: tuple[float, ...]
+    suspended: frozenset[str]
     resume_seconds: tuple[float, ...]
     stall_seconds: float
     agent_cpu_share: float
@@ -108,7 +108,7 @@ def run(
         with JobClient(socket) as client:
             cpu, since = _cpu_seconds(pid), time.monotonic()
             try:
-                facts, starts = _watch(submissions, client, processes, deadline_seconds, on_step)
+                facts = _watch(submissions, client, processes, deadline_seconds, on_step)
             finally:
                 share = (_cpu_seconds(pid) - cpu) / (time.monotonic() - since)
                 _end_jobs(client)
@@ -120,15 +120,16 @@ def run(
     acted, _ = decisions(state_dir)
     moments = [entry.unix_seconds for entry in acted]
     carried_out = [entry for entry in resizes(state_dir / "jobs", [entry["name"] for entry in facts]) if entry.done]
-    took = [entry.ended_unix_seconds - _before(moments, entry.began_unix_seconds) for entry in carried_out]
+    live = [entry for entry in carried_out if entry.live]
+    took = [entry.ended_unix_seconds - _before(moments, entry.began_unix_seconds) for entry in live]
     return Run(
         policy,
         state_dir,
         tuple(facts),
         tuple(took),
-        tuple(entry.start_seconds / seconds for entry, seconds in zip(carried_out, took, strict=True) if seconds > 0),
-        starts,
-        tuple(_resumes(carried_out)),
+        tuple(entry.start_seconds / seconds for entry, seconds in zip(live, took, strict=True) if seconds > 0),
+        frozenset(entry.job for entry in carried_out if entry.suspends),
+        tuple(entry.ended_unix_seconds - entry.began_unix_seconds for entry in carried_out if not entry.before[0]),
         math.fsum(entry.stall_seconds for entry in carried_out),
         share,
     )
@@ -140,9 +141,8 @@ def _watch(
     processes: Processes,
     deadline_seconds: float,
     on_step: Callable[[str], None],
-) -> tuple[list[dict[str, Any]], tuple[float, ...]]:
+) -> list[dict[str, Any]]:
     began, waiting = time.monotonic(), list(submissions)
-    starts: dict[str, float] = {}
     while True:
         processes.check()
         while waiting and waiting[0].after_seconds <= time.monotonic() - began:
@@ -150,22 +150,11 @@ def _watch(
             message = {"job": {"name": job.name, **job.file}, "folder": str(Path.cwd()), "source": job.name}
             client.call("submit", message)
         facts: list[dict[str, Any]] = client.call("jobs", {})["jobs"]
-        for entry in facts:
-            if entry["name"] not in starts and entry["workers"]:
-                starts[entry["name"]] = entry["ageSeconds"] - entry["waitedSeconds"]
         if not waiting and all(entry["ended"] for entry in facts):
-            return facts, tuple(starts.values())
+            return facts
         on_step(f"{sum(entry['ended'] for entry in facts)} of {len(submissions)} jobs have ended")
         _in_time(began, deadline_seconds, "not all jobs have ended")
         time.sleep(_LOOK_SECONDS)
-
-
-def _resumes(carried_out: Sequence[Resize]) -> Iterator[float]:
-    suspended: dict[str, bool] = {}
-    for entry in carried_out:
-        if suspended.get(entry.job) and entry.workers:
-            yield entry.ended_unix_seconds - entry.began_unix_seconds
-        suspended[entry.job] = not entry.workers
 
 
 def _end_jobs(client: JobClient) -> None:

@@ -12,19 +12,21 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A script of the documentation, and from how many to how many epochs its jobs take."""
+    """A script of the documentation, the batch of its jobs, and from how many to how many epochs they take."""
 
     model_type: str
     example: str
+    global_batch: int
     shortest: int
     longest: int
 
 
 KINDS = (
-    Kind("digits-cnn", "digits", 4, 16),
-    Kind("small-gpt", "gpt", 1, 2),
-    Kind("tabular-mlp", "tabular", 10, 40),
+    Kind("digits-cnn", "digits", 256, 4, 40),
+    Kind("small-gpt", "gpt", 128, 1, 6),
+    Kind("tabular-mlp", "tabular", 512, 20, 200),
 )
+"""Batches are large beside those of the documentation, so that a step is worth sharing out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,15 @@ def plan(seed: int, jobs: int, work: float, gap_seconds: float) -> tuple[Submiss
 
     Args:
         work: of each job's usual work so much.
-        gap_seconds: mean time from one submission to the next; exponentially distributed, as in the traces of clusters.
+        gap_seconds: mean time from one submission to the next; exponentially distributed. Sizes are even in their
+            logarithm: few long jobs and many short ones, as in the traces of clusters.
     """
     draw = random.Random(seed)
     at, submissions = 0.0, []
     for number in range(jobs):
         kind = KINDS[number % len(KINDS)] if number < len(KINDS) else draw.choice(KINDS)
-        epochs = max(1, round(work * draw.uniform(kind.shortest, kind.longest)))
+        drawn = kind.shortest * (kind.longest / kind.shortest) ** draw.random()
+        epochs = max(1, round(work * drawn))
         submissions.append(Submission(f"{kind.example}-{number}", at, _file(kind, epochs)))
         at += draw.expovariate(1.0 / gap_seconds)
     return tuple(submissions)
@@ -60,7 +64,7 @@ def _file(kind: Kind, epochs: int) -> dict[str, Any]:
         "worker": {"min": 1, "max": 4, "replicas": 2, "cpu": "400m"},
         "ps": {"min": 1, "max": 2, "replicas": 1, "cpu": "100m"},
         "script": str(EXAMPLES / kind.example / "train.py"),
-        "args": ["--epochs", str(epochs)],
+        "args": ["--epochs", str(epochs), "--global-batch", str(kind.global_batch)],
         "env": {"OMP_NUM_THREADS": "1"},
         "checkpointSeconds": 30,
     }

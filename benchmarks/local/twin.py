@@ -1,48 +1,88 @@
-"""Twin of a run: the simulator with the speeds and the starts that the first run measured, and the same jobs."""
+"""Twin of a run: the simulator with the speeds and the starts that the first seed's runs measured, and the same jobs.
+
+One policy alone tries few sizes, and never those of the others; the runs of one seed under all of them try what any
+does. The other seeds' runs, with other sizes of jobs and other arrivals, are foretold.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.local.machine import DEBOUNCE_SECONDS, SLOT_SECONDS, Run
+from benchmarks.local.machine import DEBOUNCE_SECONDS, RESERVED_CPU_MILLI, SLOT_SECONDS, Run
 from benchmarks.local.plan import Submission
+from cluster_agent.backends.local.job_file import JobFile
 from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.speeds.decided_speeds import speeds_of_decisions
-from policy_net.laboratory.workloads.decided import read_decided
+from policy_net.laboratory.speeds.decided_speeds import logged_decisions
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.policy import build_policy
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+
+_FINE = 10
+"""A simulated node has whole cores only: a tenth of a real one stands for one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What the first run shows of this machine.
+    """What some runs show of this machine.
 
     Attributes:
-        types: a job of each type, with what does not depend on the run.
-        start_seconds, resume_seconds: at the median.
+        samples_per_epoch: of each type.
+        start_seconds: from a job's first allocation until it ends, less what it trained; at the median.
+        resume_seconds: of a suspended job, likewise.
     """
 
     speeds: SpeedModel
-    types: dict[str, JobSpec]
+    samples_per_epoch: dict[str, float]
     cores: int
     start_seconds: float
     resume_seconds: float
 
 
-def calibrated(first: Run, cores: int) -> Calibration:
-    """Fit a machine to what its first run measured; a live resize does not stop its job, so it costs nothing here."""
-    start = median(first.first_start_seconds)
+def calibrated(runs: Sequence[Run], submissions: Sequence[Submission], cores: int) -> Calibration:
+    """Fit a machine to what runs of one plan measured; a live resize stops no job, so it costs nothing here."""
+    epochs = {submission.name: float(submission.file["work"]["epochs"]) for submission in submissions}
+    sizes: dict[str, list[float]] = {}
+    speeds = GaussianProcessBeliefs()
+    for run in runs:
+        for facts in run.facts:
+            sizes.setdefault(facts["modelType"], []).append(facts["samples"] / epochs[facts["name"]])
+        for logged in logged_decisions(run.state_dir):
+            speeds.observe(logged.observed)
+            speeds.introduce(logged.state.jobs)
+    start = median([seconds for run in runs for seconds in _start_seconds(run)] or [0.0])
+    resumed = [seconds for run in runs for seconds in run.resume_seconds]
     return Calibration(
-        speeds_of_decisions(first.state_dir),
-        {job.job_type: job for job in read_decided(first.state_dir).jobs},
+        speeds,
+        {model_type: median(found) for model_type, found in sizes.items()},
         cores,
         start,
-        median(first.resume_seconds) if first.resume_seconds else start,
+        median(resumed) if resumed else start,
     )
+
+
+def _start_seconds(run: Run) -> list[float]:
+    """Of jobs that were never suspended: the time in which they held tasks and did not train.
+
+    What a job trained while it was being resized is in no interval of the log; it counts at the measured speed.
+    """
+    samples: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    for logged in logged_decisions(run.state_dir):
+        for entry in logged.observed:
+            samples[entry.job_id] = samples.get(entry.job_id, 0.0) + entry.samples
+            seconds[entry.job_id] = seconds.get(entry.job_id, 0.0) + entry.seconds
+    found = []
+    for facts in run.facts:
+        name = facts["name"]
+        if name in run.suspended or not samples.get(name):
+            continue
+        trained = seconds[name] * facts["samples"] / samples[name]
+        found.append(max(0.0, facts["ageSeconds"] - facts["waitedSeconds"] - trained))
+    return found
 
 
 def foretold_jct_seconds(policy: str, submissions: Sequence[Submission], machine: Calibration) -> float:
@@ -50,7 +90,7 @@ def foretold_jct_seconds(policy: str, submissions: Sequence[Submission], machine
     environment = Environment(
         nodes=1,
         gpus_per_node=0,
-        cpus_per_node=machine.cores,
+        cpus_per_node=(1000 * machine.cores - RESERVED_CPU_MILLI) * _FINE // 1000,
         slot_seconds=SLOT_SECONDS,
         decide_on=DecideOn.EVENT,
         debounce_seconds=DEBOUNCE_SECONDS,
@@ -58,19 +98,29 @@ def foretold_jct_seconds(policy: str, submissions: Sequence[Submission], machine
         start_seconds=machine.start_seconds,
         resume_seconds=machine.resume_seconds,
     )
-    jobs = tuple(_spec(submission, machine.types) for submission in submissions)
+    jobs = tuple(_spec(submission, machine.samples_per_epoch) for submission in submissions)
     workload = Workload("plan", jobs, (), suggested_nodes=1)
     found = replay(workload, environment, build_policy(policy, PolicyContext()), machine.speeds)
     times = [outcome.jct_seconds for outcome in found.outcomes if outcome.jct_seconds is not None]
     return sum(times) / len(times)
 
 
-def _spec(submission: Submission, types: dict[str, JobSpec]) -> JobSpec:
+def _spec(submission: Submission, samples_per_epoch: dict[str, float]) -> JobSpec:
+    file = JobFile.model_validate({"name": submission.name, "elastic": True, **submission.file})
     epochs = float(submission.file["work"]["epochs"])
-    return replace(
-        types[submission.file["modelType"]],
+    return JobSpec(
         job_id=submission.name,
+        job_type=file.model_type,
         submit_time_seconds=submission.after_seconds,
         total_epochs=epochs,
+        samples_per_epoch=samples_per_epoch[file.model_type],
+        worker_demand=file.worker.demand * _FINE,
+        ps_demand=file.ps.demand * _FINE,
+        requested=file.requested,
+        max_workers=file.most.workers,
+        max_ps=file.most.ps,
         declared_epochs=epochs,
+        kind=file.kind,
+        min_workers=file.least.workers,
+        min_ps=file.least.ps,
     )
