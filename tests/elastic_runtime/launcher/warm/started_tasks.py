@@ -112,7 +112,10 @@ class _Launcher:
         command = (sys.executable, str(folder / "train.py"))
         server = ProcessSpec(command, dict(os.environ), folder, folder / "fork-server.log")
         settings = LauncherSettings(
-            fork_seconds=fork_seconds, warm_start_seconds=DEADLINE_SECONDS, restart_backoff_seconds=0.01
+            fork_seconds=fork_seconds,
+            warm_start_seconds=DEADLINE_SECONDS,
+            warm_rest_seconds=0.0,
+            restart_backoff_seconds=0.01,
         )
         self._warm = WarmStarter(server, settings, self._told.append, lambda: None, time.monotonic)
 
@@ -153,8 +156,9 @@ class _Launcher:
     def told(self) -> list[str]:
         return self._told
 
-    def rest(self) -> None:
-        self._warm.rest()
+    def idle(self) -> None:
+        """Look while no task may have to be started."""
+        self._warm.look(set(self._kept), needed=False)
 
     def children(self) -> list[int]:
         """Process numbers of children after those that ended were let go of."""
