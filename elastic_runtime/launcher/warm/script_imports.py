@@ -61,6 +61,14 @@ def imports_of(source: bytes, name: str) -> ScriptImports:
     return ScriptImports(tuple(_leading(tree.body)))
 
 
+def obstacle_in(script: Path) -> str:
+    """Why a script, as it is now, has to start with nothing imported; empty if it need not, or cannot be read."""
+    try:
+        return imports_of(script.read_bytes(), script.name).obstacle
+    except OSError:
+        return ""
+
+
 def is_installed(top: str) -> bool:
     """Whether a package comes from where packages are installed, or with Python."""
     if top in sys.builtin_module_names:

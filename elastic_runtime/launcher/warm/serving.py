@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.launcher.warm import becoming, kinship, running, wire
-from elastic_runtime.launcher.warm.script_imports import Import, imports_of, is_installed, shadowed
+from elastic_runtime.launcher.warm.script_imports import Import, imports_of, is_installed, obstacle_in, shadowed
 
 _OURS = (
     "elastic_runtime.worker.join",
@@ -147,11 +147,7 @@ class ForkServer:
         if not running.runs_script(task.command):
             return ""
         script = Path(task.command[0])
-        try:
-            obstacle = imports_of(script.read_bytes(), script.name).obstacle
-        except OSError:
-            return ""
-        if obstacle:
+        if obstacle := obstacle_in(script):
             return obstacle
         name = shadowed(script.resolve().parent, self._loaded)
         return f"{name} beside {script.name} has the name of a module that is imported already" if name else ""

@@ -153,6 +153,11 @@ class _Launcher:
         self._wait()
         return self._warm.pid
 
+    def waits(self, command: list[str]) -> bool:
+        """Whether a task is to wait for the server, which imports for seconds from now on."""
+        self._warm.rest()
+        return self._warm.is_to_wait(self._spec(command, {}))
+
     def told(self) -> list[str]:
         return self._told
 

@@ -194,3 +194,13 @@ def test_variables_that_only_a_start_reads_are_read_by_one(tmp_path: Path) -> No
         done = tasks.run(sets)
         assert (done.warm, done.out) == (False, "2")
         assert "script.py touches the environment before it imports torch" in tasks.told()[-1]
+
+
+def test_only_what_can_be_forked_waits_for_the_server(tmp_path: Path) -> None:
+    (tmp_path / "sets.py").write_text("import os\nos.environ['X'] = '1'\nimport torch\n", encoding="utf-8")
+    with Tasks(tmp_path) as tasks:
+        assert tasks.ask(do="waits", command=[sys.executable, str(tmp_path / "train.py")])
+        assert tasks.ask(do="waits", command=[sys.executable, "-m", "elastic_runtime.server"])
+        assert not tasks.ask(do="waits", command=[sys.executable, str(tmp_path / "sets.py")])
+        assert not tasks.ask(do="waits", command=[sys.executable, "-m", "json.tool"])
+        assert not tasks.ask(do="waits", command=["/bin/true"])
