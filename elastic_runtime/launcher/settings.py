@@ -36,7 +36,7 @@ class LauncherSettings:
     """Whether tasks are forked from a process that has imported what they need, where that can be."""
     warm_start_seconds: float = 60.0
     """Until that process has imported everything; then tasks start without it."""
-    fork_seconds: float = 10.0
+    fork_seconds: float = 20.0
     """Until it has forked a task; on a machine that is not overloaded it takes some hundredths."""
     warm_rest_seconds: float = 60.0
     """How long it is kept when no task may have to be started: of a suspended job it is the largest process."""

@@ -229,7 +229,9 @@ def _change_to(
         after = assign(layout, servers, after, at.settings.replicas)
     at_once = mode is ResizeMode.STOP_THE_WORLD
     # Servers of asynchronous training send a few blocks at a time by themselves.
-    budget = 1.0 if at_once or at.is_asynchronous else at.settings.stage_fraction
+    budget_bytes = layout.total_bytes
+    if not (at_once or at.is_asynchronous):
+        budget_bytes = max(int(layout.total_bytes * at.settings.stage_fraction), at.settings.stage_bytes)
     new_workers = workers if workers != at.plan.workers else None
-    cut, moved_bytes = stages(layout, at.named, at.plan, after, new_workers, int(layout.total_bytes * budget))
+    cut, moved_bytes = stages(layout, at.named, at.plan, after, new_workers, budget_bytes)
     yield Wanted(purpose, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)

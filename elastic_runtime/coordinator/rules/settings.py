@@ -83,6 +83,12 @@ class CoordinatorSettings(BaseModel):
         description="share of the model's bytes that moves at one step of a rolling resize, at least one block; more "
         "ends sooner and makes the steps longer",
     )
+    stage_bytes: int = Field(
+        1_000_000,
+        ge=1,
+        description="so many bytes of the model may move at one step however small the model is: they take about a "
+        "millisecond, and a further step takes as long as steps do",
+    )
     suspect_seconds: float = Field(
         30.0, gt=0, description="a member whose peers all say so long that it does not answer is taken for dead"
     )

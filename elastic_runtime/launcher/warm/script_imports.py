@@ -10,7 +10,7 @@ import ast
 import importlib.machinery
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,14 @@ def imports_of(source: bytes, name: str) -> ScriptImports:
     return ScriptImports(tuple(_leading(tree.body)))
 
 
+def obstacle_in(script: Path) -> str:
+    """Why a script, as it is now, has to start with nothing imported; empty if it need not, or cannot be read."""
+    try:
+        return imports_of(script.read_bytes(), script.name).obstacle
+    except OSError:
+        return ""
+
+
 def is_installed(top: str) -> bool:
     """Whether a package comes from where packages are installed, or with Python."""
     if top in sys.builtin_module_names:
@@ -75,18 +83,23 @@ def is_installed(top: str) -> bool:
     return any(Path(spec.origin).is_relative_to(folder) for folder in folders)
 
 
-def shadowed(folder: Path, loaded: frozenset[str]) -> str:
+def shadowed(folder: Path, loaded: Mapping[str, str]) -> str:
     """A module that a script would find in its own folder, but that is loaded from elsewhere; empty if there is none.
 
     Args:
         folder: the script's.
-        loaded: top-level modules that the interpreter has not loaded by itself.
+        loaded: files of top-level modules that the interpreter has not loaded by itself, by name; empty: it has none.
     """
     try:
         names = {entry.partition(".")[0]: entry for entry in sorted(_entries(folder))}
     except OSError:
         return ""
-    return next((entry for name, entry in names.items() if name in loaded), "")
+    found = ((entry, loaded[name]) for name, entry in names.items() if name in loaded)
+    return next((entry for entry, file in found if not file or not _is_at(file, folder / entry)), "")
+
+
+def _is_at(file: str, place: Path) -> bool:
+    return Path(file).resolve().is_relative_to(place.resolve())
 
 
 def _entries(folder: Path) -> Iterator[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.launcher.warm import becoming, kinship, running, wire
-from elastic_runtime.launcher.warm.script_imports import Import, imports_of, is_installed, shadowed
+from elastic_runtime.launcher.warm.script_imports import Import, imports_of, is_installed, obstacle_in, shadowed
 
 _OURS = (
     "elastic_runtime.worker.join",
@@ -53,7 +53,7 @@ class ForkServer:
         self._launcher = launcher
         self._script = script
         self._at_start = at_start
-        self._loaded: frozenset[str] = frozenset()
+        self._loaded: dict[str, str] = {}
 
     def serve(self) -> Task | None:
         """Fork as often as it is asked for.
@@ -69,7 +69,8 @@ class ForkServer:
         imports = self._imports()
         if imports and not self._goes_on(imports):
             return None
-        self._loaded = frozenset(name.partition(".")[0] for name in sys.modules) - self._at_start
+        tops = {name.partition(".")[0] for name in sys.modules} - self._at_start
+        self._loaded = {name: getattr(sys.modules.get(name), "__file__", None) or "" for name in tops}
         gc.collect()
         gc.freeze()  # a collection in a task would write to, and so copy, what all of them share
         self._tell({"ready": True})
@@ -146,14 +147,10 @@ class ForkServer:
         if not running.runs_script(task.command):
             return ""
         script = Path(task.command[0])
-        try:
-            obstacle = imports_of(script.read_bytes(), script.name).obstacle
-        except OSError:
-            return ""
-        if obstacle:
+        if obstacle := obstacle_in(script):
             return obstacle
         name = shadowed(script.resolve().parent, self._loaded)
-        return f"{name} in its folder has the name of a module that is loaded already" if name else ""
+        return f"{name} beside {script.name} has the name of a module that is imported already" if name else ""
 
     def _tell(self, message: object) -> None:
         with suppress(OSError):
@@ -182,12 +179,12 @@ def _obstacle() -> str:
     os.waitpid(child, 0)
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208  (only their number is wanted)
     if threads > 1:
-        return f"what it imports started {threads - 1} threads"
+        return f"what is imported for them starts threads ({threads - 1})"
     for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
         try:
             target = str(Path(f"/proc/self/fd/{number}").readlink())
         except OSError:
             continue
         if target.startswith(_DRIVERS):
-            return f"what it imports opened {target}"
+            return f"what is imported for them opens {target}"
     return ""

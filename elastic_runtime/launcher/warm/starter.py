@@ -22,6 +22,7 @@ from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
 from elastic_runtime.launcher.warm import kinship, running, wire
+from elastic_runtime.launcher.warm.script_imports import obstacle_in
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
 _READ_WHEN_USED = ("ELASTIC_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -152,7 +153,10 @@ class WarmStarter:
         if not self._fits(spec):
             return False
         self.begin()
-        return self._process is not None and not self._ready
+        if self._process is None or self._ready:
+            return False
+        command = spec.command[1:]
+        return not (running.runs_script(command) and obstacle_in(Path(command[0])))
 
     def start(self, spec: ProcessSpec) -> WarmChild | None:
         """Fork a task; None: it is to be started cold."""

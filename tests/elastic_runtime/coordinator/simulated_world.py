@@ -27,7 +27,14 @@ LAYOUT = build_layout([TensorSpec("weight", (BLOCKS * 1024,), "float32")], [], 4
 TRAINING = Training(optimizer=SGD(lr=0.1), samples=BATCH * TOTAL_STEPS, global_batch=BATCH, epochs=1).to_json().decode()
 ENDED = {Phase.FINISHED, Phase.FAILED}
 SETTINGS = CoordinatorSettings(
-    job="simulated", servers=2, workers=2, checkpoint_seconds=20, restarts=1000, losses=100000, stage_fraction=0.1
+    job="simulated",
+    servers=2,
+    workers=2,
+    checkpoint_seconds=20,
+    restarts=1000,
+    losses=100000,
+    stage_fraction=0.1,
+    stage_bytes=1,
 )
 
 

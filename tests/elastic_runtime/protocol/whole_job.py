@@ -68,6 +68,7 @@ class WholeJob(World):
             restarts=1000,
             losses=100_000,
             stage_fraction=0.1,
+            stage_bytes=1,
             **dict.fromkeys(
                 ("lost_seconds", "silent_seconds", "start_seconds", "new_task_seconds", "replacement_seconds"), NEVER
             ),

@@ -14,4 +14,5 @@ SETTINGS = {
     "control-delay-seconds": 0.02,
     "checkpoint-seconds": 0.2,
     "stage-fraction": 0.25,
+    "stage-bytes": 1,
 }

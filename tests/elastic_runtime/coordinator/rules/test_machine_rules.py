@@ -63,6 +63,15 @@ def test_a_rolling_resize_waits_for_warm_tasks_and_moves_in_stages() -> None:
     assert world.status().size == Size(3, 3)
 
 
+def test_what_moves_in_no_time_moves_at_one_step_however_small_the_model_is() -> None:
+    world = World(settings=replace_settings(stage_bytes=BLOCKS // 3 * 4096)).training()
+    world.resize("r", 3, 3)
+    view = world.rounds(lambda view: bool(view.changes))
+    assert moves(view) == [BLOCKS // 3]
+    assert not view.changes[-1].barrier
+    assert world.ended("r").state is RequestOutcome.DONE
+
+
 def test_stop_the_world_moves_everything_at_one_step_at_which_workers_wait() -> None:
     world = World().training()
     world.resize("r", 1, 2, mode=ResizeMode.STOP_THE_WORLD)

@@ -112,7 +112,10 @@ class _Launcher:
         command = (sys.executable, str(folder / "train.py"))
         server = ProcessSpec(command, dict(os.environ), folder, folder / "fork-server.log")
         settings = LauncherSettings(
-            fork_seconds=fork_seconds, warm_start_seconds=DEADLINE_SECONDS, restart_backoff_seconds=0.01
+            fork_seconds=fork_seconds,
+            warm_start_seconds=DEADLINE_SECONDS,
+            warm_rest_seconds=0.0,
+            restart_backoff_seconds=0.01,
         )
         self._warm = WarmStarter(server, settings, self._told.append, lambda: None, time.monotonic)
 
@@ -150,11 +153,17 @@ class _Launcher:
         self._wait()
         return self._warm.pid
 
+    def waits(self, command: list[str]) -> bool:
+        """Whether a task is to wait for the server, which imports for seconds from now on."""
+        self._warm.rest()
+        return self._warm.is_to_wait(self._spec(command, {}))
+
     def told(self) -> list[str]:
         return self._told
 
-    def rest(self) -> None:
-        self._warm.rest()
+    def idle(self) -> None:
+        """Look while no task may have to be started."""
+        self._warm.look(set(self._kept), needed=False)
 
     def children(self) -> list[int]:
         """Process numbers of children after those that ended were let go of."""

@@ -97,11 +97,11 @@ def test_a_launcher_that_is_killed_leaves_neither_server_nor_tasks(tmp_path: Pat
         wait_for(lambda: not processes_of(tmp_path))
 
 
-def test_a_server_that_rests_leaves_its_tasks_and_starts_again_when_it_is_needed(tmp_path: Path) -> None:
+def test_a_server_that_is_not_needed_ends_alone_and_starts_again_when_it_is(tmp_path: Path) -> None:
     with Tasks(tmp_path) as tasks:
         server = tasks.server()
         task = tasks.start(STAYS)
-        tasks.ask(do="rest")
+        tasks.ask(do="idle")
         assert server is not None
         assert gone(server)
         assert not gone(task)
@@ -168,7 +168,7 @@ def test_where_the_base_itself_cannot_be_forked_tasks_start_cold(tmp_path: Path)
         assert tasks.server() is None
         done = tasks.run("print('hello')\n")
         assert (done.warm, done.out) == (False, "hello")
-        assert tasks.told() == ["tasks start cold: what it imports started 1 threads"]
+        assert tasks.told() == ["tasks start cold: what is imported for them starts threads (1)"]
 
 
 def test_a_module_of_the_scripts_own_that_has_a_loaded_ones_name_is_found_cold(tmp_path: Path) -> None:
@@ -179,6 +179,9 @@ def test_a_module_of_the_scripts_own_that_has_a_loaded_ones_name_is_found_cold(t
         (tmp_path / "other" / "difflib.py").touch()
         done = tasks.run(source, name="other/script.py")
         assert (done.warm, done.out) == (False, str(tmp_path / "other" / "difflib.py"))
+        assert tasks.told() == [
+            "tasks start cold: difflib.py beside script.py has the name of a module that is imported already"
+        ]
 
 
 def test_variables_that_only_a_start_reads_are_read_by_one(tmp_path: Path) -> None:
@@ -191,3 +194,13 @@ def test_variables_that_only_a_start_reads_are_read_by_one(tmp_path: Path) -> No
         done = tasks.run(sets)
         assert (done.warm, done.out) == (False, "2")
         assert "script.py touches the environment before it imports torch" in tasks.told()[-1]
+
+
+def test_only_what_can_be_forked_waits_for_the_server(tmp_path: Path) -> None:
+    (tmp_path / "sets.py").write_text("import os\nos.environ['X'] = '1'\nimport torch\n", encoding="utf-8")
+    with Tasks(tmp_path) as tasks:
+        assert tasks.ask(do="waits", command=[sys.executable, str(tmp_path / "train.py")])
+        assert tasks.ask(do="waits", command=[sys.executable, "-m", "elastic_runtime.server"])
+        assert not tasks.ask(do="waits", command=[sys.executable, str(tmp_path / "sets.py")])
+        assert not tasks.ask(do="waits", command=[sys.executable, "-m", "json.tool"])
+        assert not tasks.ask(do="waits", command=["/bin/true"])

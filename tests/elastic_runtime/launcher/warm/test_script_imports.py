@@ -79,7 +79,9 @@ def test_only_what_is_installed_is_loaded_ahead() -> None:
 
 
 def test_a_module_beside_the_script_that_would_have_been_found_first_is_noticed(tmp_path: Path) -> None:
-    loaded = frozenset({"queue", "numpy"})
+    loaded = {"queue": "/lib/queue.py", "numpy": "/lib/numpy/__init__.py", "own": str(tmp_path / "own" / "__init__.py")}
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").touch()
     (tmp_path / "train.py").touch()
     (tmp_path / "numpy").mkdir()
     assert shadowed(tmp_path, loaded) == "", "a folder that is no package is found last"
