@@ -65,7 +65,9 @@ class EnvironmentSettings(Section):
     resize_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
     """Pause of a running job whose number of tasks changes; near 0 elastically, tens of seconds by a restart."""
     resume_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
-    """Pause of a job that starts again after a suspension or the loss of a node; its first start is free."""
+    """Pause of a job that starts again after a suspension or the loss of a node."""
+    start_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    """Pause of a job's first start; free unless set, as recorded durations include it."""
     checkpoint_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
     """Training time between checkpoints, which is what a lost node can cost a job; 0: nothing is ever lost."""
     node_mtbf_hours: float = Field(0.0, ge=0.0)

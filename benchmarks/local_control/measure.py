@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -19,6 +20,7 @@ _QUEUE_CORES_MILLI = 3000
 _TASK = {"min": 1, "max": 4, "cpu": 1}
 _SERVERS = {"min": 1, "max": 2, "cpu": "500m"}
 _SMALL = "20m"
+_WATCHERS, _WATCHED_SECONDS = 50, 10
 _WARM_DECISIONS = 2
 """After which everything that is loaded late is loaded."""
 Tell = Callable[[str], None]
@@ -69,8 +71,28 @@ def _asked(running: Agent, calls: int, tell: Tell) -> dict[str, Any]:
         figures[f"jobs_command_{name}"] = {**spread([wall for wall, _ in took]), "cpu_seconds": round(cpu_seconds, 4)}
     tell("the socket")
     figures["jobs_socket"] = spread([_timed(running.jobs) for _ in range(5 * calls)])
+    tell(f"{_WATCHERS} that watch")
+    figures["watched"] = _watched(running)
     figures["python_start"] = spread([_timed(_python) for _ in range(calls)])
     return figures
+
+
+def _watched(running: Agent) -> dict[str, float]:
+    """What the agent uses, and how long its answers take, while many list all jobs every second."""
+
+    def watch(number: int) -> list[float]:
+        time.sleep(number / _WATCHERS)
+        took = []
+        for _ in range(_WATCHED_SECONDS):
+            took.append(_timed(running.jobs))
+            time.sleep(max(0.0, 1.0 - took[-1]))
+        return took
+
+    used, began = running.cpu_seconds(), time.monotonic()
+    with ThreadPoolExecutor(_WATCHERS) as pool:
+        took = [seconds for found in pool.map(watch, range(_WATCHERS)) for seconds in found]
+    share = (running.cpu_seconds() - used) / (time.monotonic() - began)
+    return {"clients": _WATCHERS, **spread(took), "agent_cpu_share": round(share, 3)}
 
 
 def _decided(lines: Sequence[dict[str, Any]], jobs: int) -> dict[str, Any]:

@@ -17,8 +17,11 @@ REFUSALS = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(encoding="utf-8").part
 
 
 def test_its_configuration_and_its_job_file_are_taken_as_they_stand() -> None:
-    configuration, job = (yaml.safe_load(block) for block in blocks(PAGE, "yaml"))
+    configuration, job, joined = (yaml.safe_load(block) for block in blocks(PAGE, "yaml"))
     assert AgentSettings.model_validate(configuration).backend.kind == "local"
+    settings = AgentSettings.model_validate(joined)
+    assert settings.backend.kind == "local"
+    assert settings.learns
     assert check_job(job, ROOT, "digits.yaml").most.workers == 4
 
 

@@ -17,7 +17,7 @@ from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.local.changes import Change, Changes, Limits, demand
 from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.intervals import Intervals
-from cluster_agent.backends.local.job_server import JobServer
+from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH, scheduled_job, user_facts
@@ -165,7 +165,8 @@ class LocalBackend:
         desk = JobDesk(
             self.table, self._node.capacity, self.facts, lambda: self.time_seconds, self._parts.state_dir, self._pace
         )
-        self._server = JobServer(self._settings.socket or default_socket(os.environ), desk.answers)
+        shared = SharedAnswers(lambda: self.table.changes, self._parts.clock)
+        self._server = JobServer(self._settings.socket or default_socket(os.environ), desk.answers, shared=shared)
 
     def facts(self, record: JobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""

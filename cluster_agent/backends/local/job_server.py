@@ -12,7 +12,8 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ _LONGEST_PATH = 100
 _THREADS = 4
 _BACKLOG = 128
 _GRACE_SECONDS = 5.0
+_SHARED_SECONDS = 0.5
+"""As often as jobs are looked at: what is measured of them changes no faster."""
 _PRIVATE_FOLDER, _PRIVATE_SOCKET = 0o700, 0o600
 _OPEN_TO_OTHERS = 0o077
 
@@ -51,6 +54,43 @@ class Patience:
     connections: int = 256
 
 
+class SharedAnswers:
+    """Answers that several ask for at once, such as all who watch the jobs: made once, and given to each for a moment.
+
+    Args:
+        stamp: changes whenever a request has changed anything; nobody gets an answer from before that.
+        clock: seconds, monotonic.
+        methods: whose answers are shared; they change nothing.
+    """
+
+    def __init__(
+        self,
+        stamp: Callable[[], object],
+        clock: Callable[[], float] = time.monotonic,
+        methods: Collection[str] = ("jobs",),
+    ) -> None:
+        self._stamp = stamp
+        self._clock = clock
+        self._methods = methods
+        self._lock = threading.Lock()
+        self._made: dict[bytes, tuple[object, float, bytes]] = {}
+
+    def get(self, method: str, request: bytes, make: Callable[[], bytes]) -> bytes:
+        """The answer to a request: one that was made just before, or else a new one."""
+        if method not in self._methods:
+            return make()
+        with self._lock:  # whoever comes while it is made waits for it
+            stamp, now = self._stamp(), self._clock()
+            known = self._made.get(request)
+            if known is not None and known[0] == stamp and now - known[1] < _SHARED_SECONDS:
+                return known[2]
+            made = make()
+            self._made = {other: entry for other, entry in self._made.items() if now - entry[1] < _SHARED_SECONDS} | {
+                request: (stamp, now, made)
+            }
+            return made
+
+
 class JobServer:
     """Answers on a socket until `close`.
 
@@ -58,15 +98,23 @@ class JobServer:
         path: of the socket; its folder is made, for nobody else to enter.
         answers: of each method.
         patience: with clients.
+        shared: answers that are made once for several.
 
     Raises:
         BadConfig: it cannot listen there, or another agent does.
     """
 
-    def __init__(self, path: Path, answers: Mapping[str, Answer], patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        answers: Mapping[str, Answer],
+        patience: Patience | None = None,
+        shared: SharedAnswers | None = None,
+    ) -> None:
         self._path = path
         self._answers = answers
         self._patience = patience or Patience()
+        self._shared = shared
         self._connections = 0
         self._lock, listener = _listen(path)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="jobs")
@@ -142,7 +190,11 @@ class JobServer:
                 return _refusal(
                     plain_line(f"no request of ours: {message.get(METHOD)!r}; is the agent older than you?")
                 )
-            return encode({ANSWER: answer(message[CONTENT])})
+
+            def make() -> bytes:
+                return encode({ANSWER: answer(message[CONTENT])})
+
+            return make() if self._shared is None else self._shared.get(str(message[METHOD]), line, make)
         except (BadJobFile, JobRefused) as error:
             return _refusal(str(error))
         except OSError as error:

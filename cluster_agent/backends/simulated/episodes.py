@@ -116,6 +116,7 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         placement=PlacementStrategy(machines.placement),
         resize_seconds=machines.resize_seconds,
         resume_seconds=machines.resume_seconds,
+        start_seconds=machines.start_seconds,
         checkpoint_seconds=machines.checkpoint_seconds,
         node_mtbf_seconds=machines.node_mtbf_hours * 3600.0,
         node_repair_seconds=machines.node_repair_hours * 3600.0,

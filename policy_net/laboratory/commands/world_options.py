@@ -106,7 +106,11 @@ ResizeSeconds = Annotated[
     float, _seconds("--resize-seconds", help="Pause of a running job whose number of tasks changes.")
 ]
 ResumeSeconds = Annotated[
-    float, _seconds("--resume-seconds", help="Pause of a job that starts again; its first start is free.")
+    float, _seconds("--resume-seconds", help="Pause of a job that starts again; see --start-seconds for its first.")
+]
+StartSeconds = Annotated[
+    float,
+    _seconds("--start-seconds", help="Pause of a job's first start; 0 where recorded durations include it."),
 ]
 CheckpointSeconds = Annotated[
     float, _seconds("--checkpoint-seconds", help="Training between checkpoints; 0: a lost node loses no work.")
@@ -153,6 +157,7 @@ class WorldOptions:
     durations: Durations = "known"
     resize_seconds: ResizeSeconds = 0.0
     resume_seconds: ResumeSeconds = 0.0
+    start_seconds: StartSeconds = 0.0
     checkpoint_seconds: CheckpointSeconds = 0.0
     node_mtbf_hours: NodeMtbfHours = 0.0
     node_repair_hours: NodeRepairHours = 1.0
@@ -242,6 +247,7 @@ class WorldOptions:
             job_noise=self.job_noise,
             resize_seconds=self.resize_seconds,
             resume_seconds=self.resume_seconds,
+            start_seconds=self.start_seconds,
             checkpoint_seconds=self.checkpoint_seconds,
             node_mtbf_seconds=self.node_mtbf_hours * 3600.0,
             node_repair_seconds=self.node_repair_hours * 3600.0,

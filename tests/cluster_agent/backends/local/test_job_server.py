@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cluster_agent.backends.local.job_server import JobServer, Patience
+from cluster_agent.backends.local.job_server import JobServer, Patience, SharedAnswers
 from cluster_agent.errors import AgentUnreachable, BadConfig, JobRefused
 from cluster_agent.job_messages import LARGEST_REQUEST_BYTES, decode
 from cluster_agent.jobs.client import JobClient
@@ -270,3 +270,37 @@ def test_who_comes_while_the_systems_queue_is_full_waits_for_a_place(path: Path)
         JobClient(path, 0.2).call("jobs", {})
     filling.close()
     listener.close()
+
+
+def test_all_who_watch_share_an_answer_until_something_was_changed_or_a_moment_has_passed(path: Path) -> None:
+    now, changes, made = [0.0], [0], [0]
+
+    def jobs(content: Mapping[str, Any]) -> Mapping[str, Any]:
+        made[0] += 1
+        return {"said": [content.get("say"), changes[0]]}
+
+    def submit(content: Mapping[str, Any]) -> Mapping[str, Any]:
+        changes[0] += 1
+        return {"said": None}
+
+    shared = SharedAnswers(lambda: changes[0], lambda: now[0])
+    server = JobServer(path, {"jobs": jobs, "submit": submit}, shared=shared)
+    with ThreadPoolExecutor(50) as pool:
+        assert list(pool.map(lambda _: ask(path), range(200))) == [[None, 0]] * 200
+    assert made[0] == 1
+    assert ask(path, say="other") == ["other", 0], "another request has another answer"
+    JobClient(path, PATIENCE_SECONDS).call("submit", {})
+    assert ask(path) == [None, 1], "what was submitted is listed at once"
+    assert (ask(path), made[0]) == ([None, 1], 3)
+    now[0] += 1.0
+    assert (ask(path), made[0]) == ([None, 1], 4)
+    server.close()
+
+
+def test_an_answer_that_fails_is_nobody_elses(path: Path) -> None:
+    server = JobServer(path, {"jobs": answers}, shared=SharedAnswers(lambda: 0, lambda: 0.0))
+    for _ in range(2):
+        with pytest.raises(JobRefused, match="the agent failed over it"):
+            ask(path, fail=True)
+    assert ask(path, say="well") == "well"
+    server.close()

@@ -53,6 +53,7 @@ DISTURBED = {
     "locality": True,
     "resize_seconds": 20.0,
     "resume_seconds": 40.0,
+    "start_seconds": 30.0,
     "checkpoint_seconds": 600.0,
     "node_mtbf_hours": 50.0,
 }

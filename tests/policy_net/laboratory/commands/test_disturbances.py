@@ -29,7 +29,7 @@ def average_jct(capsys, *words: str) -> float:
         ("--decide-on", "event", "--debounce-seconds", "900"),
         ("--resize-seconds", "300"),
         ("--resize-cluster", "0.5:1"),
-        ("--node-mtbf-hours", "2", "--node-repair-hours", "5", "--resume-seconds", "100"),
+        ("--node-mtbf-hours", "2", "--node-repair-hours", "5", "--resume-seconds", "100", "--start-seconds", "20"),
     ],
 )
 def test_what_disturbs_a_simulation_changes_its_result(words: tuple[str, ...], capsys) -> None:

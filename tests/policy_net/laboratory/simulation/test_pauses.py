@@ -2,6 +2,7 @@ import pytest
 from worlds import PairSpeeds, make_spec, make_workload
 
 from policy_net.domain import Allocation, CapacityMode, Decision, Trigger
+from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.workloads.workload import JobSpec
@@ -59,6 +60,32 @@ def test_a_first_start_is_free_and_one_after_a_suspension_is_not() -> None:
     (again,) = simulation.apply(give(4, 4))
     assert (first.paused_seconds, again.paused_seconds, again.seconds) == (0.0, 30.0, 1170.0)
     assert (simulation.counters.resumes, simulation.counters.resizes) == (1, 0)
+
+
+def test_a_first_start_has_a_pause_of_its_own_where_it_is_said() -> None:
+    simulation = simulate(make_spec(total_epochs=100.0), start_seconds=50.0, resume_seconds=30.0)
+    (first,) = simulation.apply(give(1, 1))
+    (on,) = simulation.apply(give(1, 1))
+    simulation.apply(give(0, 0))
+    (again,) = simulation.apply(give(1, 1))
+    assert [entry.paused_seconds for entry in (first, on, again)] == [50.0, 0.0, 30.0]
+    assert (first.seconds, first.samples) == (1150.0, 1150.0)
+    assert (simulation.counters.resumes, simulation.counters.pause_seconds) == (1, 80.0)
+
+
+def test_a_job_that_waits_pays_its_start_when_it_starts() -> None:
+    simulation = simulate(make_spec(total_epochs=100.0), start_seconds=1500.0)
+    simulation.apply(give(0, 0))
+    (starting,) = simulation.apply(give(1, 1))
+    (trains,) = simulation.apply(give(1, 1))
+    assert (starting.paused_seconds, trains.paused_seconds) == (1200.0, 300.0)
+    assert trains.seconds == 900.0
+
+
+def test_a_start_that_cannot_be_is_refused_and_one_that_is_said_stands_with_the_result() -> None:
+    with pytest.raises(BadInput, match="start_seconds"):
+        Environment(4, start_seconds=-1.0)
+    assert "a job takes 50 s to start" in Environment(4, start_seconds=50.0).notes
 
 
 def test_a_job_below_its_minimum_is_as_good_as_suspended() -> None:

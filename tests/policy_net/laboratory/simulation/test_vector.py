@@ -143,7 +143,10 @@ def test_only_pooled_slots_are_offered(environment: Environment) -> None:
         VectorSimulation(environment, PairSpeeds())
 
 
-@pytest.mark.parametrize("disturbance", [{"resize_seconds": 1.0}, {"resume_seconds": 1.0}, {"node_mtbf_seconds": 1e6}])
+@pytest.mark.parametrize(
+    "disturbance",
+    [{"resize_seconds": 1.0}, {"resume_seconds": 1.0}, {"start_seconds": 1.0}, {"node_mtbf_seconds": 1e6}],
+)
 def test_what_is_not_offered_is_refused_by_name(disturbance: dict[str, float]) -> None:
     with pytest.raises(BadInput, match=r"without pauses and changes of nodes, but .* use Simulation instead"):
         VectorSimulation(changed(POOLED, **disturbance), PairSpeeds())  # type: ignore[arg-type]
