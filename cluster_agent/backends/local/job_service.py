@@ -19,7 +19,7 @@ from cluster_agent.backends.local.explanation import explain
 from cluster_agent.backends.local.job_file import JobFile, check_job
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH
-from cluster_agent.errors import BadConfig, BadJobFile, JobRefused
+from cluster_agent.errors import BadConfig, BadJobFile, JobRefused, StateDamaged
 from cluster_agent.job_messages import METHODS, SERVICE, Facts, decode, encode
 from foundation.text import nearest, plain_line
 from policy_net.domain import Resources
@@ -193,7 +193,7 @@ def _handler(answer: Callable[[Mapping[str, Any]], Facts]) -> Any:
     def call(content: Any, context: grpc.ServicerContext) -> Facts:
         try:
             return answer(content)
-        except (BadJobFile, JobRefused) as error:
+        except (BadJobFile, JobRefused, StateDamaged) as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except OSError as error:
             _log.exception("job-request-failed")
