@@ -11,7 +11,7 @@ import pytest
 from benchmarks.local_faults.__main__ import kill
 from benchmarks.local_faults.kills import ACTIONS, VICTIMS, lives_to_live
 
-KILLS = int(os.environ.get("FEDL2_KILLS", "6"))
+KILLS = int(os.environ.get("FEDL2_LOCAL_KILLS", "6"))
 """A life of a job with parameter servers; some ten seconds each."""
 
 

