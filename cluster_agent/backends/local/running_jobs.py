@@ -17,8 +17,8 @@ from foundation.text import plain_line
 from policy_net.domain import Allocation, Resources
 
 _log = structlog.get_logger()
-_NEVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.E2BIG})
-"""Of a file that is gone, or may not be used: to wait does not help."""
+_NEVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG})
+"""The job's folder is gone, or may not be used: to wait does not help."""
 _STARTS = 3
 """A launcher that ends so often in turn before its job has trained anything fails the job."""
 
@@ -110,6 +110,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         record, process = self.table.get(name), self[name]
         if record is None or record.state.ended:
             return "it has ended"
+        before = self._unstarted.pop(name, record)
         self.waits.pop(name, None)
         try:
             refused = self._shares.grow(name, most)
@@ -130,7 +131,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 process.start(after)
                 self._shares.bind(name)
         except OSError as error:
-            return self._on_not_started(record, process, error)
+            return self._on_not_started(before, process, error)
         return ""
 
     def _on_not_started(self, before: JobRecord, process: JobProcesses, error: OSError) -> str:
@@ -142,7 +143,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self._unstarted[before.name] = before
         self.waits[before.name] = line
         with contextlib.suppress(OSError):  # a full disk: the next look tries again
-            if error.errno in _NEVER:
+            own = error.filename is not None and str(error.filename) == str(before.file.workdir)
+            if error.errno == errno.E2BIG or (own and error.errno in _NEVER):
                 self._end(before, done=False, failure=line, samples=before.samples)
             self._take_back(before.name)
         return line

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import structlog
 
+from cluster_agent.backend_settings import LocalBackendSettings
+from cluster_agent.backends.base import AgentParts
+from cluster_agent.backends.local.backend import open_backend
 from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.job_table import JobRecord, JobTable
@@ -27,6 +30,7 @@ from elastic_runtime.launcher.job_folder import create, write_json
 from elastic_runtime.launcher.job_spec import JobSpec
 from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.protocol.plan import Phase
+from foundation.locks import FileLock
 
 Damage = Callable[[bytes], bytes]
 DAMAGES: dict[str, Damage] = {
@@ -71,6 +75,18 @@ def test_a_damaged_record_is_told_of_and_the_other_jobs_are_there(tmp_path: Path
     with pytest.raises(StateDamaged, match="move it away to go on without that job"):
         after.get("second")
     assert path.read_bytes() == damaged, "it is left as it is"
+
+
+def test_an_agent_does_not_begin_beside_processes_of_a_job_whose_record_is_damaged(tmp_path: Path) -> None:
+    JobTable(tmp_path / "submitted").add(job_of(tmp_path, "job").file, 1.0)
+    (tmp_path / "submitted" / "job.json").write_bytes(b"{")
+    (tmp_path / "jobs").mkdir()
+    settings = LocalBackendSettings(cpu_milli=1000)
+    parts = AgentParts(tmp_path, "drf", None, lambda seconds: True, lambda: 0.0)
+    line = "its processes run, so that nothing else can be given away safely"
+    with FileLock(tmp_path / "jobs" / "job.launcher.lock"), pytest.raises(StateDamaged, match=line):
+        open_backend(settings, parts)
+    assert open_backend(settings, parts).observe() is None
 
 
 def test_a_record_of_another_job_is_damage(tmp_path: Path) -> None:

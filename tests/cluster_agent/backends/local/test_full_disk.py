@@ -96,7 +96,8 @@ def test_a_job_for_whose_launcher_there_is_no_room_waits_and_says_why(tmp_path: 
 
 def test_a_job_whose_folder_is_gone_fails_with_that_line(tmp_path: Path) -> None:
     world = LocalWorld(tmp_path, gpus=1)
-    refusing(world.submit("job", worker={"gpu": 1, "cpu": 1}), FileNotFoundError(errno.ENOENT, "No such file", "/gone"))
+    job = world.submit("job", worker={"gpu": 1, "cpu": 1}, workdir="/gone")
+    refusing(job, FileNotFoundError(errno.ENOENT, "No such file", "/gone"))
     go_on(world)
     record = world.backend.table.get("job")
     assert record is not None
