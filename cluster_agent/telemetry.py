@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from cluster_agent.errors import BadConfig
 from cluster_agent.guard import GuardedDecision
 from cluster_agent.settings import TelemetrySettings
+from foundation.lossy_stream import lossy
 
 _DECIDE_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -163,6 +164,6 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
             *last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(target),
+        logger_factory=structlog.PrintLoggerFactory(lossy(target)),
         cache_logger_on_first_use=False,
     )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import suppress
-from typing import TextIO, cast
+from typing import TextIO
 
 import structlog
+
+from foundation.lossy_stream import lossy
 
 LEVEL_VARIABLE = "ELASTIC_LOG_LEVEL"
 """debug, info, warning or error; what a process of ours logs, unless it is told otherwise."""
@@ -38,31 +39,9 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
             *last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[chosen.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(target))),
+        logger_factory=structlog.PrintLoggerFactory(lossy(target)),
         cache_logger_on_first_use=False,
     )
-
-
-class _Lossy:
-    """Passes lines on; those that find no room are lost: a full disk under its log does not end a process.
-
-    Args:
-        stream: where lines go.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write, if that can be."""
-        with suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush, if that can be."""
-        with suppress(OSError):
-            self._stream.flush()
 
 
 def configure_script_logging(level: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
-from typing import TextIO, cast
+from typing import TextIO
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from foundation.lossy_stream import lossy
 from global_learner.errors import Refusal
 from global_learner.folded_lines import RefusalLog
 from policy_net.throughput.fleet_priors import FleetPriors
@@ -236,21 +236,6 @@ class Telemetry:
         self.log_bytes.inc(size_bytes)
 
 
-class _UnfailingStream:
-    """Loses lines that cannot be written: a full disk under the log must not undo an update that is kept elsewhere."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            self._stream.flush()
-
-
 def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
     """Key-value lines on a terminal, JSON lines elsewhere."""
     terminal = stream.isatty()
@@ -265,6 +250,6 @@ def set_up_logging(level: str, stream: TextIO = sys.stderr) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _UnfailingStream(stream))),
+        logger_factory=structlog.WriteLoggerFactory(lossy(stream)),
         cache_logger_on_first_use=False,  # a logger that was used once would write as it did then, for ever
     )

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.local_faults", description=__doc__)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     parser.add_argument("--kills", type=int, default=50, help="at least so many")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no other job after so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--patience", type=float, default=300.0, help="seconds after which a job that does not go on is given up"
@@ -42,21 +45,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="fedl2-faults-") as scratch, Status("", console=console) as status:
         folder = options.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        result = kill(folder, options.kills, options.seed, options.patience, status.update)
+        result = kill(folder, options.kills, options.seed, options.patience, status.update, options.seconds)
     print(json.dumps(result, indent=1) if options.output == "json" else _table(result))
     return int(bool(result["problems"]))
 
 
 def kill(
-    folder: Path, kills: int, seed: int, patience_seconds: float, on_step: Callable[[str], None]
+    folder: Path,
+    kills: int,
+    seed: int,
+    patience_seconds: float,
+    on_step: Callable[[str], None],
+    seconds: float = math.inf,
 ) -> dict[str, Any]:
     """Kill so often, and say what came of it.
 
     Args:
         folder: is there, and is empty.
         patience_seconds: after which a job that does not go on is a problem, and the run is over.
+        seconds: after which no other job begins.
     """
     outcomes: list[Outcome] = []
+    began = time.monotonic()
 
     def on_kill(outcome: Outcome) -> None:
         outcomes.append(outcome)
@@ -64,7 +74,7 @@ def kill(
 
     with Machine(folder, patience_seconds) as machine:
         for number, planned in enumerate(lives_to_live(seed), 1):
-            if len(outcomes) >= kills or machine.problems:
+            if len(outcomes) >= kills or machine.problems or time.monotonic() - began >= seconds:
                 break
             try:
                 JobLife(machine, f"job-{number}", planned, on_kill, seed).live()

@@ -207,7 +207,7 @@ class Machine:
     def trains(self, name: str) -> bool:
         """Whether a process of a job's script makes steps."""
         before = {life.process: life.steps for life in lives(self.folder, name)}
-        time.sleep(2 * _LOOK_SECONDS + 0.1)
+        time.sleep(0.4)
         return any(life.steps > before.get(life.process, life.steps) for life in lives(self.folder, name))
 
     def wait_for(self, holds: Callable[[], bool], what: str) -> float:

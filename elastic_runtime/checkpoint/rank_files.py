@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -28,6 +29,8 @@ FOLDER_VARIABLE = "ELASTIC_RANKS_FOLDER"
 CHECKPOINT_SECONDS_VARIABLE = "ELASTIC_CHECKPOINT_SECONDS"
 _TELL_SECONDS = 0.25
 _USUAL_CHECKPOINT_SECONDS = 60.0
+_MOST = 2.0**53
+"""Larger numbers are not exact, and count nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class RankFiles:
         """What was told last; nothing where that cannot be read."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             found = parse_json(self._progress_file.read_text(encoding="utf-8"))
-            if isinstance(found, dict):
+            if isinstance(found, dict) and all(_is_sane(value) for value in found.values()):
                 return RankProgress(**found)
         return RankProgress()
 
@@ -142,3 +145,8 @@ def rank_files(environment: Mapping[str, str]) -> RankFiles | None:
         return None
     seconds = float(environment.get(CHECKPOINT_SECONDS_VARIABLE) or _USUAL_CHECKPOINT_SECONDS)
     return RankFiles(Path(folder), seconds)
+
+
+def _is_sane(value: object) -> bool:
+    """Whether something counts what has happened: a script can write this file too."""
+    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= _MOST

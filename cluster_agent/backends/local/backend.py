@@ -6,9 +6,10 @@ interval runs; what is measured of a job begins once it holds what was decided.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from cluster_agent.backends.local.shares.cpu_quota import CpuQuota
 from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
 from cluster_agent.backends.local.shares.machine_shares import MachineShares, Shares
 from cluster_agent.backends.local.shares.nvml import gpus_here
-from cluster_agent.errors import BackendUnavailable, BadConfig
+from cluster_agent.errors import BackendUnavailable, BadConfig, StateDamaged
 from cluster_agent.job_messages import default_socket
 from policy_net.domain import (
     SUSPENDED,
@@ -72,6 +73,9 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
         ) from error
     folder = parts.state_dir / "jobs"
     launchers = Launchers(folder)
+    for name, line in table.damaged.items():
+        if launchers.running(name) is not None:  # it holds a part of the machine that nobody can tell
+            raise StateDamaged(f"{line}; its processes run, so that nothing else can be given away safely")
     running = [record.name for record in table if record.state is JobState.RUNNING]
     shares = MachineShares(
         CoreMap(job_cores(node), launchers.processes, None if settings.cgroup is None else CpuQuota(settings.cgroup)),
@@ -170,12 +174,17 @@ class LocalBackend:
 
     def facts(self, record: JobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
-        facts = user_facts(record, self._jobs.shown(record.name), self.time_seconds)
+        name = record.name
+        facts = user_facts(record, self._jobs.shown(name), self.time_seconds, self._jobs.waits.get(name, ""))
         folder = self._jobs[record.name].log_folder
         return {**facts, "logs": str(folder), "log": str(folder.parents[1] / f"{record.name}.launcher.log")}
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; waits as long as there is nothing to decide about."""
+        with _told_of_full_disks():
+            return self._observe()
+
+    def _observe(self) -> tuple[ClusterState, Trigger] | None:
         while self._observed is None:
             if self._parts.wait(0.0):
                 return None
@@ -215,8 +224,9 @@ class LocalBackend:
             Limits(self._settings.resize_seconds, self._settings.start_seconds),
             self._parts.clock,
         )
-        self._wait_until_due(running, intervals)
-        progress = [intervals.progress(changes[name]) for name in jobs]
+        with _told_of_full_disks():
+            self._wait_until_due(running, intervals)
+            progress = [intervals.progress(changes[name]) for name in jobs]
         self._looked_at = self.table.changes
         return progress
 
@@ -361,6 +371,20 @@ class LocalBackend:
             taken += demand(job, wanted)
         if not taken.fits_in(total):
             raise InvalidAllocation(f"{taken} does not fit this machine's {total}")
+
+
+@contextlib.contextmanager
+def _told_of_full_disks() -> Iterator[None]:
+    """What cannot be noted of a job is no fault of the agent's: it is tried again, while all jobs go on.
+
+    Raises:
+        BackendUnavailable: something could not be written, or read.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = "the state directory" if error.filename is None else error.filename
+        raise BackendUnavailable(f"{where}: cannot be used ({error.strerror or error}); free space") from error
 
 
 def _stays(record: JobRecord) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from cluster_agent.errors import BadConfig, BadJobFile, JobRefused
+from cluster_agent.errors import BadConfig, BadJobFile, JobRefused, StateDamaged
 from cluster_agent.job_messages import ANSWER, CONTENT, END, LARGEST_REQUEST_BYTES, METHOD, REFUSED, decode, encode
 from foundation.locks import FileLock, LockHeld
 from foundation.text import plain_line
@@ -195,7 +195,7 @@ class JobServer:
                 return encode({ANSWER: answer(message[CONTENT])})
 
             return make() if self._shared is None else self._shared.get(str(message[METHOD]), line, make)
-        except (BadJobFile, JobRefused) as error:
+        except (BadJobFile, JobRefused, StateDamaged) as error:
             return _refusal(str(error))
         except OSError as error:
             _log.exception("job-request-failed")

@@ -6,20 +6,24 @@ trained is its coordinator's to know; here stands what nobody else remembers.
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
+import structlog
 from pydantic import ConfigDict, Field, ValidationError
 
 from cluster_agent.backends.local.job_file import NAME, JobFile
 from cluster_agent.errors import JobRefused, StateDamaged
 from foundation.files import make_durable_folder, write_whole
+from foundation.text import plain_line
 from policy_net.domain import Allocation
 from policy_net.settings import Section
 
+_log = structlog.get_logger()
 KEEP_ENDED = 500
 _NAME = re.compile(NAME)
 
@@ -93,10 +97,10 @@ class JobTable:
 
     Attributes:
         changes: how many records were written since; whoever has seen so many has seen all.
+        damaged: names of the jobs whose files could not be read back, with a line of why; they are left as they are.
 
     Raises:
-        StateDamaged: a file cannot be read back.
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be made, or read.
     """
 
     def __init__(self, folder: Path, keep_ended: int = KEEP_ENDED) -> None:
@@ -106,7 +110,8 @@ class JobTable:
         self.changes = 0
         make_durable_folder(folder)
         folder.chmod(0o700)
-        found = sorted((_read(path) for path in folder.glob("*.json")), key=lambda record: record.number)
+        self.damaged: dict[str, str] = {}
+        found = sorted(self._read_all(), key=lambda record: record.number)
         self._records = {record.name: record for record in found}
         # Thousands of ended jobs are not looked through several times a second.
         self._open = {name: record for name, record in self._records.items() if not record.state.ended}
@@ -114,6 +119,15 @@ class JobTable:
         self._ended = dict.fromkeys(record.name for record in ended)
         self._forget_oldest()
         self._next = max((record.number for record in found), default=0) + 1
+
+    def _read_all(self) -> Iterator[JobRecord]:
+        """Every record that can be read; one that was damaged is told of, and stops no other job."""
+        for path in self._folder.glob("*.json"):
+            try:
+                yield _read(path)
+            except StateDamaged as error:
+                self.damaged[path.stem] = str(error)
+                _log.error("job-record-damaged", job=path.stem, line=str(error))
 
     def __iter__(self) -> Iterator[JobRecord]:
         """Those at hand in the order of their submission, as they are now."""
@@ -200,12 +214,20 @@ class JobTable:
 
     def _free_name(self, file: JobFile) -> str:
         stem = "".join(letter if letter.isalnum() else "-" for letter in file.script.stem.lower()).strip("-")[:40]
-        return f"{stem.strip('-') or 'job'}-{self._next}"
+        names = (f"{stem.strip('-') or 'job'}-{number}" for number in itertools.count(self._next))
+        return next(name for name in names if not self._path(name).exists())
 
 
 def _read(path: Path) -> JobRecord:
     try:
-        return JobRecord.model_validate_json(path.read_bytes())
+        record = JobRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         said = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
-        raise StateDamaged(f"{path}: is no job's record ({said}); move it away to go on without that job") from error
+        raise StateDamaged(_damaged(path, plain_line(str(said)))) from error
+    if record.name != path.stem:
+        raise StateDamaged(_damaged(path, f"it is of a job named {plain_line(record.name)}"))
+    return record
+
+
+def _damaged(path: Path, why: str) -> str:
+    return f"{path}: is no job's record ({why}); put its content back, or move it away to go on without that job"

@@ -12,6 +12,8 @@ from policy_net.domain import SUSPENDED, Job
 GUESSED_SAMPLES_PER_EPOCH = 10_000.0
 """Until the first sample of a job, and of all jobs of its type, was counted."""
 _BEGINNING = (None, Phase.STARTING, Phase.RECOVERING)
+_FALSE_FROM = 1.01
+"""An epoch has no whole number of batches: so much more than was said is no lie."""
 _LEAST_REMAINING_EPOCHS = 1e-3
 """A job that has not ended has something left, whatever it said that it would do."""
 
@@ -22,12 +24,17 @@ def samples_per_epoch(record: JobRecord, measured: Measured) -> float:
 
 
 def total_epochs(record: JobRecord, measured: Measured) -> float | None:
-    """What the whole job is: as its script said once it had started, else as its file says; None: nobody did."""
-    started = measured.total_epochs or record.total_epochs
-    if started:
-        return started
+    """What the whole job is: as its script said once it had started, else as its file says.
+
+    None: nobody did, or it has done more than that: what was wrong once is not relied on.
+    """
     work = record.file.work
-    return None if work is None else work.epochs
+    said = measured.total_epochs or record.total_epochs or (None if work is None else work.epochs)
+    per_epoch = samples_per_epoch(record, measured)
+    if said is None or not per_epoch:
+        return said
+    done = max(measured.samples, record.samples) / per_epoch
+    return None if done > _FALSE_FROM * said else said
 
 
 def scheduled_job(record: JobRecord, measured: Measured, usual_samples_per_epoch: float) -> Job:
@@ -66,8 +73,8 @@ def scheduled_job(record: JobRecord, measured: Measured, usual_samples_per_epoch
     )
 
 
-def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float) -> dict[str, Any]:
-    """What `cluster-agent job` shows; plain JSON values, times in seconds."""
+def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float, waits: str = "") -> dict[str, Any]:
+    """What `cluster-agent job` shows; plain JSON values, times in seconds; `waits`: why it was not started."""
     running = record.state is JobState.RUNNING
     file = record.file
     roles = {"workers": file.worker} | ({"ps": file.ps} if file.kind.uses_ps else {})
@@ -99,7 +106,8 @@ def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float) -
         "ended": record.state.ended,
         "held": record.held,
         "cancelling": record.cancelling,
-        "note": record.failure or ("is being cancelled" if record.cancelling and not record.state.ended else phase),
+        "note": record.failure
+        or ("is being cancelled" if record.cancelling and not record.state.ended else phase or waits),
     }
 
 

@@ -21,6 +21,8 @@ from foundation.locks import lock_holder
 _log = structlog.get_logger()
 MARK = "CLUSTER_AGENT_JOB"
 _LOG_BYTES = 1024 * 1024
+_ROOM_BYTES = 256 * 1024
+"""A launcher's files, and those of its tasks until they train."""
 UNKNOWN = 0
 """Stands for the process number of a launcher that has not said it yet."""
 
@@ -48,6 +50,7 @@ class Launchers:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(lock, 0)
             end_marked(self._mark(job))
+            self._check_room()
             with _log_file(self._jobs / f"{job}.launcher.log") as log:
                 process = subprocess.Popen(  # noqa: S603  (the command is ours, the script the user's)
                     command,
@@ -86,6 +89,14 @@ class Launchers:
     def processes(self, job: str) -> list[int]:
         """Process numbers of all that run for a job."""
         return marked_processes.marked_processes(MARK, self._mark(job))
+
+    def _check_room(self) -> None:
+        """A launcher that finds no room for what it has to note ends, which would look like a fault of the job."""
+        probe = self._jobs / ".room"
+        try:
+            probe.write_bytes(bytes(_ROOM_BYTES))
+        finally:
+            probe.unlink(missing_ok=True)
 
     def _mark(self, job: str) -> str:
         return str(self._jobs.absolute() / job)

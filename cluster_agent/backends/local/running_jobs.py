@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -11,9 +13,12 @@ from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.measured import JobProcesses, Measured
 from cluster_agent.backends.local.shares.machine_shares import Shares
 from elastic_runtime.protocol.plan import Phase
+from foundation.text import plain_line
 from policy_net.domain import Allocation, Resources
 
 _log = structlog.get_logger()
+_NEVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG})
+"""The job's folder is gone, or may not be used: to wait does not help."""
 _STARTS = 3
 """A launcher that ends so often in turn before its job has trained anything fails the job."""
 
@@ -32,6 +37,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
 
     Attributes:
         losses: how many launchers died, which is something to decide about.
+        waits: why jobs could not be started when that was tried last, in a line each.
     """
 
     def __init__(
@@ -43,6 +49,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
     ) -> None:
         self._shares = shares
         self.losses = 0
+        self.waits: dict[str, str] = {}
+        self._unstarted: dict[str, JobRecord] = {}
         self.table = table
         self._open_job = open_job
         self._now = now
@@ -122,6 +130,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
         record, process = self.table.get(name), self[name]
         if record is None or record.state.ended:
             return "it has ended"
+        before = self._unstarted.pop(name, record)
+        self.waits.pop(name, None)
         try:
             refused = self._shares.grow(name, most)
             if refused:
@@ -141,8 +151,31 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 process.start(after)
                 self._shares.bind(name)
         except OSError as error:
-            return f"it cannot be started ({error.strerror or error})"
+            return self._on_not_started(before, process, error)
         return ""
+
+    def _on_not_started(self, before: JobRecord, process: JobProcesses, error: OSError) -> str:
+        """It stays what it was, and is tried again with the next decision, unless that would come to the same."""
+        where = "" if error.filename is None else f"{error.filename}: "
+        line = plain_line(f"it cannot be started ({where}{error.strerror or error})")
+        if process.launcher is not None or before.state is JobState.RUNNING:
+            return line
+        self._unstarted[before.name] = before
+        self.waits[before.name] = line
+        with contextlib.suppress(OSError):  # a full disk: the next look tries again
+            own = error.filename is not None and str(error.filename) == str(before.file.workdir)
+            if error.errno == errno.E2BIG or (own and error.errno in _NEVER):
+                self._end(before, done=False, failure=line, samples=before.samples)
+            self._take_back(before.name)
+        return line
+
+    def _take_back(self, name: str) -> None:
+        before = self._unstarted[name]
+        record = self.table.get(name)
+        if record is not None and not record.state.ended:
+            self.table.change(name, state=before.state, started_unix_seconds=before.started_unix_seconds)
+        self._shares.release(name)
+        del self._unstarted[name]
 
     def on_settled(self, name: str, takes: Resources) -> None:
         """A job holds what it was told to."""
@@ -166,8 +199,6 @@ class RunningJobs(Mapping[str, JobProcesses]):
             process = self[record.name]
             if record.cancelling:
                 self._cancel(record, process)
-            elif record.file.fixed and record.state is JobState.RUNNING and process.launcher is not None:
-                self.measure(record.name)  # no decision is about it that would
             elif record.state is not JobState.QUEUED and process.launcher is None:
                 measured = self.measure(record.name)
                 if measured.is_ending:
@@ -175,6 +206,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 elif record.state is JobState.RUNNING and measured.phase is Phase.SUSPENDED:
                     process.clear()
                     self.on_suspended(record.name)  # its launcher has ended with it, and said so
+                elif record.name in self._unstarted:
+                    self._take_back(record.name)
                 elif record.state is JobState.RUNNING:
                     process.clear()
                     self._shares.release(record.name)
@@ -196,14 +229,14 @@ class RunningJobs(Mapping[str, JobProcesses]):
     def _on_launcher_lost(self, record: JobRecord, measured: Measured) -> None:
         """It was killed, or could not begin; what it trained until its last checkpoint is kept."""
         futile = self._futile_starts.get(record.name, 0) + 1 if measured.samples <= record.samples else 1
-        self._futile_starts[record.name] = futile
-        self.losses += 1
-        _log.warning("launcher-lost", job=record.name, starts=futile)
         if futile >= _STARTS:
             why = measured.failure or "its launcher ended before it had trained; see its logs"
             self._end(record, done=False, failure=why, samples=measured.samples)
         else:
             self.table.change(record.name, state=JobState.SUSPENDED)
+            self._futile_starts[record.name] = futile  # counted once it is written down: a full disk is no start
+        self.losses += 1
+        _log.warning("launcher-lost", job=record.name, starts=futile)
 
     def _end(self, record: JobRecord, done: bool, failure: str, samples: float) -> None:
         self._forget(record.name)
@@ -225,9 +258,10 @@ class RunningJobs(Mapping[str, JobProcesses]):
         _log.info("job-cancelled", job=record.name)
 
     def _forget(self, name: str) -> None:
-        """Nothing of a job runs any more, or is to."""
+        """Nothing of a job runs any more, or is to; before its end is written down, so that a crash leaves no share."""
         self[name].clear()
         self._shares.release(name)
+        self.waits.pop(name, None)
         self._futile_starts.pop(name, None)
         self._starting_since.pop(name, None)
         self._processes.pop(name, None)

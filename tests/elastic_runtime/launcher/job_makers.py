@@ -38,7 +38,7 @@ Found = TypeVar("Found")
 class ScriptedPrograms(Programs):
     """The scripted coordinator, and parameter servers that do nothing until they are told to end."""
 
-    def coordinator(self, bind: str, listener: int | None) -> tuple[str, ...]:
+    def coordinator(self, bind: str, listener: int | None, again: bool = False) -> tuple[str, ...]:
         """The same arguments, for another program."""
         python, _, _, *arguments = Programs.coordinator(self, bind, listener)
         return (python, str(COORDINATOR), *arguments)

@@ -31,6 +31,7 @@ from elastic_runtime.launcher.gpu_seats import read_gpus, write_used
 from elastic_runtime.launcher.job_folder import JobBusy, JobLock
 from elastic_runtime.launcher.supervisor import StopSignals
 from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.telemetry import configure_logging
 
 _log = structlog.get_logger()
 _LOOK_SECONDS = 0.05
@@ -233,6 +234,7 @@ class ScriptSupervisor:
 
 def main() -> int:
     """Look after the job whose folder is named; 0 if it finished or was suspended."""
+    configure_logging("info")
     folder = ScriptFolder(Path(sys.argv[1]))
     try:
         with JobLock(folder.path):

@@ -5,6 +5,7 @@ A single worker of a script with a fixed size is a plain process, and gets none 
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,6 +50,7 @@ class RankGroup:
         self._grace_seconds = record.grace_seconds
         self._kill_at: float | None = None
         self._codes: dict[str, int] = {}
+        self._killed = False
         self._port = _held_port() if record.elastic or workers > 1 else None
         self._processes: dict[str, TaskProcess] = {}
         command = (record.python, str(record.script), *record.args)
@@ -88,6 +90,8 @@ class RankGroup:
         for name, code in self._codes.items():
             if code != 0:
                 words = self._processes[name].last_words() if code > 0 else ""
+                if code == -signal.SIGKILL and not self._killed:
+                    words = "not by us; the kernel does so where memory runs out"
                 return f"{name} {describe_end(code)}" + (f": {words}" if words else "")
         return ""
 
@@ -105,6 +109,7 @@ class RankGroup:
 
     def kill(self) -> None:
         """End all, and whatever they started, at once."""
+        self._killed = True
         for process in self._processes.values():
             process.kill()
 

@@ -121,8 +121,11 @@ def test_a_record_that_cannot_be_read_back_is_named_and_not_passed_over(world: L
     world.submit("a")
     path = world.folder / "submitted" / "a.json"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(StateDamaged, match=r"a\.json: is no job's record"):
-        JobTable(world.folder / "submitted")
+    table = JobTable(world.folder / "submitted")
+    desk = JobDesk(table, world.capacity, world.backend.facts, lambda: world.now)
+    with pytest.raises(StateDamaged, match=r"a\.json: is no job's record .* move it away to go on without that job"):
+        desk.jobs({"name": "a"})
+    assert desk.jobs({}) == {"jobs": []}
 
 
 def test_of_the_jobs_that_ended_the_newest_are_at_hand_and_all_are_known_by_name(world: LocalWorld) -> None:

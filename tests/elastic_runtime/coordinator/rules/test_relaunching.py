@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from simulated_world import SETTINGS, World
@@ -10,6 +11,8 @@ from simulated_world import SETTINGS, World
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
 from elastic_runtime.coordinator.journal import restore
 from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.launcher.job_folder import JobFolder
+from elastic_runtime.launcher.job_spec import JobSpec, Programs
 from elastic_runtime.protocol.plan import Phase
 
 LESS = SETTINGS.model_copy(update={"servers": 1, "workers": 1})
@@ -96,3 +99,12 @@ def test_a_job_that_has_finished_stays_so() -> None:
     world.until(Phase.FINISHED)
     relaunch(world)
     assert world.views[-1].phase is Phase.FINISHED
+
+
+def test_only_the_first_coordinator_of_a_launcher_is_told_that_nobody_lives(tmp_path: Path) -> None:
+    spec = JobSpec(script=tmp_path / "x.py", python="python", working_folder=tmp_path, servers=2, workers=2)
+    again = Programs(spec, JobFolder(tmp_path / "job"), {}, Size(1, 3))
+    first, later = again.coordinator("unix:x", None), again.coordinator("unix:x", None, again=True)
+    assert {"--relaunched", "--servers=1", "--workers=3"} <= {*first}
+    assert "--relaunched" not in later
+    assert "--relaunched" not in Programs(spec, JobFolder(tmp_path / "job"), {}).coordinator("unix:x", None)

@@ -1,0 +1,41 @@
+"""Stream under a log that never fails: a full disk costs lines of a log, and no process that writes them.
+
+What a service writes about itself goes to stderr, which somebody else may have pointed at a file. Once that file's disk
+is full every line would raise, in the midst of whatever was being done and only told of.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TextIO, cast
+
+
+class _LossyStream:
+    """Passes lines on; those that find no room are lost.
+
+    Args:
+        stream: where lines go.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, if that can be."""
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, if that can be."""
+        with suppress(OSError):
+            self._stream.flush()
+
+
+def lossy(stream: TextIO) -> TextIO:
+    """A stream to log to.
+
+    Args:
+        stream: where lines go as long as they find room.
+    """
+    return cast(TextIO, _LossyStream(stream))
