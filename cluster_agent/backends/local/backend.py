@@ -236,6 +236,7 @@ class LocalBackend:
             looks += 1
             if not running.pending or looks % 5 == 0:
                 self._jobs.look()
+                intervals.look()
             if self._due() or self._parts.wait(_LOOK_SECONDS if running.pending else 5 * _LOOK_SECONDS):
                 return
 

@@ -200,3 +200,35 @@ def test_what_a_start_costs_is_measured_and_told_to_the_policy(tmp_path: Path) -
     decide(world, b=(1, 1))
     decide(world, a=(1, 1), b=(1, 1))
     assert len(world.backend._jobs._start_seconds) == 2 + (world.jobs["a"].starts > 1)
+
+
+def test_a_job_whose_change_is_refused_while_it_starts_is_measured_once_it_trains(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=10.0)
+    job = world.submit("a", epochs=500)
+    world.submit("late", epochs=500)
+    observed = world.backend.observe()
+    assert observed is not None
+    world.at.append((world.now + 0.5, lambda: world.backend.table.change("late", held=True)))
+    world.backend.apply(Decision({"a": Allocation(1, 1)}))  # a decision is due before the job has started
+    assert job.held == SUSPENDED
+    observed = world.backend.observe()
+    assert observed is not None
+    job.refuses = "it cannot be asked"
+    (entry,) = world.backend.apply(Decision({"a": Allocation(2, 1)}))
+    assert entry.allocation == Allocation(1, 1)
+    assert entry.samples / entry.seconds == pytest.approx(SAMPLES_PER_WORKER_SECOND, rel=0.03)
+    assert entry.seconds + entry.paused_seconds == pytest.approx(10.0, abs=0.5)
+
+
+def test_a_job_whose_coordinator_is_being_started_is_asked_once_it_can_be(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=10.0)
+    job = world.submit("a", epochs=500)
+    world.submit("late", epochs=500)
+    assert world.backend.observe() is not None
+    world.at.append((world.now + 0.5, lambda: world.backend.table.change("late", held=True)))
+    world.backend.apply(Decision({"a": Allocation(1, 1)}))
+    job.silent_until_seconds = world.now + 0.9
+    assert world.backend.observe() is not None
+    world.backend.apply(Decision({"a": Allocation(2, 1)}))
+    assert job.held == Allocation(2, 1)
+    assert [row.target.workers for row in job.requests] == [2]
