@@ -51,7 +51,7 @@ class Resize:
 
     @property
     def changes(self) -> bool:
-        """Whether it is more than a word twice: another size, a suspension of what ran, a resumption that came about."""
+        """Whether anything came of it: another size, a suspension of what ran, a resumption."""
         if self.suspends:
             return self.before[0] > 0
         return self.live or (self.done and not self.before[0])
