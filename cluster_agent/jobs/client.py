@@ -58,6 +58,7 @@ class JobClient:
             if error.code() in _REFUSED:
                 raise JobRefused(error.details()) from error
             raise AgentUnreachable(
-                f"{self._socket}: no agent answers there; start one with `cluster-agent run`, or name its --socket"
+                f"{self._socket}: no agent answers there; start one with `cluster-agent run --config FILE`, or name "
+                "its --socket"
             ) from error
         return answer

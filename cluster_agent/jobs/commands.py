@@ -13,12 +13,12 @@ from rich.live import Live
 
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.client import JobClient
-from cluster_agent.jobs.job_logs import JobLogs
+from cluster_agent.jobs.ending import LOOK_SECONDS, check_done
+from cluster_agent.jobs.job_logs import JobLogs, with_last_words
 from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, Watch, console, show
 from cluster_agent.jobs.views import job_table, one_job
 
 _WATCH_SECONDS = 1.0
-_LOOK_SECONDS = 0.5
 
 
 def jobs(
@@ -40,7 +40,7 @@ def job(
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
     """Show one job."""
-    _follow(_asked(socket, {"name": name}, watch), lambda found: found[0], one_job, watch, output)
+    _follow(_asked(socket, {"name": name}, watch), lambda found: with_last_words(found[0]), one_job, watch, output)
 
 
 def logs(
@@ -50,24 +50,28 @@ def logs(
     socket: Socket = None,
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
-    """Print what a job wrote, from its first start on."""
+    """Print what a job wrote, from its first start on; followed to its end, exit code 1 unless it is done."""
     with JobClient(socket) as client:
         facts = client.call("jobs", {"name": name})["jobs"][0]
         written = JobLogs(Path(facts["log"]), Path(facts["logs"]), task)
         while follow and not written.files and not facts["ended"]:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
             facts = client.call("jobs", {"name": name})["jobs"][0]
         if not written.files:
             raise JobRefused(_nothing_written(name, task, Path(facts["logs"])))
         while True:
             # Asked before it is read: what was written before the end is read after it.
-            ended = client.call("jobs", {"name": name})["jobs"][0]["ended"] if follow else True
+            if follow:
+                facts = client.call("jobs", {"name": name})["jobs"][0]
+            ended = facts["ended"] if follow else True
             for line in written.read(last=ended):
                 sys.stdout.buffer.write(line)
             sys.stdout.flush()
             if ended:
-                return
-            time.sleep(_LOOK_SECONDS)
+                break
+            time.sleep(LOOK_SECONDS)
+    if follow:
+        check_done(facts)
 
 
 def cancel(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -165,30 +166,32 @@ class JobFile(_Words):
         return self.takes(self.least)
 
 
-def read_job_file(path: Path) -> dict[str, Any]:
-    """The content of a job file, not checked yet.
+def read_job_files(path: Path) -> list[dict[str, Any]]:
+    """The jobs that a file describes, one a YAML document, not checked yet; `-` is standard input.
 
     Raises:
-        BadJobFile: it cannot be read, or is no mapping in YAML.
+        BadJobFile: it cannot be read, or is no mapping in YAML; none is returned then.
     """
+    source = "standard input" if str(path) == "-" else str(path)
     try:
-        data = path.read_bytes()[: _LARGEST_BYTES + 1]
+        with sys.stdin.buffer if source != str(path) else path.open("rb") as stream:
+            data = stream.read(_LARGEST_BYTES + 1)
         if len(data) > _LARGEST_BYTES:
-            raise BadJobFile(f"{path}: is larger than {_LARGEST_BYTES} bytes; name a job file")
-        content = yaml.safe_load(data.decode("utf-8-sig"))
+            raise BadJobFile(f"{source}: is larger than {_LARGEST_BYTES} bytes; name a job file")
+        found = [content for content in yaml.safe_load_all(data.decode("utf-8-sig")) if content is not None]
     except OSError as error:
-        raise BadJobFile(f"{path}: cannot be read ({error.strerror}); name a job file") from error
+        raise BadJobFile(f"{source}: cannot be read ({error.strerror}); name a job file") from error
     except UnicodeDecodeError as error:
-        raise BadJobFile(f"{path}: is no UTF-8 text; name a job file") from error
+        raise BadJobFile(f"{source}: is no UTF-8 text; name a job file") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise BadJobFile(
-            f"{path}{where}: no valid YAML ({plain_line(getattr(error, 'problem', None) or 'damaged')})"
+            f"{source}{where}: no valid YAML ({plain_line(getattr(error, 'problem', None) or 'damaged')})"
         ) from error
-    if not isinstance(content, dict):
-        raise BadJobFile(f"{path}: describes no job; it needs at least modelType and script")
-    return content
+    if not found or not all(isinstance(content, dict) for content in found):
+        raise BadJobFile(f"{source}: describes no job; it needs at least modelType and script")
+    return found
 
 
 def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from local_world import SAMPLES_PER_WORKER_SECOND, START_SECONDS, LocalWorld
 
 from cluster_agent.backends.local.job_table import JobState
+from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Trigger
 
 
@@ -232,3 +233,25 @@ def test_a_job_whose_coordinator_is_being_started_is_asked_once_it_can_be(tmp_pa
     world.backend.apply(Decision({"a": Allocation(2, 1)}))
     assert job.held == Allocation(2, 1)
     assert [row.target.workers for row in job.requests] == [2]
+
+
+def test_a_job_that_has_ended_and_was_not_noted_yet_is_not_started_again(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    job = world.submit("a", epochs=500)
+    decide(world, a=(1, 1))
+    look, ended = world.backend._jobs.look, []
+
+    def look_and_end() -> None:
+        """It ends right after the backend has looked, and before it measures."""
+        look()
+        if not ended:
+            ended.append(True)
+            job.samples, job.phase, job.process, job.held = job.total_samples, Phase.FINISHED, None, SUSPENDED
+
+    world.backend._jobs.look = look_and_end  # type: ignore[method-assign]
+    decide(world, a=(1, 1))
+    assert world.backend.finished or world.backend.observe() is None
+    assert job.starts == 1
+    record = world.backend.table.get("a")
+    assert record is not None
+    assert record.state is JobState.DONE
