@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -10,9 +11,11 @@ from typing import Any
 
 import grpc
 
-from cluster_agent.errors import AgentUnreachable, JobRefused
+from cluster_agent.errors import AgentUnreachable, JobNotDone, JobRefused
 from cluster_agent.job_messages import CALL_SECONDS, SERVICE, Facts, decode, default_socket, encode
 
+LOOK_SECONDS = 0.5
+"""Between two questions of who waits for a job."""
 _REFUSED = frozenset(
     {
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -62,3 +65,28 @@ class JobClient:
                 "its --socket"
             ) from error
         return answer
+
+
+def wait_for_end(client: JobClient, name: str) -> dict[str, Any]:
+    """A job's facts once it has ended.
+
+    Raises:
+        AgentUnreachable: the agent does not answer any more; its jobs train on.
+    """
+    while True:
+        facts: dict[str, Any] = client.call("jobs", {"name": name})["jobs"][0]
+        if facts["ended"]:
+            return facts
+        time.sleep(LOOK_SECONDS)
+
+
+def check_done(facts: dict[str, Any]) -> None:
+    """See that a job that has ended is done.
+
+    Raises:
+        JobNotDone: it has failed, or was cancelled.
+    """
+    if facts["state"] == "failed":
+        raise JobNotDone(f"{facts['name']} has failed: {facts['note']}; see `cluster-agent logs {facts['name']}`")
+    if facts["state"] != "done":
+        raise JobNotDone(f"{facts['name']} was {facts['state']}")

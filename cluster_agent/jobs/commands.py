@@ -12,8 +12,7 @@ import typer
 from rich.live import Live
 
 from cluster_agent.errors import JobRefused
-from cluster_agent.jobs.client import JobClient
-from cluster_agent.jobs.ending import LOOK_SECONDS, check_done
+from cluster_agent.jobs.client import LOOK_SECONDS, JobClient, check_done
 from cluster_agent.jobs.job_logs import JobLogs, with_last_words
 from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, Watch, console, show
 from cluster_agent.jobs.views import job_table, one_job

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cluster_agent.errors import BadJobFile
-from cluster_agent.jobs.client import JobClient
-from cluster_agent.jobs.ending import check_done, wait_for_end
+from cluster_agent.jobs.client import JobClient, check_done, wait_for_end
 from cluster_agent.jobs.options import Debug, Form, Output, Socket, show
 
 Described = Annotated[
