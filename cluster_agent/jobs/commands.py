@@ -125,8 +125,11 @@ def _still(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _follow(answers: Iterator[list[Any]], record: Any, view: Any, watch: bool, output: Form) -> None:
     """Show every answer; on a terminal a table stays where it is."""
     if not (watch and output is Form.TABLE and sys.stdout.isatty()):
-        for found in answers:
-            show(output, record(found), view(record(found)))
+        for number, found in enumerate(answers):
+            if number and output is Form.YAML:
+                print("---")  # or nobody could tell one answer from the next
+            shown = record(found)
+            show(output, shown, view(shown))
         return
     with Live(console=console(), auto_refresh=False) as live:
         for found in answers:

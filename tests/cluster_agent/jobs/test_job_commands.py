@@ -210,3 +210,22 @@ def test_a_submission_that_waits_ends_with_its_job(shell: Shell) -> None:
     said = shell.type("submit", path, "--name", "late", "--wait")
     thread.join()
     assert (said.code, said.err, done) == (1, "cluster-agent: late was cancelled\n", [True])
+
+
+def test_what_is_watched_in_yaml_is_a_stream_of_documents(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.type("submit", shell.file("job.yaml", FILE), "--name", "a")
+
+    def change(seconds: float) -> None:
+        """Something happens while the command waits; then its user has seen enough."""
+        del seconds
+        if not table.get("a").held:
+            table.change("a", held=True)
+        else:
+            raise KeyboardInterrupt
+
+    table = shell.world.backend.table
+    monkeypatch.setattr("cluster_agent.jobs.commands.time.sleep", change)
+    said = shell.type("jobs", "--watch", "-o", "yaml")
+    states = [[job["state"] for job in document] for document in yaml.safe_load_all(said.out)]
+    assert states == [["queued"], ["held"]]
+    assert said.code == 130
