@@ -76,6 +76,10 @@ class JobRefused(AgentError):
     exit_code: ClassVar[int] = BAD_INPUT
 
 
+class JobNotDone(AgentError):
+    """A job that was waited for has failed, or was cancelled. Exit code 1."""
+
+
 class AgentUnreachable(AgentError):
     """No agent answers on its socket. Exit code 3."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Hashable
+import sys
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -72,33 +73,52 @@ class _StrictLoader(yaml.SafeLoader):
             ) from error
 
 
+def said_path(path: Path) -> str:
+    """How a file is called in messages."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
 def read_yaml(path: Path, wanted: str, largest_bytes: int) -> Any:
-    """Read a file.
+    """Read a file of one document.
 
     Args:
         wanted: what it should be, for the messages, such as `a job file`.
         largest_bytes: what is longer is another file, or a device without end.
 
     Raises:
-        BadInput: not there, too long, no text, no YAML, a key that stands twice, an anchor.
+        BadInput: not there, too long, no text, no YAML, a key that stands twice, an anchor, a second document.
     """
+    return _parsed(path, wanted, largest_bytes, lambda text: yaml.load(text, Loader=_StrictLoader))  # noqa: S506  (safe)
+
+
+def read_yaml_documents(path: Path, wanted: str, largest_bytes: int) -> list[Any]:
+    """Read all documents of a file, as `read_yaml`; `-` is standard input.
+
+    Raises:
+        BadInput: as `read_yaml`; none of them is returned then.
+    """
+    return list(_parsed(path, wanted, largest_bytes, lambda text: list(yaml.load_all(text, Loader=_StrictLoader))))
+
+
+def _parsed(path: Path, wanted: str, largest_bytes: int, parse: Callable[[str], Any]) -> Any:
+    source = said_path(path)
     try:
-        content = yaml.load(_text(path, wanted, largest_bytes), Loader=_StrictLoader)  # noqa: S506  (a safe loader)
+        return parse(_text(path, wanted, largest_bytes))
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}); name {wanted}") from error
+        raise BadInput(f"{source}: cannot be read ({error.strerror}); name {wanted}") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is no UTF-8 text; name {wanted}") from error
+        raise BadInput(f"{source}: is no UTF-8 text; name {wanted}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "it holds characters that no text has"
-        raise BadInput(f"{path}{where}: no valid YAML ({problem})") from error
-    return content
+        raise BadInput(f"{source}{where}: no valid YAML ({problem})") from error
 
 
 def _text(path: Path, wanted: str, largest_bytes: int) -> str:
-    with path.open("rb") as stream:
+    source = said_path(path)
+    with sys.stdin.buffer if source != str(path) else path.open("rb") as stream:
         data = stream.read(largest_bytes + 1)
     if len(data) > largest_bytes:
-        raise BadInput(f"{path}: is larger than {largest_bytes} bytes; name {wanted}")
+        raise BadInput(f"{source}: is larger than {largest_bytes} bytes; name {wanted}")
     return data.decode("utf-8-sig")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from cluster_agent.errors import AgentUnreachable, JobRefused
+from cluster_agent.errors import AgentUnreachable, JobNotDone, JobRefused
 from cluster_agent.job_messages import (
     ANSWER,
     CALL_SECONDS,
@@ -25,6 +25,8 @@ from cluster_agent.job_messages import (
     encode,
 )
 
+LOOK_SECONDS = 0.5
+"""Between two questions of who waits for a job."""
 _CHUNK_BYTES = 1 << 16
 _RETRY_SECONDS = 0.02
 """Where so many ask at once that the system's queue of connections is full."""
@@ -68,7 +70,8 @@ class JobClient:
             ) from error
         except OSError as error:
             raise AgentUnreachable(
-                f"{self._socket}: no agent answers there; start one with `cluster-agent run`, or name its --socket"
+                f"{self._socket}: no agent answers there; start one with `cluster-agent run --config FILE`, or name "
+                "its --socket"
             ) from error
         except ValueError as error:
             raise AgentUnreachable(
@@ -118,3 +121,28 @@ def _left(deadline: float) -> float:
     if left <= 0.0:
         raise TimeoutError
     return left
+
+
+def wait_for_end(client: JobClient, name: str) -> dict[str, Any]:
+    """A job's facts once it has ended.
+
+    Raises:
+        AgentUnreachable: the agent does not answer any more; its jobs train on.
+    """
+    while True:
+        facts: dict[str, Any] = client.call("jobs", {"name": name})["jobs"][0]
+        if facts["ended"]:
+            return facts
+        time.sleep(LOOK_SECONDS)
+
+
+def check_done(facts: dict[str, Any]) -> None:
+    """See that a job that has ended is done.
+
+    Raises:
+        JobNotDone: it has failed, or was cancelled.
+    """
+    if facts["state"] == "failed":
+        raise JobNotDone(f"{facts['name']} has failed: {facts['note']}; see `cluster-agent logs {facts['name']}`")
+    if facts["state"] != "done":
+        raise JobNotDone(f"{facts['name']} was {facts['state']}")

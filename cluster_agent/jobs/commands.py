@@ -11,13 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from cluster_agent.errors import JobRefused
-from cluster_agent.jobs.client import JobClient
-from cluster_agent.jobs.job_logs import JobLogs
+from cluster_agent.jobs.client import LOOK_SECONDS, JobClient, check_done
+from cluster_agent.jobs.job_logs import JobLogs, with_last_words
 from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, Watch, console, show
 from cluster_agent.jobs.views import job_table, one_job
 
 _WATCH_SECONDS = 1.0
-_LOOK_SECONDS = 0.5
 
 
 def jobs(
@@ -39,7 +38,7 @@ def job(
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
     """Show one job."""
-    _follow(_asked(socket, {"name": name}, watch), lambda found: found[0], one_job, watch, output)
+    _follow(_asked(socket, {"name": name}, watch), lambda found: with_last_words(found[0]), one_job, watch, output)
 
 
 def logs(
@@ -49,24 +48,28 @@ def logs(
     socket: Socket = None,
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
-    """Print what a job wrote, from its first start on."""
+    """Print what a job wrote, from its first start on; followed to its end, exit code 1 unless it is done."""
     with JobClient(socket) as client:
         facts = client.call("jobs", {"name": name})["jobs"][0]
         written = JobLogs(Path(facts["log"]), Path(facts["logs"]), task)
         while follow and not written.files and not facts["ended"]:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
             facts = client.call("jobs", {"name": name})["jobs"][0]
         if not written.files:
             raise JobRefused(_nothing_written(name, task, Path(facts["logs"])))
         while True:
             # Asked before it is read: what was written before the end is read after it.
-            ended = client.call("jobs", {"name": name})["jobs"][0]["ended"] if follow else True
+            if follow:
+                facts = client.call("jobs", {"name": name})["jobs"][0]
+            ended = facts["ended"] if follow else True
             for line in written.read(last=ended):
                 sys.stdout.buffer.write(line)
             sys.stdout.flush()
             if ended:
-                return
-            time.sleep(_LOOK_SECONDS)
+                break
+            time.sleep(LOOK_SECONDS)
+    if follow:
+        check_done(facts)
 
 
 def cancel(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
@@ -121,8 +124,11 @@ def _still(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _follow(answers: Iterator[list[Any]], record: Any, view: Any, watch: bool, output: Form) -> None:
     """Show every answer; on a terminal a table stays where it is."""
     if not (watch and output is Form.TABLE and sys.stdout.isatty()):
-        for found in answers:
-            show(output, record(found), view(record(found)))
+        for number, found in enumerate(answers):
+            if number and output is Form.YAML:
+                print("---")  # or nobody could tell one answer from the next
+            shown = record(found)
+            show(output, shown, view(shown))
         return
     from rich.live import Live  # noqa: PLC0415  (takes longer than a list of jobs)
 

@@ -48,6 +48,7 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     if decision is not None:
         ago = clock_time(now_unix_seconds - decision["unixSeconds"])
         version = f" v{decision['version']}" if decision["version"] else ""
+        version = version if version.strip() != decision["policy"] else ""  # a fleet's version has no other name
         rows += [
             ("decided", f"{tasks(decision['workers'], decision['ps'])}, {ago} ago (number {decision['number']})"),
             ("because of", f"{_TRIGGERS.get(decision['trigger'], decision['trigger'])}"),

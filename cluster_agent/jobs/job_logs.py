@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _CHUNK_BYTES = 1 << 20
+_TAIL_BYTES = 4096
 
 
 class JobLogs:
@@ -53,3 +56,26 @@ class JobLogs:
                 offset += len(line)
                 yield line if line.endswith(b"\n") else line + b"\n"
         self._offsets[path] = offset
+
+
+def with_last_words(facts: dict[str, Any]) -> dict[str, Any]:
+    """A job's facts, and `lastLine`: the newest line that any of its workers wrote, None if none did."""
+    written = []
+    for path in Path(facts["logs"]).glob("worker-*.log"):
+        with contextlib.suppress(OSError):
+            written.append((path.stat().st_mtime, path))
+    return {
+        **facts,
+        "lastLine": next((line for _, path in sorted(written, reverse=True) if (line := _last(path))), None),
+    }
+
+
+def _last(path: Path) -> str:
+    """The last line of a file that is no launcher's; empty if there is none."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
+            lines = stream.read().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line for line in reversed(lines) if line.strip() and not line.startswith("--- worker-")), "")

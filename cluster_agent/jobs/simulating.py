@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster_agent.errors import JobRefused
+from cluster_agent.errors import BadJobFile, JobRefused
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.options import Debug, Form, Output, Socket, show
 from cluster_agent.jobs.submission import Cpu, Described, Epochs, ModelType, PsCpu, Servers, Workers, described
@@ -46,9 +46,11 @@ def simulate(
 ) -> None:
     """Say when a job would start and end if it were submitted now, with an interval; nothing is submitted."""
     given = {"modelType": model_type, "work": None if epochs is None else {"epochs": epochs}}
-    message = described(job, given, {"worker": (workers, cpu), "ps": (ps, ps_cpu)})
+    messages = described(job, given, {"worker": (workers, cpu), "ps": (ps, ps_cpu)})
+    if len(messages) > 1:
+        raise BadJobFile(f"there are {len(messages)} jobs; one at a time is foreseen")
     with JobClient(socket) as client:
-        facts = client.call("simulate", message)
+        facts = client.call("simulate", messages[0])
     answer = foreseen(facts)
     show(output, answer, _sentences(answer))
 

@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from cluster_agent.errors import BadJobFile
-from cluster_agent.jobs.client import JobClient
+from cluster_agent.jobs.client import JobClient, check_done, wait_for_end
 from cluster_agent.jobs.options import Debug, Form, Output, Socket, show
 
 Described = Annotated[
     list[str],
-    typer.Argument(metavar="FILE | -- python SCRIPT [ARGUMENTS]...", help="A job file (YAML), or a command."),
+    typer.Argument(
+        metavar="FILE... | -- python SCRIPT [ARGUMENTS]...", help="Job files (YAML; - is standard input), or a command."
+    ),
 ]
 JobName = Annotated[str | None, typer.Option("--name", help="The job's; from its script unless given.")]
 ModelType = Annotated[str | None, typer.Option("--model-type", help="What it trains; the script's name.")]
@@ -34,59 +36,79 @@ def submit(
     cpu: Cpu = None,
     ps_cpu: PsCpu = None,
     suspend: Annotated[bool, typer.Option(help="Take it, and wait for `cluster-agent resume`.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until all have ended; exit code 1 unless done.")] = False,
     socket: Socket = None,
     output: Output = Form.TABLE,
     debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
-    """Hand a job over: it is kept, and begins when there is room and its turn.
+    """Hand jobs over: each is kept, and begins when there is room and its turn.
 
     A file may be changed afterwards; what counts is what was submitted.
     """
     sizes = {"worker": (workers, cpu), "ps": (ps, ps_cpu)}
     given: dict[str, Any] = {"name": name, "modelType": model_type, "suspend": suspend or None}
-    message = described(job, given | {"work": None if epochs is None else {"epochs": epochs}}, sizes)
+    given["work"] = None if epochs is None else {"epochs": epochs}
+    messages = described(job, given, sizes)
+    if name is not None and len(messages) > 1:
+        raise BadJobFile(f"--name {name}: there are {len(messages)} jobs; name them in their files")
     with JobClient(socket) as client:
-        facts = client.call("submit", message)
-    waits = "held until `cluster-agent resume`" if facts["held"] else "queued"
-    show(output, facts, f"{facts['name']} is {waits}; `cluster-agent job {facts['name']}` says how it is")
+        taken = []
+        for message in messages:
+            facts = client.call("submit", message)
+            taken.append(facts)
+            if output is Form.TABLE:
+                waits = "held until `cluster-agent resume`" if facts["held"] else "queued"
+                show(output, facts, f"{facts['name']} is {waits}; `cluster-agent job {facts['name']}` says how it is")
+        if wait:
+            taken = [wait_for_end(client, facts["name"]) for facts in taken]
+        if output is not Form.TABLE:
+            show(output, taken[0] if len(taken) == 1 else taken, None)
+    if wait:
+        for facts in taken:
+            check_done(facts)
 
 
 def described(
     words: list[str], given: dict[str, Any], sizes: dict[str, tuple[str | None, str | None]]
-) -> dict[str, Any]:
-    """A job as it is sent to an agent.
+) -> list[dict[str, Any]]:
+    """Jobs as they are sent to an agent.
 
     Args:
-        words: a file, or a command.
+        words: files, or a command.
         given: by options; what is None was not.
         sizes: of each role: how many tasks, and the cores of one.
 
     Raises:
         BadJobFile: it describes no job.
     """
-    source, content = _read(words)
-    for role, (text, cores) in sizes.items():
-        said = ({} if text is None else _span(role, text)) | ({} if cores is None else {"cpu": cores})
-        tasks = content.get(role, {})
-        if said and isinstance(tasks, dict):
-            content[role] = {**tasks, **said}
-    content |= {key: value for key, value in given.items() if value is not None}
-    content.setdefault("modelType", Path(str(content.get("script", "job"))).stem)
-    return {"job": content, "folder": str(Path.cwd()), "source": source}
+    messages = []
+    for source, content in _read(words):
+        for role, (text, cores) in sizes.items():
+            said = ({} if text is None else _span(role, text)) | ({} if cores is None else {"cpu": cores})
+            tasks = content.get(role, {})
+            if said and isinstance(tasks, dict):
+                content[role] = {**tasks, **said}
+        content |= {key: value for key, value in given.items() if value is not None}
+        content.setdefault("modelType", Path(str(content.get("script", "job"))).stem)
+        messages.append({"job": content, "folder": str(Path.cwd()), "source": source})
+    return messages
 
 
-def _read(words: list[str]) -> tuple[str, dict[str, Any]]:
-    """The job of a file, or of a command: `python train.py --epochs 3`, or the script alone."""
-    first = Path(words[0])
-    if len(words) == 1 and first.suffix in {".yaml", ".yml", ".json"}:
-        from cluster_agent.backends.local.job_file import read_job_file  # noqa: PLC0415  (brings numpy and pydantic)
+def _read(words: list[str]) -> list[tuple[str, dict[str, Any]]]:
+    """The jobs of files, or of a command: `python train.py --epochs 3`, or the script alone."""
+    if all(word == "-" or Path(word).suffix in {".yaml", ".yml", ".json"} for word in words):
+        from cluster_agent.backends.local.job_file import read_job_files  # noqa: PLC0415  (brings numpy and pydantic)
 
-        return words[0], read_job_file(first)
-    if first.name.startswith("python"):
+        return [
+            ("standard input" if word == "-" else word, content)
+            for word in words
+            for content in read_job_files(Path(word))
+        ]
+    if Path(words[0]).name.startswith("python"):
         words = words[1:]
     if not words or words[0].startswith("-") or Path(words[0]).suffix != ".py":
         raise BadJobFile("a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`")
-    return words[0], {"script": words[0], "args": words[1:]}
+    return [(words[0], {"script": words[0], "args": words[1:]})]
 
 
 def _span(role: str, text: str) -> dict[str, int]:

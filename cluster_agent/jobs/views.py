@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 _EMPTY = "–"
 _HEADS = ("name", "type", "state", "workers", "ps", "progress", "waited", "running", "age", "note")
+_KINDS = {
+    "ps": "resized while it trains",
+    "async": "resized while it trains",
+    "allreduce": "all-reduce, resized by a checkpoint",
+    "fixed": "of a fixed size",
+}
 _LEFT = frozenset({0, 1, 2, 9})
 """Columns of words."""
 
@@ -67,26 +73,32 @@ def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
 
 def _rows(job: dict[str, Any]) -> Iterable[tuple[str, str]]:
     of_time = {key: clock_time(job[f"{key}Seconds"]) for key in ("waited", "run", "age")}
-    may = job["may"]
+    may, stall = job["may"], job["stallSeconds"]
     rows = {
         "name": job["name"],
         "type": job["modelType"],
         "state": job["state"] + (f", {job['note']}" if job["note"] else ""),
         "has": tasks(job["workers"], job["ps"]),
-        "may have": " and ".join(
-            f"{span['min']}–{span['max']} {role} of {span['cpu']} cores" + (f", {span['gpu']} GPUs" * bool(span["gpu"]))
-            for role, span in may.items()
-        ),
+        "may have": " and ".join(_span(role, span) for role, span in may.items()) + f"; {_KINDS[job['kind']]}",
         "progress": _EMPTY if job["progress"] is None else percent(job["progress"]),
         "samples": f"{job['samples']:,.0f}",
         "submitted": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["submittedUnixSeconds"])),
         "waited": of_time["waited"],
-        "trained": of_time["run"] + (f", paused by resizes for {duration(job['stallSeconds'])}"),
+        "trained": of_time["run"] + (f", and waited {duration(stall)} in resizes" if stall else ""),
         "age": of_time["age"],
         "command": " ".join([job["script"], *job["args"]]),
+        "said last": plain_line(job.get("lastLine") or _EMPTY),
         "log": job["log"],
     }
     return rows.items()
+
+
+def _span(role: str, span: dict[str, Any]) -> str:
+    least, most = span["min"], span["max"]
+    word = {"workers": "worker", "ps": "parameter server"}[role] + "s" * (most != 1)
+    cores = f"{span['cpu']:g} core" + "s" * (span["cpu"] != 1)
+    gpus = f", {span['gpu']} GPU{'s' * (span['gpu'] != 1)}" if span["gpu"] else ""
+    return f"{least if least == most else f'{least}–{most}'} {word} of {cores}{gpus}"
 
 
 def clock_time(seconds: float) -> str:

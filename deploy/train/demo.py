@@ -128,11 +128,13 @@ def _watch(
 ) -> None:
     """Hand the jobs over as their time comes, and look on until all have ended."""
     began, said = time.monotonic(), -math.inf
-    waiting = list(planned)
+    waiting, first_trains_at = list(planned), math.inf
     while True:
         processes.check()
         elapsed = time.monotonic() - began
-        while waiting and waiting[0].after_seconds <= elapsed:
+        if any(life.ended or life.facts["workers"] for life in jobs.lives.values()):
+            first_trains_at = min(first_trains_at, elapsed)
+        while waiting and (waiting[0].after_seconds <= elapsed - first_trains_at or waiting[0] is planned[0]):
             job = waiting.pop(0)
             client.call("submit", {"job": job.file(_cores()), "folder": str(Path.cwd()), "source": job.name})
         jobs.look(time.time())

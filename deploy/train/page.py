@@ -75,9 +75,9 @@ def _hero(story: Story) -> str:
         f"<div><dt>{name}</dt><dd><b>{value}</b><span>{more}</span></dd></div>" for name, value, more in tiles
     )
     cores = counted(story.cores, "core")
+    resized = f", and were resized {_times(len(story.live))} while they trained" if story.live else ""
     return (
-        f'<section class="hero"><h1>{counted(len(story.lives), "job")} shared {cores}, '
-        f"and were resized {_times(len(story.live))} while they trained</h1>"
+        f'<section class="hero"><h1>{counted(len(story.lives), "job")} shared {cores}{resized}</h1>'
         '<p class="lead">Real processes: a job has a coordinator, parameter servers and workers of its own, or workers '
         "alone that exchange gradients directly (all-reduce). The policy decides, the running jobs are resized, what "
         "they then train is measured, and what was learned from it went to a learner, whose versions decided what came "
@@ -279,7 +279,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _times(number: int) -> str:
-    return {0: "never", 1: "once", 2: "twice"}.get(number, f"{number} times")
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 def _small_share(share: float) -> str:

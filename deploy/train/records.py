@@ -50,6 +50,13 @@ class Resize:
         return not self.workers
 
     @property
+    def changes(self) -> bool:
+        """Whether anything came of it: another size, a suspension of what ran, a resumption."""
+        if self.suspends:
+            return self.before[0] > 0
+        return self.live or (self.done and not self.before[0])
+
+    @property
     def live(self) -> bool:
         """Whether the job trained before and after, with another size."""
         return self.before[0] > 0 and self.workers > 0 and self.before != (self.workers, self.ps)
@@ -86,7 +93,7 @@ def resizes(jobs: Path, names: list[str]) -> list[Resize]:
     for name in names:
         script = ScriptFolder(jobs / name)
         rows = _by_checkpoint(name, script) if script.record_file.exists() else _by_coordinator(JobFolder(jobs / name))
-        found += [row for row in rows if row.suspends or row.live or (row.done and not row.before[0])]
+        found += [row for row in rows if row.changes]
     return sorted(found, key=lambda resize: resize.began_unix_seconds)
 
 

@@ -270,6 +270,7 @@ class LocalBackend:
             due = self._due()
             if due or self._is_time_to_look:
                 self._look()  # what has ended by now is told with this interval
+                intervals.look()
             if due or self._parts.wait(_LOOK_SECONDS):
                 return
 

@@ -128,6 +128,10 @@ class Changes:
             # Whoever is just being suspended cannot be resumed yet.
             if change.before == SUSPENDED and wanted.workers and change.job.job_id in under_way:
                 continue
+            # A coordinator that is being started can be asked for nothing yet.
+            latest = self._jobs.latest(change.job.job_id)
+            if wanted != change.before and latest.phase is Phase.STARTING and not latest.fresh:
+                continue
             self._ask(change, wanted)
         return [change for change in pending if change.over]
 

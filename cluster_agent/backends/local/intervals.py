@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cluster_agent.backends.local.changes import Change
 from cluster_agent.backends.local.job_table import JobState
+from cluster_agent.backends.local.measured import Measured
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Job, Progress
@@ -25,6 +26,7 @@ class _Interval:
         allocation: that it holds in the part that is measured.
         since_seconds: from when on; None: not yet.
         samples: that had been counted by then, and `stall_seconds` likewise.
+        waits: whether it is measured as soon as it trains, without another size.
     """
 
     job: Job
@@ -32,6 +34,7 @@ class _Interval:
     since_seconds: float | None = None
     samples: float = 0.0
     stall_seconds: float = 0.0
+    waits: bool = False
 
 
 class Intervals:
@@ -70,6 +73,21 @@ class Intervals:
         measured = self._jobs.measure(name)
         if interval.since_seconds is not None and not change.took:
             return  # it goes on with what it has
+        if not change.took and (measured.phase is not Phase.RUNNING or measured.held != interval.allocation):
+            interval.waits = True  # nothing trains: to measure it would be to learn that this size is slow
+            return
+        self._start(interval, measured)
+
+    def look(self) -> None:
+        """Begin with those that were given up before they trained, and do now."""
+        for name, interval in self._intervals.items():
+            if interval.waits:
+                measured = self._jobs.measure(name)
+                if measured.phase is Phase.RUNNING and measured.held == interval.allocation:
+                    self._start(interval, measured)
+
+    def _start(self, interval: _Interval, measured: Measured) -> None:
+        interval.waits = False
         interval.since_seconds = self._clock()
         interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
 

@@ -28,7 +28,7 @@ from foundation.text import LONGEST_ERROR_CHARACTERS, nearest, plain_line
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
 from policy_net.settings import Section
-from policy_net.strict_yaml import read_yaml
+from policy_net.strict_yaml import read_yaml_documents, said_path
 
 NAME = r"^[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?$"
 _LARGEST_BYTES = 65_536
@@ -193,22 +193,24 @@ class JobFile(_Words):
         return self.takes(self.least)
 
 
-def read_job_file(path: Path) -> dict[str, Any]:
-    """The content of a job file, not checked yet.
+def read_job_files(path: Path) -> list[dict[str, Any]]:
+    """The jobs that a file describes, one a YAML document, not checked yet; `-` is standard input.
 
     Raises:
-        BadJobFile: it cannot be read, or is no mapping in YAML.
+        BadJobFile: it cannot be read, or is no mapping in YAML; none is returned then.
     """
+    source = said_path(path)
     try:
-        content = read_yaml(path, "a job file", _LARGEST_BYTES)
+        found = read_yaml_documents(path, "a job file", _LARGEST_BYTES)
     except BadInput as error:
         raise BadJobFile(plain_line(str(error), LONGEST_ERROR_CHARACTERS)) from error
-    if not isinstance(content, dict):
-        raise BadJobFile(f"{path}: describes no job; it needs at least modelType and script")
-    odd = next(_odd_values(content, ""), None)
+    found = [content for content in found if content is not None]
+    if not found or not all(isinstance(content, dict) for content in found):
+        raise BadJobFile(f"{source}: describes no job; it needs at least modelType and script")
+    odd = next((place for content in found for place in _odd_values(content, "")), None)
     if odd is not None:
-        raise BadJobFile(plain_line(f"{path}: {odd}: is no text and no number; put text in quotes"))
-    return content
+        raise BadJobFile(plain_line(f"{source}: {odd}: is no text and no number; put text in quotes"))
+    return found
 
 
 def _odd_values(value: Any, where: str) -> Iterator[str]:

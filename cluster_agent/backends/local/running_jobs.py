@@ -130,6 +130,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
         record, process = self.table.get(name), self[name]
         if record is None or record.state.ended:
             return "it has ended"
+        if self.latest(name).is_ending:
+            return "it is at its end"  # which is about to be noted: it must not be started again
         before = self._unstarted.pop(name, record)
         self.waits.pop(name, None)
         try:

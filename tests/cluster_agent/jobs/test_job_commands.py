@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 from job_shell import Shell
 
+from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.jobs.job_logs import JobLogs
 from policy_net.domain import Allocation
 
@@ -35,7 +39,9 @@ def test_a_file_is_submitted_listed_and_shown(shell: Shell) -> None:
     assert table[1].split()[:5] == ["digits", "digits-cnn", "running", "2", "1"]
     shown = shell.type("job", "digits").out
     assert "2 workers, 1 parameter server" in shown
-    assert "1–2 workers of 0.5 cores and 1–16 ps of 0.5 cores" in shown
+    assert "1–2 workers of 0.5 cores and 1–16 parameter servers of 0.5 cores; resized while it trains" in shown
+    assert "waited" in shown, "for its turn"
+    assert "in resizes" not in shown
     assert yaml.safe_load(shell.type("job", "digits", "-o", "yaml").out)["args"] == ["--epochs", "3"]
 
 
@@ -148,3 +154,78 @@ def test_names_are_completed_for_the_shell(shell: Shell, monkeypatch: pytest.Mon
     assert names_that_begin("dig") == ["digits-a", "digits-b"]
     monkeypatch.setenv("CLUSTER_AGENT_SOCKET", str(shell.folder / "nobody.sock"))
     assert names_that_begin("dig") == []
+
+
+def test_several_files_and_documents_and_standard_input_are_submitted_in_their_order(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = shell.file("two.yaml", f"name: a\n{FILE}---\nname: b\n{FILE}")
+    one = shell.file("one.yaml", f"name: c\n{FILE}")
+    said = shell.type("submit", two, one).out.splitlines()
+    assert [line.split()[0] for line in said] == ["a", "b", "c"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"name: d\n{FILE}".encode())))
+    assert shell.type("submit", "-", "-o", "json").json["name"] == "d"
+    named = shell.type("submit", two, "--name", "e")
+    assert (named.code, named.err) == (2, "cluster-agent: --name e: there are 2 jobs; name them in their files\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"- 1")))
+    nothing = shell.type("submit", "-")
+    assert (nothing.code, "standard input: describes no job" in nothing.err) == (2, True)
+    taken = shell.type("submit", shell.file("both.yaml", f"name: f\n{FILE}---\nname: a\n{FILE}"))
+    assert (taken.code, taken.out.split()[0]) == (2, "f"), "what was taken before is told"
+    assert "there is a job a already" in taken.err
+    assert [row["name"] for row in shell.type("jobs", "-o", "json").json] == ["a", "b", "c", "d", "f"]
+
+
+def test_who_waits_for_a_job_learns_of_its_end_by_the_exit_code(shell: Shell) -> None:
+    shell.type("submit", shell.file("job.yaml", FILE), "--name", "good")
+    shell.type("submit", "job.yaml", "--name", "bad")
+    (shell.folder / "good" / "x").mkdir(parents=True)
+    table = shell.world.backend.table
+    table.change("good", state=JobState.DONE, ended_unix_seconds=5.0)
+    table.change("bad", state=JobState.FAILED, ended_unix_seconds=5.0, failure="worker-0 ended with exit code 3")
+    for name in ("good", "bad"):
+        logs = Path(shell.type("job", name, "-o", "json").json["logs"])
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / "worker-0.log").write_text("--- worker-0 starts as process 1\nthe end\n\n", encoding="utf-8")
+    good, bad = shell.type("logs", "good", "-f"), shell.type("logs", "bad", "-f")
+    assert (good.code, good.err) == (0, "")
+    assert bad.code == 1
+    assert bad.err == ("cluster-agent: bad has failed: worker-0 ended with exit code 3; see `cluster-agent logs bad`\n")
+    assert shell.type("logs", "bad").code == 0, "who only reads is told what there is"
+    assert "said last  the end" in shell.type("job", "bad").out
+    assert shell.type("job", "bad", "-o", "json").json["lastLine"] == "the end"
+
+
+def test_a_submission_that_waits_ends_with_its_job(shell: Shell) -> None:
+    path, done = shell.file("job.yaml", FILE), []
+
+    def end_it() -> None:
+        while shell.world.backend.table.get("late") is None:
+            time.sleep(0.01)
+        shell.world.backend.table.change("late", state=JobState.CANCELLED, ended_unix_seconds=5.0)
+        done.append(True)
+
+    thread = threading.Thread(target=end_it)
+    thread.start()
+    said = shell.type("submit", path, "--name", "late", "--wait")
+    thread.join()
+    assert (said.code, said.err, done) == (1, "cluster-agent: late was cancelled\n", [True])
+
+
+def test_what_is_watched_in_yaml_is_a_stream_of_documents(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.type("submit", shell.file("job.yaml", FILE), "--name", "a")
+
+    def change(seconds: float) -> None:
+        """Something happens while the command waits; then its user has seen enough."""
+        del seconds
+        if not table.get("a").held:
+            table.change("a", held=True)
+        else:
+            raise KeyboardInterrupt
+
+    table = shell.world.backend.table
+    monkeypatch.setattr("cluster_agent.jobs.commands.time.sleep", change)
+    said = shell.type("jobs", "--watch", "-o", "yaml")
+    states = [[job["state"] for job in document] for document in yaml.safe_load_all(said.out)]
+    assert states == [["queued"], ["held"]]
+    assert said.code == 130

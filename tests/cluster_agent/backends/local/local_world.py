@@ -58,6 +58,8 @@ class SimulatedJob:
     """Its launcher ends as soon as it was started."""
     cleared: int = 0
     silent_until_seconds: float = 0.0
+    refuses: str = ""
+    """In which words it refuses every change."""
     seats: GpuSeats | None = None
     seated: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -135,6 +137,8 @@ class SimulatedJob:
         return line
 
     def _request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
+        if self.refuses:
+            return self.refuses
         if self.now() < self.silent_until_seconds:
             return "its coordinator does not answer"
         if self.process is None:

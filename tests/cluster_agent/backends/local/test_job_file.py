@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster_agent.backends.local.job_file import JobFile, check_job, read_job_file
+from cluster_agent.backends.local.job_file import JobFile, check_job, read_job_files
 from cluster_agent.errors import BadJobFile
 from policy_net.domain import Allocation, JobKind, Resources
 
@@ -130,7 +130,7 @@ def test_what_is_no_job_file_is_refused(folder: Path, text: str, line: str) -> N
     path = folder / "job.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(BadJobFile, match=line):
-        read_job_file(path)
+        read_job_files(path)
 
 
 def test_what_is_no_text_and_what_is_no_file_are_refused(folder: Path) -> None:
@@ -138,11 +138,11 @@ def test_what_is_no_text_and_what_is_no_file_are_refused(folder: Path) -> None:
     (folder / "folder.yaml").mkdir()
     for name, line in (("binary.yaml", "is no UTF-8 text"), ("folder.yaml", "Is a directory")):
         with pytest.raises(BadJobFile, match=line):
-            read_job_file(folder / name)
+            read_job_files(folder / name)
     with pytest.raises(BadJobFile, match="is larger than 65536 bytes"):
-        read_job_file(Path("/dev/zero"))
+        read_job_files(Path("/dev/zero"))
 
 
 def test_a_job_file_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(BadJobFile, match=r"gone.yaml: cannot be read \(No such file or directory\)"):
-        read_job_file(folder / "gone.yaml")
+        read_job_files(folder / "gone.yaml")

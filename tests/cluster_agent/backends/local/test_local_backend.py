@@ -218,3 +218,57 @@ def test_a_start_that_takes_too_long_may_be_taken_back(tmp_path: Path) -> None:
     world.submit("b", epochs=50)
     decide(world, b=(1, 1))
     assert first.target == SUSPENDED
+
+
+def test_a_job_whose_change_is_refused_while_it_starts_is_measured_once_it_trains(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=10.0)
+    job = world.submit("a", epochs=500)
+    world.submit("late", epochs=500)
+    observed = world.backend.observe()
+    assert observed is not None
+    world.at.append((world.now + 0.5, lambda: world.backend.table.change("late", held=True)))
+    world.backend.apply(Decision({"a": Allocation(1, 1)}))  # a decision is due before the job has started
+    assert job.held == SUSPENDED
+    observed = world.backend.observe()
+    assert observed is not None
+    job.refuses = "it cannot be asked"
+    (entry,) = world.backend.apply(Decision({"a": Allocation(2, 1)}))
+    assert entry.allocation == Allocation(1, 1)
+    assert entry.samples / entry.seconds == pytest.approx(SAMPLES_PER_WORKER_SECOND, rel=0.03)
+    assert entry.seconds + entry.paused_seconds == pytest.approx(10.0, abs=0.5)
+
+
+def test_a_job_whose_coordinator_is_being_started_is_asked_once_it_can_be(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, slot_seconds=10.0)
+    job = world.submit("a", epochs=500)
+    world.submit("late", epochs=500)
+    assert world.backend.observe() is not None
+    world.at.append((world.now + 0.5, lambda: world.backend.table.change("late", held=True)))
+    world.backend.apply(Decision({"a": Allocation(1, 1)}))
+    job.silent_until_seconds = world.now + 0.9
+    assert world.backend.observe() is not None
+    world.backend.apply(Decision({"a": Allocation(2, 1)}))
+    assert job.held == Allocation(2, 1)
+    assert [row.target.workers for row in job.requests] == [2]
+
+
+def test_a_job_that_has_ended_and_was_not_noted_yet_is_not_started_again(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    job = world.submit("a", epochs=500)
+    decide(world, a=(1, 1))
+    look, ended = world.backend._jobs.look, []
+
+    def look_and_end() -> None:
+        """It ends right after the backend has looked, and before it measures."""
+        look()
+        if not ended:
+            ended.append(True)
+            job.samples, job.phase, job.process, job.held = job.total_samples, Phase.FINISHED, None, SUSPENDED
+
+    world.backend._jobs.look = look_and_end  # type: ignore[method-assign]
+    decide(world, a=(1, 1))
+    assert world.backend.finished or world.backend.observe() is None
+    assert job.starts == 1
+    record = world.backend.table.get("a")
+    assert record is not None
+    assert record.state is JobState.DONE
