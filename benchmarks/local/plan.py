@@ -22,11 +22,12 @@ class Kind:
 
 
 KINDS = (
-    Kind("digits-cnn", "digits", 256, 4, 40),
-    Kind("small-gpt", "gpt", 128, 1, 6),
-    Kind("tabular-mlp", "tabular", 512, 20, 200),
+    Kind("digits-cnn", "digits", 256, 16, 120),
+    Kind("small-gpt", "gpt", 128, 1, 8),
+    Kind("tabular-mlp", "tabular", 32, 20, 140),
 )
-"""Batches are large beside those of the documentation, so that a step is worth sharing out."""
+"""Some ten to eighty seconds each with one worker. The batches of the first two are large beside those of the
+documentation, so that a step is worth sharing out; the third's are not, as there are such jobs too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,16 @@ import contextlib
 import io
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.errors import CheckpointError
+from elastic_runtime.errors import BadInput, CheckpointError
 from foundation.files import PRIVATE, write_whole
-from foundation.text import parse_json
+from foundation.text import parse_json, plain_line
 
 FOLDER_VARIABLE = "ELASTIC_RANKS_FOLDER"
 CHECKPOINT_SECONDS_VARIABLE = "ELASTIC_CHECKPOINT_SECONDS"
@@ -139,11 +140,23 @@ class RankFiles:
 
 
 def rank_files(environment: Mapping[str, str]) -> RankFiles | None:
-    """The folder that a process was told of; None where nobody looks after it so, as under torchrun."""
+    """The folder that a process was told of; None where nobody looks after it so, as under torchrun.
+
+    Raises:
+        BadInput: what it was told cannot be.
+    """
     folder = environment.get(FOLDER_VARIABLE)
     if not folder:
         return None
-    seconds = float(environment.get(CHECKPOINT_SECONDS_VARIABLE) or _USUAL_CHECKPOINT_SECONDS)
+    if not os.path.isdir(folder):  # noqa: PTH112  (a name that is too long is none either)
+        raise BadInput(plain_line(f"{FOLDER_VARIABLE} = {folder}: there is no such folder; leave it to the launcher"))
+    said = environment.get(CHECKPOINT_SECONDS_VARIABLE) or str(_USUAL_CHECKPOINT_SECONDS)
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 < seconds < math.inf:
+        raise BadInput(plain_line(f"{CHECKPOINT_SECONDS_VARIABLE} = {said}: use a number of seconds above 0"))
     return RankFiles(Path(folder), seconds)
 
 

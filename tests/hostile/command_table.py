@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import agent_rows
 import click
 import elastic_rows
 import yaml
@@ -24,6 +25,7 @@ from learner_makers import policy
 import cluster_agent.cli
 import deploy.local.cli
 import deploy.local.processes
+import deploy.train.cli
 import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
@@ -94,6 +96,8 @@ SOUND: dict[str, Line] = {
     "policyctl cluster revoke": asked("north"),
     "policyctl cluster release": asked("north"),
     "python -m deploy.local": lambda place: ["--run-folder", str(place.folder / "run")],
+    "python -m deploy.train": lambda place: ["--run-folder", str(place.folder / "run")],
+    **agent_rows.SOUND,
     **elastic_rows.SOUND,
 }
 WORLD_OPTIONS = frozenset(item.name for item in dataclasses.fields(WorldOptions))
@@ -111,6 +115,7 @@ PASSES: dict[str, str] = {
     "fleet=empty": "the clusters that are built in",
     "fleet=blank": "the same",
     "name=unknown": "a name that can be given; it is revoked after it was invited",
+    **agent_rows.PASSES,
     **elastic_rows.PASSES,
 }
 SKIPPED: dict[str, str] = {
@@ -125,9 +130,14 @@ PROGRAMS = {
     "cluster-agent": cluster_agent.cli.app,
     "policyctl": global_learner.policyctl.cli.app,
     "python -m deploy.local": deploy.local.cli.app,
+    "python -m deploy.train": deploy.train.cli.app,
     elastic_rows.PROGRAM: elastic_rows.APP,
 }
-STARTED = {"python -m deploy.local: the demo was started", f"{elastic_rows.PROGRAM}: {elastic_rows.STARTED}"}
+STARTED = {
+    "python -m deploy.local: the demo was started",
+    "python -m deploy.train: the demo was started",
+    f"{elastic_rows.PROGRAM}: {elastic_rows.STARTED}",
+}
 """What is said in place of starting something."""
 
 WHOLE = {"text": "many", "fraction": "1.5", "empty": "", "nan": "nan", "exponent": "1e3", "hex": "0x10"}
@@ -224,6 +234,7 @@ def make_files(folder: Path) -> None:
     (folder / "speeds.csv").write_text("model,num_ps,num_workers,samples_per_s\n" + rows)
     good = {"state_dir": "state", "initial_policy": "good.safetensors", "listen": "127.0.0.1:0"}
     (folder / "train.py").write_text("pass\n")
+    agent_rows.make_job_file(folder)
     certificate_files(folder)
     (folder / "learner.yaml").write_text(yaml.safe_dump(good))
 

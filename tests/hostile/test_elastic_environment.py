@@ -13,6 +13,7 @@ from certificates import certificate_files
 from command_table import make_files
 
 import elastic_runtime
+from elastic_runtime.checkpoint.rank_files import CHECKPOINT_SECONDS_VARIABLE, FOLDER_VARIABLE, rank_files
 from elastic_runtime.errors import BadInput
 from elastic_runtime.member import environment as member_environment
 from elastic_runtime.member.environment import MemberEnvironment
@@ -54,7 +55,14 @@ ROWS: dict[str, dict[str, str]] = {
 }
 PASSES = {"ELASTIC_ADVERTISE=upper": "names of hosts may be", "ELASTIC_ADVERTISE=long": "a name that nobody finds"}
 PASSES |= {"ELASTIC_ADVERTISE=markup": "the same", "ELASTIC_TOKEN_FILE=json": "a long line may be a token"}
-ELSEWHERE = {LEVEL_VARIABLE: "any other word stands for info", "ELASTIC_JOBS": "elastic-run's --folder"}
+ELSEWHERE = {
+    LEVEL_VARIABLE: "any other word stands for info",
+    "ELASTIC_JOBS": "elastic-run's --folder",
+    "ELASTIC_COLD": "elastic-run's --cold",
+    "ELASTIC_": "how all of them begin",
+    FOLDER_VARIABLE: "of all-reduce; below",
+    CHECKPOINT_SECONDS_VARIABLE: "the same",
+}
 
 
 @pytest.fixture
@@ -91,6 +99,23 @@ def test_every_variable_has_a_row() -> None:
     )
     named = {text for text in texts if isinstance(text, str) and text.startswith("ELASTIC_") and text.isupper()}
     assert set(ROWS) | set(ELSEWHERE) == {name for name in named if " " not in name}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        *((FOLDER_VARIABLE, value) for value in ("nowhere", "a-file", "n" * 5000, "a\nb", "\x1b[31mred")),
+        *((CHECKPOINT_SECONDS_VARIABLE, value) for value in ("soon", "0", "-1", "nan", "inf", "1,5", "a\nb")),
+    ],
+)
+def test_so_are_the_variables_of_all_reduce(variable: str, value: str, tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("")
+    environment = {FOLDER_VARIABLE: str(tmp_path), CHECKPOINT_SECONDS_VARIABLE: "30"}
+    assert rank_files(environment) is not None
+    bad = str(tmp_path / value) if variable == FOLDER_VARIABLE else value
+    with pytest.raises(BadInput, match=f"^{variable} = ") as caught:
+        rank_files({**environment, variable: bad})
+    assert str(caught.value).isprintable()
 
 
 def test_a_sound_environment_is_taken(sound: dict[str, str]) -> None:

@@ -9,22 +9,24 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus
-from cluster_agent.backends.local.changes import Change, Changes, Limits, demand
+from cluster_agent.backends.local.changes import Change, Changes, Limits
 from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.intervals import Intervals
 from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
-from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH, scheduled_job, user_facts
+from cluster_agent.backends.local.job_views import user_facts
 from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.machine import job_cores, this_node
 from cluster_agent.backends.local.measured import JobProcesses
+from cluster_agent.backends.local.observation import Observation, check_decision
+from cluster_agent.backends.local.pace import Pace
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.backends.local.scripts.script_job import ScriptJob
 from cluster_agent.backends.local.shares.core_map import CoreMap
@@ -37,21 +39,16 @@ from cluster_agent.job_messages import default_socket
 from policy_net.domain import (
     SUSPENDED,
     Allocation,
-    CapacityMode,
     ClusterState,
     Decision,
     Job,
     Node,
     Progress,
-    Resources,
     Trigger,
 )
-from policy_net.errors import InvalidAllocation
 
 _LOOK_SECONDS = 0.1
 """Between two looks at what is under way, and at whether a user wants something."""
-_CALM_LOOK_SECONDS = 0.5
-"""Between two looks at what only trains."""
 
 
 def resolve_paths(settings: LocalBackendSettings, folder: Path) -> LocalBackendSettings:
@@ -132,13 +129,8 @@ class LocalBackend:
         self._offset_seconds = unix_clock() - parts.clock()
         self._jobs = RunningJobs(machine.table, machine.open_job, lambda: self.time_seconds, machine.shares)
         self._observed: tuple[ClusterState, Trigger] | None = None
-        self._decided_seconds = -settings.debounce_seconds
-        self._known: frozenset[tuple[str, bool, bool]] = frozenset()
-        self._present_now, self._present_at = self._known, -1
-        self._looked_seconds, self._looked_at = 0.0, -1
-        self._known_losses = 0
+        self._pace = Pace(self._jobs, settings.slot_seconds, settings.debounce_seconds, parts.clock)
         self._server: JobServer | None = None
-        self._pace = (settings.slot_seconds, settings.debounce_seconds)
 
     @property
     def finished(self) -> bool:
@@ -166,8 +158,9 @@ class LocalBackend:
         Raises:
             BadConfig: nobody can listen on the socket.
         """
+        pace = (self._settings.slot_seconds, self._settings.debounce_seconds)
         desk = JobDesk(
-            self.table, self._node.capacity, self.facts, lambda: self.time_seconds, self._parts.state_dir, self._pace
+            self.table, self._node.capacity, self.facts, lambda: self.time_seconds, self._parts.state_dir, pace
         )
         shared = SharedAnswers(lambda: self.table.changes, self._parts.clock)
         self._server = JobServer(self._settings.socket or default_socket(os.environ), desk.answers, shared=shared)
@@ -189,13 +182,12 @@ class LocalBackend:
             if self._parts.wait(0.0):
                 return None
             # Jobs that ended since the last interval are in no interval unless the next one begins with them.
-            if self._is_time_to_look:
-                self._look()
-            jobs = self._to_schedule()
-            left = self._to_share()
-            if jobs and left.cpu_milli > 0:
-                trigger = self._trigger()
-                self._observed = (self._state(jobs, left), trigger)
+            if self._pace.is_time_to_look:
+                self._pace.look()
+            observation = Observation(self._jobs, self._node)
+            if observation.is_to_decide:
+                trigger = self._pace.trigger()
+                self._observed = (observation.state(self.time_seconds, self._settings.slot_seconds), trigger)
             elif self.finished or self._wait_for_news():
                 return None
         return self._observed
@@ -206,9 +198,9 @@ class LocalBackend:
             raise BackendUnavailable("nothing was observed that this decision could be about")
         state, _ = self._observed
         jobs = {job.job_id: job for job in state.jobs}
-        self._check(decision, jobs, state.total)
+        check_decision(decision, jobs, state.total)
         self._observed = None
-        self._decided_seconds = self._parts.clock()
+        self._pace.on_decided()
         stamp = f"{int(state.time_seconds * 1000):x}"
         changes = {
             name: Change(job, job.current, self._wanted(job, decision), f"decision-{stamp}-{name}")
@@ -227,7 +219,7 @@ class LocalBackend:
         with _told_of_full_disks():
             self._wait_until_due(running, intervals)
             progress = [intervals.progress(changes[name]) for name in jobs]
-        self._looked_at = self.table.changes
+        self._pace.on_own_changes()
         return progress
 
     def status(self) -> BackendStatus:
@@ -267,9 +259,9 @@ class LocalBackend:
             if running.pending:
                 for change in running.advance():
                     intervals.on_change_over(change)
-            due = self._due()
-            if due or self._is_time_to_look:
-                self._look()  # what has ended by now is told with this interval
+            due = self._pace.is_due
+            if due or self._pace.is_time_to_look:
+                self._pace.look()  # what has ended by now is told with this interval
                 intervals.look()
             if due or self._parts.wait(_LOOK_SECONDS):
                 return
@@ -277,101 +269,9 @@ class LocalBackend:
     def _wait_for_news(self) -> bool:
         """Wait until it is time to look; True when the agent is to stop."""
         while not self._parts.wait(_LOOK_SECONDS):
-            if self._is_time_to_look:
+            if self._pace.is_time_to_look:
                 return False
         return True
-
-    @property
-    def _is_time_to_look(self) -> bool:
-        """At once where a user has asked for something; else every so often."""
-        asked = self.table.changes != self._looked_at
-        return asked or self._parts.clock() - self._looked_seconds >= _CALM_LOOK_SECONDS
-
-    def _look(self) -> None:
-        """See which jobs have ended, or are to."""
-        self._jobs.look()
-        self._looked_seconds, self._looked_at = self._parts.clock(), self.table.changes
-
-    def _due(self) -> bool:
-        """Whether the next decision is to be taken: something has happened, or the slot is over."""
-        waited = self._parts.clock() - self._decided_seconds
-        if waited >= self._settings.slot_seconds:
-            return True
-        if waited < self._settings.debounce_seconds:
-            return False
-        return self._present() != self._known or self._jobs.losses != self._known_losses
-
-    def _present(self) -> frozenset[tuple[str, bool, bool]]:
-        changes = self.table.changes
-        if changes != self._present_at:
-            unended = self.table.unended
-            self._present_now = frozenset((record.name, record.held, record.cancelling) for record in unended)
-            self._present_at = changes
-        return self._present_now
-
-    def _trigger(self) -> Trigger:
-        present = self._present()
-        gone = {name for name, *_ in self._known} - {name for name, *_ in present}
-        come = present - self._known
-        self._known, self._known_losses = present, self._jobs.losses
-        if come:
-            return Trigger.ARRIVAL
-        return Trigger.COMPLETION if gone else Trigger.SLOT
-
-    def _to_schedule(self) -> list[JobRecord]:
-        """Jobs to decide about; a held one as long as it has something."""
-        return [
-            record
-            for record in self.table.unended
-            if not record.cancelling and (not record.held or record.state is JobState.RUNNING) and not _stays(record)
-        ]
-
-    def _to_share(self) -> Resources:
-        """What there is to decide about: a script of a fixed size keeps what it has until it ends."""
-        stay = [record.file.takes(record.granted) for record in self.table.unended if _stays(record)]
-        return self._node.capacity - sum(stay, Resources(0))
-
-    def _state(self, records: Sequence[JobRecord], left: Resources) -> ClusterState:
-        usual = self._usual_epochs()
-        jobs = [
-            scheduled_job(
-                record,
-                self._jobs.measure(record.name),
-                usual.get(record.file.model_type, GUESSED_SAMPLES_PER_EPOCH),
-            )
-            for record in records
-        ]
-        node = replace(self._node, capacity=left)
-        return ClusterState(self.time_seconds, (node,), tuple(jobs), self._settings.slot_seconds, CapacityMode.POOLED)
-
-    def _usual_epochs(self) -> dict[str, float]:
-        """Samples of an epoch, by type: the median of its jobs."""
-        known: dict[str, list[float]] = {}
-        for record in self.table:
-            if record.samples_per_epoch:
-                known.setdefault(record.file.model_type, []).append(record.samples_per_epoch)
-        return {model_type: sorted(sizes)[len(sizes) // 2] for model_type, sizes in known.items()}
-
-    @staticmethod
-    def _check(decision: Decision, jobs: Mapping[str, Job], total: Resources) -> None:
-        """Refuse what was not asked about, or does not fit.
-
-        Raises:
-            InvalidAllocation: nothing has changed.
-        """
-        unknown = [name for name in decision.allocation if name not in jobs]
-        if unknown:
-            raise InvalidAllocation(f"{unknown[0]}: no job of that name was observed")
-        taken = Resources(0)
-        for name, job in jobs.items():
-            wanted = decision.of(name)
-            if wanted != SUSPENDED and (wanted.workers > job.max_workers or wanted.ps > job.max_ps):
-                raise InvalidAllocation(
-                    f"{name}: {wanted} is more than its {job.max_workers} workers, {job.max_ps} PSs"
-                )
-            taken += demand(job, wanted)
-        if not taken.fits_in(total):
-            raise InvalidAllocation(f"{taken} does not fit this machine's {total}")
 
 
 @contextlib.contextmanager
@@ -386,8 +286,3 @@ def _told_of_full_disks() -> Iterator[None]:
     except OSError as error:
         where = "the state directory" if error.filename is None else error.filename
         raise BackendUnavailable(f"{where}: cannot be used ({error.strerror or error}); free space") from error
-
-
-def _stays(record: JobRecord) -> bool:
-    """Whether it runs, and nobody but its user may stop it: it would start over."""
-    return record.file.fixed and record.state is JobState.RUNNING and not record.held

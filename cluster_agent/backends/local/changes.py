@@ -129,8 +129,7 @@ class Changes:
             if change.before == SUSPENDED and wanted.workers and change.job.job_id in under_way:
                 continue
             # A coordinator that is being started can be asked for nothing yet.
-            latest = self._jobs.latest(change.job.job_id)
-            if wanted != change.before and latest.phase is Phase.STARTING and not latest.fresh:
+            if wanted != change.before and self._jobs.is_out_of_reach(change.job.job_id):
                 continue
             self._ask(change, wanted)
         return [change for change in pending if change.over]

@@ -95,7 +95,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
             # What its launcher wrote down last may be older than what it was given since.
             measured = replace(measured, target=measured.target.most(record.granted))
         self._measured[name] = measured
-        if measured.phase is Phase.STARTING:
+        if measured.phase is Phase.STARTING and record.state is JobState.RUNNING:
             self._starting_since.setdefault(name, self._now())
         else:
             self._starting_since.pop(name, None)
@@ -105,6 +105,11 @@ class RunningJobs(Mapping[str, JobProcesses]):
         """For how long a job has been starting, as far as was seen here; None: it does not."""
         since = self._starting_since.get(name)
         return None if since is None else self._now() - since
+
+    def is_out_of_reach(self, name: str) -> bool:
+        """Whether a job's launcher is at work, and there is no coordinator yet that could be asked for anything."""
+        latest = self.latest(name)
+        return latest.phase is Phase.STARTING and not latest.fresh and self[name].launcher is not None
 
     def latest(self, name: str) -> Measured:
         """What was measured last; may be asked from any thread."""

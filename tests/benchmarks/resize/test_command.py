@@ -20,7 +20,7 @@ FIELDS = {
 
 
 def measured(capsys: pytest.CaptureFixture[str], mode: str, resizes: int) -> dict[str, Any]:
-    options = ["--size", "1", "--mode", mode, "--resizes", str(resizes)]
+    options = ["--size", "6", "--mode", mode, "--resizes", str(resizes)]
     assert main([*options, "--settle-steps", "5", "--settle-seconds", "0.7", "-o", "json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run.keys() >= FIELDS

@@ -108,7 +108,7 @@ def test_nobody_else_can_reach_the_socket(client: JobClient, tmp_path: Path) -> 
 def test_where_no_agent_answers_one_line_says_what_to_do(tmp_path: Path) -> None:
     with JobClient(tmp_path / "none.sock", timeout_seconds=60.0) as client, pytest.raises(AgentUnreachable) as caught:
         client.call("jobs", {})
-    assert "no agent answers there; start one with `cluster-agent run`" in str(caught.value)
+    assert "no agent answers there; start one with `cluster-agent run --config FILE`" in str(caught.value)
 
 
 def test_a_socket_whose_path_is_too_long_is_refused(world: LocalWorld, tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""Observation of the machine: the jobs that a decision is about, what there is to share, and what may be decided.
+
+A script of a fixed size keeps what it has until it ends, so it is out of what is decided about, and so is its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import median_high
+
+from cluster_agent.backends.local.changes import demand
+from cluster_agent.backends.local.job_table import JobRecord, JobState
+from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH, scheduled_job
+from cluster_agent.backends.local.running_jobs import RunningJobs
+from policy_net.domain import SUSPENDED, CapacityMode, ClusterState, Decision, Job, Node, Resources
+from policy_net.errors import InvalidAllocation
+
+
+class Observation:
+    """What there is to decide about now.
+
+    Args:
+        jobs: of the machine.
+        node: the machine, with all that jobs may have.
+    """
+
+    def __init__(self, jobs: RunningJobs, node: Node) -> None:
+        self._jobs = jobs
+        unended = jobs.table.unended
+        stay = [record.file.takes(record.granted) for record in unended if _stays(record)]
+        self._node = replace(node, capacity=node.capacity - sum(stay, Resources(0)))
+        self._records = [record for record in unended if _is_scheduled(record)]
+
+    @property
+    def is_to_decide(self) -> bool:
+        """Whether there is a job, and something to share."""
+        return bool(self._records) and self._node.capacity.cpu_milli > 0
+
+    def state(self, time_seconds: float, slot_seconds: float) -> ClusterState:
+        """The machine as a policy sees it; measures every job."""
+        usual = self._usual_epochs()
+        jobs = [
+            scheduled_job(
+                record,
+                self._jobs.measure(record.name),
+                usual.get(record.file.model_type, GUESSED_SAMPLES_PER_EPOCH),
+            )
+            for record in self._records
+        ]
+        return ClusterState(time_seconds, (self._node,), tuple(jobs), slot_seconds, CapacityMode.POOLED)
+
+    def _usual_epochs(self) -> dict[str, float]:
+        """Samples of an epoch, by type: the median of its jobs."""
+        known: dict[str, list[float]] = {}
+        for record in self._jobs.table:
+            if record.samples_per_epoch:
+                known.setdefault(record.file.model_type, []).append(record.samples_per_epoch)
+        return {model_type: median_high(sizes) for model_type, sizes in known.items()}
+
+
+def check_decision(decision: Decision, jobs: Mapping[str, Job], total: Resources) -> None:
+    """Refuse what was not asked about, or does not fit.
+
+    Raises:
+        InvalidAllocation: nothing has changed.
+    """
+    unknown = [name for name in decision.allocation if name not in jobs]
+    if unknown:
+        raise InvalidAllocation(f"{unknown[0]}: no job of that name was observed")
+    taken = Resources(0)
+    for name, job in jobs.items():
+        wanted = decision.of(name)
+        if wanted != SUSPENDED and (wanted.workers > job.max_workers or wanted.ps > job.max_ps):
+            raise InvalidAllocation(f"{name}: {wanted} is more than its {job.max_workers} workers, {job.max_ps} PSs")
+        taken += demand(job, wanted)
+    if not taken.fits_in(total):
+        raise InvalidAllocation(f"{taken} does not fit this machine's {total}")
+
+
+def _is_scheduled(record: JobRecord) -> bool:
+    """Whether a decision is about it; about a held one as long as it has something."""
+    wants = not record.held or record.state is JobState.RUNNING
+    return wants and not record.cancelling and not _stays(record)
+
+
+def _stays(record: JobRecord) -> bool:
+    """Whether it runs, and nobody but its user may stop it: it would start over."""
+    return record.file.fixed and record.state is JobState.RUNNING and not record.held
