@@ -34,7 +34,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "setup: $(PYTHON) can make no virtual environment: install its venv and pip modules" >&2; exit 2; }
 	@echo "setup: fetching and unpacking PyTorch into $(VENV), 750 MB (1 of 2); pip says nothing until it is done"
 	$(BIN)/python -m pip install -qq $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") -c constraints.txt torch==$(TORCH_VERSION)
-	@if $(BIN)/python -m pip list --format=freeze | grep -i '^nvidia[-_]' >/dev/null; then \
+	@# nvidia-ml-py is ours, and no part of CUDA.
+	@if $(BIN)/python -m pip list --format=freeze | grep -i '^nvidia[-_]' | grep -iv '^nvidia[-_]ml[-_]py=' >/dev/null; then \
 	  echo "setup: the package index gave torch's CUDA build (nvidia-* packages). Remove $(VENV) and run again with TORCH_INDEX=<address of PyTorch's CPU wheel index>; see docs/guide/install.md" >&2; \
 	  exit 2; fi
 	@echo "setup: the other pinned packages, 350 MB, and fedl2 itself (2 of 2); silent too. In all a minute beside a fast index, several far from one"
