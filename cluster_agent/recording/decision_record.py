@@ -91,9 +91,8 @@ class DecisionRecord:
         previous_reward: of the interval that ended with this decision; None before the first.
         asked: whether the policy was asked at all; not while it is still at an earlier decision.
         beliefs_digest: of what the policy believed before it decided; None if it believes nothing, or was busy.
-        observed: what jobs did since the decision before, as far as anybody's beliefs were shown it; a checkpoint right
-            before this line has seen it already.
-        observed_by: who was shown it: `policy`, `fallback`.
+        observed: what jobs did since the decision before; a checkpoint right before this line has seen it already.
+        observed_by: whose beliefs were shown it: `policy`, `fallback`, or nobody's.
     """
 
     number: int

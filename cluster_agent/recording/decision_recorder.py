@@ -148,7 +148,8 @@ class DecisionRecorder:
             "fallback": beliefs_of(self._fallback) is not None,
         }
         self._observed_by = tuple(who for who, saw in shown.items() if saw)
-        self._observed = tuple(progress) if self._observed_by else ()
+        # Written down whoever learns from it: what jobs did is what the next policy is judged by.
+        self._observed = tuple(progress)
 
     def on_observations_lost(self) -> None:
         """Nobody knows what beliefs were shown: go on from a checkpoint."""

@@ -84,7 +84,8 @@ class DecisionFile:
     def _entry(self, content: JsonObject) -> _Entry:
         try:
             observed = tuple(decode_progress(row) for row in content["observed"])
-            reported = observed if content["observed_by"] else None
+            # Agents before this one wrote it down only where a policy learned from it.
+            reported = observed if observed or content["observed_by"] else None
             return decode_state(content["state"]), dict(decode_decision(content).allocation), reported
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"{self._path}: decision {content.get('number')} cannot be read ({error!r})") from error

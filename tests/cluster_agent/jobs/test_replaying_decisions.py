@@ -13,7 +13,7 @@ from local_world import SAMPLES_PER_EPOCH, SAMPLES_PER_WORKER_SECOND
 from foundation.command_line import run
 from policy_net.cli import app
 from policy_net.errors import BadInput
-from policy_net.laboratory.speeds.decided_speeds import speeds_of_decisions
+from policy_net.laboratory.speeds.decided_speeds import logged_decisions, speeds_of_decisions
 from policy_net.laboratory.workloads.decided import read_decided
 
 
@@ -46,6 +46,19 @@ def test_speeds_are_those_that_the_log_shows(log: Path) -> None:
     seen = speeds_of_decisions(log).grid(job.job_type)
     assert seen[1, 1] == pytest.approx(SAMPLES_PER_WORKER_SECOND, rel=0.5)
     assert job.samples_per_epoch == pytest.approx(SAMPLES_PER_EPOCH)
+
+
+def test_what_jobs_did_is_in_the_log_also_of_a_policy_that_learns_nothing(shell: Shell) -> None:
+    deciding = Deciding(shell, "fifo")
+    submit(shell, "long", "--epochs", "400", "--workers", "1-2")
+    for _ in range(3):
+        deciding.once()
+    deciding.recorder.close()
+    told = [entry for logged in logged_decisions(shell.folder) for entry in logged.observed]
+    assert [entry.paused_seconds > 1.0 for entry in told] == [True, False], "a start is no training"
+    assert all(
+        entry.samples / entry.seconds == pytest.approx(10.0 * entry.allocation.workers, rel=0.1) for entry in told
+    )
 
 
 def test_replay_takes_it_with_any_policy(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
