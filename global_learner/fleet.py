@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from global_learner.errors import Rejection
 from global_learner.registry.assignments import Assignment
-from global_learner.registry.registry import Registration
+from global_learner.registry.registrations import Registration
 
 Status = TypeVar("Status")
 

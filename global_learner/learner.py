@@ -19,7 +19,7 @@ from global_learner.fleet import Fleet, Status
 from global_learner.maintenance import Maintenance
 from global_learner.operator import Operator
 from global_learner.recovery import Recovered
-from global_learner.registry.registry import Registration
+from global_learner.registry.registrations import Registration
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
 from global_learner.storage.disk import disk_use, report_disk

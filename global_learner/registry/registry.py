@@ -7,18 +7,18 @@ blocks; the learner calls them on one thread of their own.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 
 from global_learner.errors import StateUnusable
-from global_learner.registry import assignments, version_files
+from global_learner.registry import assignments, registrations, version_files
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
 from global_learner.registry.policy_store import PolicyStore, Retention
+from global_learner.registry.registrations import Registration
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import Base, ClusterRow, VersionRow
 from global_learner.registry.version_files import LostFile
@@ -33,16 +33,6 @@ _log = structlog.get_logger()
 
 _STORE = "registry"
 """Its name in the commit record."""
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """A cluster's durable state."""
-
-    cluster: str
-    incarnation: int
-    assigned_version: int
-    held: bool = False
 
 
 class Registry:
@@ -204,17 +194,7 @@ class Registry:
     ) -> Registration:
         """Give a cluster its next incarnation; a new one acts on v1, or on the newest version."""
         with self._database.transaction() as session:
-            row = session.get(ClusterRow, cluster)
-            if row is None:
-                newest = session.scalars(select(func.max(VersionRow.version)).where(VersionRow.kept)).one()
-                row = ClusterRow(
-                    cluster=cluster, incarnation=0, assigned_version=newest if on_newest else FIRST_VERSION
-                )
-                session.add(row)
-            row.incarnation += 1
-            row.registered_unix_seconds = registered_unix_seconds
-            row.job_types = list(job_types)
-            return Registration(cluster, row.incarnation, row.assigned_version, row.held)
+            return registrations.register(session, cluster, on_newest, job_types, registered_unix_seconds)
 
     def lost_files(self) -> list[LostFile]:
         """Files of versions that are kept, and are gone or damaged."""
@@ -233,14 +213,12 @@ class Registry:
     def renew_incarnations(self, applied: Mapping[str, int]) -> None:
         """Make every cluster register again, beyond the incarnations of which updates were applied."""
         with self._database.transaction() as session:
-            for row in session.scalars(select(ClusterRow)):
-                row.incarnation = max(row.incarnation, applied.get(row.cluster, 0)) + 1
+            registrations.renew_incarnations(session, applied)
 
     def registrations(self) -> list[Registration]:
         """All clusters that ever registered, by name."""
         with self._database.session() as session:
-            rows = session.scalars(select(ClusterRow).order_by(ClusterRow.cluster))
-            return [Registration(row.cluster, row.incarnation, row.assigned_version, row.held) for row in rows]
+            return registrations.all_registrations(session)
 
     def assign(
         self, version: int, spec_digest: str, clusters: Collection[str] | None, actor: str, now: float

@@ -13,7 +13,7 @@ from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.errors import BadConfig
 from global_learner.fleet import Fleet
-from global_learner.registry.registry import Registration
+from global_learner.registry.registrations import Registration
 from global_learner.settings import read_settings
 from global_learner.storage.snapshot import AdamState
 from global_learner.storage.update_records import AppliedUpdate, Kind
