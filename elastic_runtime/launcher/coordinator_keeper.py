@@ -10,6 +10,7 @@ from elastic_runtime.launcher.job_folder import read_json
 from elastic_runtime.launcher.job_spec import COORDINATOR, Programs
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
 from elastic_runtime.launcher.task_process import Show, TaskProcess, describe_end
+from elastic_runtime.launcher.warm.starter import WarmStarter
 
 _BAD_INPUT = 2
 
@@ -24,6 +25,7 @@ class CoordinatorKeeper:
     Args:
         tell: says something to the user.
         clock: seconds, monotonic.
+        warm: forks it, where it can.
     """
 
     def __init__(
@@ -33,7 +35,9 @@ class CoordinatorKeeper:
         show: Show,
         tell: Callable[[str], None],
         clock: Callable[[], float],
+        warm: WarmStarter | None = None,
     ) -> None:
+        self._warm = warm
         self._programs = programs
         self._settings = settings
         self._show = show
@@ -118,6 +122,7 @@ class CoordinatorKeeper:
             ),
             self._settings.log_bytes,
             self._show,
+            self._warm,
         )
         self._start_at = None
         self._deadline = now + self._settings.coordinator_start_seconds

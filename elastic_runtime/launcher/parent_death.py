@@ -33,7 +33,7 @@ def main() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != launcher:  # it died before the kernel was told
             sys.exit(1)
-        _die_first()
+        die_first()
     try:
         os.execvp(command[0], command)  # noqa: S606  (the very purpose)
     except OSError as error:
@@ -41,7 +41,8 @@ def main() -> None:
         sys.exit(127)
 
 
-def _die_first() -> None:
+def die_first() -> None:
+    """Be what the kernel ends before launchers and others, where memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:  # noqa: PTH123  (no more imports)
             if int(file.read()) < _OOM_SCORE:

@@ -81,7 +81,7 @@ class Supervisor:
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._warm = self._starter() if settings.warm and not programs.spec.cold else None
         self._tasks = TaskTable(programs, settings, display.show, clock, self._warm)
-        self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock)
+        self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock, self._warm)
         self._reporter = CoordinatorReporter()
         self._state = JobStateFile(programs.folder, clock)
         self._follower: ViewFollower | None = None

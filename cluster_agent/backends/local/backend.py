@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.local.changes import Change, Changes, Limits
@@ -22,7 +24,7 @@ from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import user_facts
-from cluster_agent.backends.local.launchers import Launchers
+from cluster_agent.backends.local.launchers import MARK, Launchers
 from cluster_agent.backends.local.machine import job_cores, this_node
 from cluster_agent.backends.local.measured import JobProcesses
 from cluster_agent.backends.local.observation import Observation, check_decision
@@ -36,6 +38,7 @@ from cluster_agent.backends.local.shares.machine_shares import MachineShares, Sh
 from cluster_agent.backends.local.shares.nvml import gpus_here
 from cluster_agent.errors import BackendUnavailable, BadConfig, StateDamaged
 from cluster_agent.job_messages import default_socket
+from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
 from policy_net.domain import (
     SUSPENDED,
     Allocation,
@@ -46,6 +49,8 @@ from policy_net.domain import (
     Progress,
     Trigger,
 )
+
+_log = structlog.get_logger()
 
 _LOOK_SECONDS = 0.1
 """Between two looks at what is under way, and at whether a user wants something."""
@@ -69,7 +74,7 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
             f"setting state_dir: {parts.state_dir / 'submitted'} cannot be used ({error.strerror})"
         ) from error
     folder = parts.state_dir / "jobs"
-    launchers = Launchers(folder)
+    launchers = Launchers(folder, LauncherStarter(os.environ, parts.state_dir, MARK, _tell_of_cold_starts))
     for name, line in table.damaged.items():
         if launchers.running(name) is not None:  # it holds a part of the machine that nobody can tell
             raise StateDamaged(f"{line}; its processes run, so that nothing else can be given away safely")
@@ -84,7 +89,7 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
             return ElasticJob(folder, record, os.environ, launchers)
         return ScriptJob(folder, record, os.environ, launchers, settings.grace_seconds)
 
-    return LocalBackend(settings, parts, Machine(table, node, open_job, shares), time.time)
+    return LocalBackend(settings, parts, Machine(table, node, open_job, shares, launchers), time.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +101,14 @@ class Machine:
         node: what they may have.
         open_job: the handle to a job's processes.
         shares: what each job holds of the machine.
+        launchers: of the jobs; None where the handles need none.
     """
 
     table: JobTable
     node: Node
     open_job: Callable[[JobRecord], JobProcesses]
     shares: Shares
+    launchers: Launchers | None = None
 
 
 class LocalBackend:
@@ -122,6 +129,7 @@ class LocalBackend:
         unix_clock: Callable[[], float],
     ) -> None:
         self.table = machine.table
+        self._launchers = machine.launchers
         self._settings = settings
         self._parts = parts
         self._node = machine.node
@@ -164,6 +172,7 @@ class LocalBackend:
         )
         shared = SharedAnswers(lambda: self.table.changes, self._parts.clock)
         self._server = JobServer(self._settings.socket or default_socket(os.environ), desk.answers, shared=shared)
+        self._be_ready_to_launch()
 
     def facts(self, record: JobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
@@ -183,7 +192,7 @@ class LocalBackend:
                 return None
             # Jobs that ended since the last interval are in no interval unless the next one begins with them.
             if self._pace.is_time_to_look:
-                self._pace.look()
+                self._look()
             observation = Observation(self._jobs, self._node)
             if observation.is_to_decide:
                 trigger = self._pace.trigger()
@@ -242,6 +251,16 @@ class LocalBackend:
         """Answer no more; the jobs' launchers look after them."""
         if self._server is not None:
             self._server.close()
+        if self._launchers is not None:
+            self._launchers.close()
+
+    def _look(self) -> None:
+        self._pace.look()
+        self._be_ready_to_launch()
+
+    def _be_ready_to_launch(self) -> None:
+        if self._launchers is not None:
+            self._launchers.look(needed=bool(self.table.unended))
 
     def _wanted(self, job: Job, decision: Decision) -> Allocation:
         """What a job is to have. What was started is let train first, unless its user holds it: taken back before it
@@ -261,7 +280,7 @@ class LocalBackend:
                     intervals.on_change_over(change)
             due = self._pace.is_due
             if due or self._pace.is_time_to_look:
-                self._pace.look()  # what has ended by now is told with this interval
+                self._look()  # what has ended by now is told with this interval
                 intervals.look()
             if due or self._parts.wait(_LOOK_SECONDS):
                 return
@@ -272,6 +291,10 @@ class LocalBackend:
             if self._pace.is_time_to_look:
                 return False
         return True
+
+
+def _tell_of_cold_starts(line: str) -> None:
+    _log.warning("launchers-start-cold", why=line)
 
 
 @contextlib.contextmanager

@@ -105,7 +105,8 @@ class ElasticJob:
                 str(self._file.script),
                 *self._file.args,
             ]
-        number = self._launchers.spawn(self.name, command, self._file.workdir or Path.cwd(), self._environment)
+        folder = self._file.workdir or Path.cwd()
+        number = self._launchers.spawn(self.name, command, folder, self._environment, self._file.script)
         _log.info("job-started", job=self.name, workers=allocation.workers, ps=allocation.ps, process=number)
 
     def measure(self) -> Measured:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
 from foundation import marked_processes
 from foundation.locks import lock_holder
 
@@ -32,14 +33,21 @@ class Launchers:
 
     Args:
         jobs: the folder of all jobs' folders.
+        warm: forks those of elastic jobs, where it can.
     """
 
-    def __init__(self, jobs: Path) -> None:
+    def __init__(self, jobs: Path, warm: LauncherStarter | None = None) -> None:
         self._jobs = jobs
+        self._warm = warm
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def spawn(self, job: str, command: list[str], folder: Path, environment: Mapping[str, str]) -> int:
+    def spawn(
+        self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], script: Path | None = None
+    ) -> int:
         """Start one in a session of its own, so that no signal to this process's terminal or group reaches it.
+
+        Args:
+            script: of an elastic job.
 
         Raises:
             OSError: it could not be started, or the job has a launcher.
@@ -51,23 +59,32 @@ class Launchers:
             os.ftruncate(lock, 0)
             end_marked(self._mark(job))
             self._check_room()
+            marked = {**environment, MARK: self._mark(job)}
             with _log_file(self._jobs / f"{job}.launcher.log") as log:
-                process = subprocess.Popen(  # noqa: S603  (the command is ours, the script the user's)
-                    command,
-                    cwd=folder,
-                    env={**environment, MARK: self._mark(job)},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    pass_fds=(lock,),
-                )
+                number = None
+                if self._warm is not None and script is not None:
+                    number = self._warm.start(command, folder, marked, log, (lock,), script)
+                if number is None:
+                    number = self._spawn_cold(job, command, folder, marked, log, lock)
             with contextlib.suppress(OSError):  # a full disk: the launcher's own lock will say it
-                os.pwrite(lock, f"{process.pid}\n".encode(), 0)
+                os.pwrite(lock, f"{number}\n".encode(), 0)
         finally:
             os.close(lock)
-        self._children[job] = process
-        return process.pid
+        return number
+
+    def look(self, *, needed: bool) -> None:
+        """Be ready to start one soon, or not; to be called again and again.
+
+        Args:
+            needed: whether there is a job.
+        """
+        if self._warm is not None:
+            self._warm.look(needed=needed)
+
+    def close(self) -> None:
+        """Start no more; those that run stay."""
+        if self._warm is not None:
+            self._warm.close()
 
     def running(self, job: str) -> int | None:
         """The process number of a job's launcher, `UNKNOWN` where it is not known yet; None if there is none."""
@@ -89,6 +106,21 @@ class Launchers:
     def processes(self, job: str) -> list[int]:
         """Process numbers of all that run for a job."""
         return marked_processes.marked_processes(MARK, self._mark(job))
+
+    def _spawn_cold(
+        self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], log: int, lock: int
+    ) -> int:
+        process = self._children[job] = subprocess.Popen(  # noqa: S603  (the command is ours, the script the user's)
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+        return process.pid
 
     def _check_room(self) -> None:
         """A launcher that finds no room for what it has to note ends, which would look like a fault of the job."""

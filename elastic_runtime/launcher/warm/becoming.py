@@ -6,6 +6,7 @@ Whatever differs from one start of Python to the next, such as random states, di
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import socket
 import sys
@@ -65,6 +66,18 @@ def take_on(environment: Mapping[str, str], folder: str, output: Sequence[int]) 
     _begin_anew_at_random()
 
 
+def hold(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
+    """Have descriptors under the numbers that the task's command line names; what they were is closed."""
+    if not numbers:
+        return
+    above = [fcntl.fcntl(own, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for own in descriptors]
+    for own in descriptors:
+        os.close(own)
+    for own, number in zip(above, numbers, strict=True):
+        os.dup2(own, number, inheritable=True)
+        os.close(own)
+
+
 def _use_threads(count: int) -> None:
     """What libraries that are loaded already would have read from the environment."""
     if (torch := sys.modules.get("torch")) is not None:
@@ -107,14 +120,50 @@ def _begin_anew_at_random() -> None:
         process.current_process().authkey = os.urandom(32)
 
 
-def show_as(command: Sequence[str]) -> None:
-    """Be seen by `ps` as the command that this process is, as far as there is room for it."""
+def show_variable(room: str, name: str, value: str) -> bool:
+    """Let others see a variable among those that this process began with, in the place of one that makes room for it.
+
+    What a process sets later is seen by itself and what it starts alone; those it began with are in `/proc`.
+
+    Args:
+        room: the variable whose place is taken; it is gone, too.
+
+    Returns:
+        whether there was room.
+    """
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
+        block = file.read()
+    start = _stat_field(_ENV_START)
+    offset, length = 0, 0
+    for entry in block.split(b"\0"):
+        if entry.startswith(os.fsencode(room) + b"="):
+            length = len(entry)
+            break
+        offset += len(entry) + 1
+    shown = os.fsencode(f"{name}={value}")
+    if not start or not length or len(shown) > length:
+        return False
+    os.environ.pop(room, None)
+    ctypes.memmove(start + offset, shown.ljust(length, b"\0"), length)
+    return True
+
+
+_ARG_START, _ARG_END, _ENV_START = 45, 46, 47
+"""Fields of /proc/PID/stat, counted from behind the name of the program. Source: proc_pid_stat(5), 48 to 50."""
+
+
+def _stat_field(number: int) -> int:
+    """0 where it is not told."""
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
-            fields = file.read().rpartition(")")[2].split()
-        start, end = int(fields[45]), int(fields[46])
+            return int(file.read().rpartition(")")[2].split()[number])
     except (OSError, ValueError, IndexError):
-        return
+        return 0
+
+
+def show_as(command: Sequence[str]) -> None:
+    """Be seen by `ps` as the command that this process is, as far as there is room for it."""
+    start, end = _stat_field(_ARG_START), _stat_field(_ARG_END)
     if 0 < start < end:
         words = b"\0".join(os.fsencode(word) for word in command)[: end - start - 1]
         ctypes.memmove(start, words.ljust(end - start, b"\0"), end - start)

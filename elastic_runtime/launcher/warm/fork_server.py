@@ -8,7 +8,6 @@ Usage: python fork_server.py CHANNEL LAUNCHER_PID SCRIPT PADDING
 The padding is blanks: room in this process's command line for that of the task that a fork of it is.
 """
 
-import importlib
 import os
 import sys
 
@@ -20,22 +19,9 @@ import socket  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from elastic_runtime.launcher.warm import running  # noqa: E402
-from elastic_runtime.launcher.warm.serving import ForkServer, Task  # noqa: E402
-
-
-def run(task: Task) -> None:
-    """Run what a fork is to be. Raises SystemExit, and whatever a script does not catch."""
-    sys.orig_argv[:] = [task.python, *task.command]
-    if running.runs_script(task.command):
-        sys.argv[:] = task.command
-        running.run_script(task.command[0])
-    else:
-        module = importlib.import_module(running.MODULES[task.command[1]])
-        sys.argv[:] = [str(module.__file__), *task.command[2:]]
-        sys.exit(module.main(task.command[2:]))
-
+from elastic_runtime.launcher.warm.serving import ForkServer  # noqa: E402
 
 if __name__ == "__main__":
-    forked = ForkServer(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), Path(sys.argv[3]), AT_START).serve()
+    forked = ForkServer(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), AT_START).serve(Path(sys.argv[3]))
     if forked is not None:
-        run(forked)
+        running.run(forked)

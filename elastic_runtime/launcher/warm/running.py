@@ -1,15 +1,20 @@
-"""Running of a script in a process that was forked for it, as Python runs one."""
+"""Running of a task in a process that was forked for it, as Python runs one."""
 
 from __future__ import annotations
 
 import builtins
+import importlib
 import importlib.machinery
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 
-MODULES = {"elastic_runtime.server": "elastic_runtime.server.__main__"}
+MODULES = {
+    "elastic_runtime.server": "elastic_runtime.server.__main__",
+    "elastic_runtime.coordinator": "elastic_runtime.coordinator.__main__",
+}
 """Modules of ours that can be run by `-m`, and where their `main` is."""
 
 
@@ -21,6 +26,31 @@ def runs_script(command: Sequence[str]) -> bool:
 def can_run(command: Sequence[str]) -> bool:
     """Whether such a command line can be run in a forked process."""
     return runs_script(command) or (len(command) > 1 and command[0] == "-m" and command[1] in MODULES)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a forked process is to run: a command line without its interpreter."""
+
+    python: str
+    command: list[str]
+
+
+def run(task: Task) -> None:
+    """Run what a fork is to be; nothing comes after it but the interpreter's own end.
+
+    Raises:
+        SystemExit: as it ends.
+        BaseException: what a script does not catch.
+    """
+    sys.orig_argv[:] = [task.python, *task.command]
+    if runs_script(task.command):
+        sys.argv[:] = task.command
+        run_script(task.command[0])
+    else:
+        module = importlib.import_module(MODULES[task.command[1]])
+        sys.argv[:] = [str(module.__file__), *task.command[2:]]
+        sys.exit(module.main(task.command[2:]))
 
 
 def run_script(path: str) -> None:

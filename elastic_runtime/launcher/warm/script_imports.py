@@ -69,6 +69,15 @@ def obstacle_in(script: Path) -> str:
         return ""
 
 
+def imports_ahead(script: Path) -> list[Import]:
+    """What of installed packages may be imported before a script runs; nothing where it cannot be read."""
+    try:
+        source = script.read_bytes()
+    except OSError:
+        return []
+    return [found for found in imports_of(source, script.name).ahead if is_installed(found.top)]
+
+
 def is_installed(top: str) -> bool:
     """Whether a package comes from where packages are installed, or with Python."""
     if top in sys.builtin_module_names:

@@ -14,14 +14,14 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elastic_runtime.launcher.warm import becoming, kinship, running, wire
-from elastic_runtime.launcher.warm.script_imports import Import, imports_of, is_installed, obstacle_in, shadowed
+from elastic_runtime.launcher.warm.running import Task
+from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, obstacle_in, shadowed
 
-_OURS = (
+OURS = (
     "elastic_runtime.worker.join",
     "elastic_runtime.worker.synchronous",
     "elastic_runtime.worker.asynchronous",
@@ -30,65 +30,62 @@ _OURS = (
 _DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What a forked process is to run: a command line without its interpreter."""
-
-    python: str
-    command: list[str]
-
-
 class ForkServer:
     """The fork server of one launcher.
 
     Args:
         channel: to the launcher.
         launcher: its process number.
-        script: of the job.
         at_start: top-level modules that the interpreter had loaded by itself.
     """
 
-    def __init__(self, channel: socket.socket, launcher: int, script: Path, at_start: frozenset[str]) -> None:
+    def __init__(self, channel: socket.socket, launcher: int, at_start: frozenset[str]) -> None:
         self._channel = channel
         self._launcher = launcher
-        self._script = script
         self._at_start = at_start
         self._loaded: dict[str, str] = {}
 
-    def serve(self) -> Task | None:
-        """Fork as often as it is asked for.
+    def serve(self, script: Path) -> Task | None:
+        """Import what the tasks of a job need, and fork as often as it is asked for.
 
         Returns:
             in a forked process: what it is to run; in the server: None, when the launcher wants no more.
         """
-        for name in ("torch", "numpy", *_OURS):
-            importlib.import_module(name)
-        if obstacle := _obstacle():
-            self._tell({"obstacle": obstacle})
+        import_base()
+        if found := obstacle():
+            self._tell({"obstacle": found})
             return None
-        imports = self._imports()
-        if imports and not self._goes_on(imports):
-            return None
-        tops = {name.partition(".")[0] for name in sys.modules} - self._at_start
-        self._loaded = {name: getattr(sys.modules.get(name), "__file__", None) or "" for name in tops}
-        gc.collect()
-        gc.freeze()  # a collection in a task would write to, and so copy, what all of them share
-        self._tell({"ready": True})
+        return self.answer() if self._is_made_ready(script) else None
+
+    def answer(self) -> Task | None:
+        """Fork as often as it is asked for, with what is imported already; `serve` has what is returned.
+
+        Before the first script is forked, the launcher says which one it is.
+        """
         while True:
             try:
                 request, descriptors = wire.receive(self._channel)
             except (EOFError, OSError):
                 return None
+            if "script" in request:
+                becoming.take_on(request["environment"], request["folder"], descriptors)
+                if not self._is_made_ready(Path(request["script"])):
+                    return None
+                continue
             task = self._fork(request, descriptors)
             if task is not None:
                 return task
 
-    def _imports(self) -> list[Import]:
-        try:
-            source = self._script.read_bytes()
-        except OSError:
-            return []
-        return [found for found in imports_of(source, self._script.name).ahead if is_installed(found.top)]
+    def _is_made_ready(self, script: Path) -> bool:
+        """Import what a script needs; whether this process is the one that goes on."""
+        imports = imports_ahead(script)
+        if imports and not self._goes_on(imports):
+            return False
+        tops = {name.partition(".")[0] for name in sys.modules} - self._at_start
+        self._loaded = {name: getattr(sys.modules.get(name), "__file__", None) or "" for name in tops}
+        share_memory()
+        self._tell({"ready": True})
+        return True
 
     def _goes_on(self, imports: Sequence[Import]) -> bool:
         """Whether this process is the one that serves: the child that has imported, or the parent if that cannot."""
@@ -98,8 +95,8 @@ class ForkServer:
         if child == 0:
             os.close(verdict)
             kinship.die_with_parent(parent)
-            _import_all(imports)
-            fit = not _obstacle()
+            import_all(imports)
+            fit = not obstacle()
             os.write(told, b"y" if fit else b"n")
             os.close(told)
             if not fit:
@@ -133,7 +130,8 @@ class ForkServer:
                     os._exit(0)
                 self._channel.close()
                 becoming.tie(self._launcher, forker, leash)
-                becoming.take_on(request["environment"], request["folder"], descriptors)
+                becoming.take_on(request["environment"], request["folder"], descriptors[:2])
+                becoming.hold(descriptors[2:], request.get("descriptors", []))
                 becoming.show_as([task.python, *task.command])
                 return task
             os.waitpid(between, 0)
@@ -147,8 +145,8 @@ class ForkServer:
         if not running.runs_script(task.command):
             return ""
         script = Path(task.command[0])
-        if obstacle := obstacle_in(script):
-            return obstacle
+        if late := obstacle_in(script):
+            return late
         name = shadowed(script.resolve().parent, self._loaded)
         return f"{name} beside {script.name} has the name of a module that is imported already" if name else ""
 
@@ -157,14 +155,26 @@ class ForkServer:
             wire.send(self._channel, message)
 
 
-def _import_all(imports: Sequence[Import]) -> None:
-    """What cannot be imported is left to the script, which says so when it runs."""
+def import_base() -> None:
+    """Import what workers and parameter servers need."""
+    for name in ("torch", "numpy", *OURS):
+        importlib.import_module(name)
+
+
+def share_memory() -> None:
+    """Leave what there is now to all forks: a collection in one would write to it, and so copy it."""
+    gc.collect()
+    gc.freeze()
+
+
+def import_all(imports: Sequence[Import]) -> None:
+    """What scripts will; what cannot be imported is left to the script, which says so when it runs."""
     for found in imports:
         with suppress(BaseException):
             __import__(found.name, fromlist=list(found.parts))
 
 
-def _obstacle() -> str:
+def obstacle() -> str:
     """Why this process cannot be forked, in a line; empty if it can.
 
     A forked process has one thread: what another held locked at that moment, it finds locked for ever. CUDA cannot be

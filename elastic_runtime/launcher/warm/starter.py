@@ -21,7 +21,7 @@ from typing import IO, Any
 from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
-from elastic_runtime.launcher.warm import kinship, running, wire
+from elastic_runtime.launcher.warm import inherited, kinship, running, wire
 from elastic_runtime.launcher.warm.script_imports import obstacle_in
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
@@ -76,10 +76,11 @@ class WarmStarter:
         self._tell = tell
         self._wake = wake
         self._clock = clock
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | inherited.ForkedProcess | None = None
         self._channel: socket.socket | None = None
         self._first_words: _FirstWords | None = None
         self._ready = False
+        self._knows_script = False
         self._deadline = 0.0
         self._restarts = RestartLimit(
             _RESTARTS, _WINDOW_SECONDS, settings.restart_backoff_seconds, settings.longest_backoff_seconds
@@ -88,6 +89,11 @@ class WarmStarter:
         self._start_at = clock() if can_be else None
         self._needed_at = -math.inf
         self._told: set[str] = set()
+        born_with = inherited.take()
+        if born_with is not None:
+            self._process, self._channel = born_with.process, born_with.channel
+            if not can_be or _read_at_once(born_with.environment) != _read_at_once(server.environment):
+                self.rest()
 
     @property
     def pid(self) -> int | None:
@@ -95,8 +101,12 @@ class WarmStarter:
         return None if self._process is None else self._process.pid
 
     def begin(self) -> None:
-        """Start the server, unless there is one, or is not to be one."""
-        if self._process is not None or self._start_at is None or self._clock() < self._start_at:
+        """Start the server, unless there is one, or is not to be one; one that was inherited is told of the script."""
+        if self._process is not None:
+            if not self._knows_script:
+                self._tell_of_script()
+            return
+        if self._start_at is None or self._clock() < self._start_at:
             return
         ours, its = socket.socketpair()
         launcher, script = str(os.getpid()), self._spec.command[1]
@@ -119,8 +129,29 @@ class WarmStarter:
             self._give_up(f"no process can be started: {error}")
             return
         self._channel = ours
+        self._listen(ours)
+
+    def _tell_of_script(self) -> None:
+        assert self._channel is not None  # noqa: S101  (there is a process)
+        request = {
+            "script": self._spec.command[1],
+            "environment": dict(self._spec.environment),
+            "folder": str(self._spec.working_folder),
+        }
+        try:
+            with self._spec.log_file.open("wb") as log:
+                self._channel.settimeout(self._settings.fork_seconds)
+                wire.send(self._channel, request, (log.fileno(), log.fileno()))
+        except OSError as error:
+            self._on_death(f"the process that was to fork them does not answer ({error})")
+            return
+        self._listen(self._channel)
+
+    def _listen(self, channel: socket.socket) -> None:
+        channel.settimeout(None)
+        self._knows_script = True
         self._deadline = self._clock() + self._settings.warm_start_seconds
-        self._first_words = _FirstWords(ours, self._wake)
+        self._first_words = _FirstWords(channel, self._wake)
 
     def look(self, known: Collection[int], needed: bool) -> None:
         """See how the server is, and let go of orphans that have ended.
@@ -160,7 +191,10 @@ class WarmStarter:
 
     def start(self, spec: ProcessSpec) -> WarmChild | None:
         """Fork a task; None: it is to be started cold."""
-        if not self._ready or self._channel is None or not self._fits(spec):
+        if self._channel is None or not self._fits(spec):
+            return None
+        # Of a server that is not told of the script yet nothing is expected, and what is ours can be had.
+        if not self._ready and (self._knows_script or running.runs_script(spec.command[1:])):
             return None
         ends: list[int] = []
         try:
@@ -184,7 +218,7 @@ class WarmStarter:
 
     def rest(self) -> None:
         """End the server; it is started again when there is something to start."""
-        self._ready = False
+        self._ready, self._knows_script = False, False
         self._first_words = None
         if self._channel is not None:
             with contextlib.suppress(OSError):
@@ -194,7 +228,7 @@ class WarmStarter:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.wait(self._settings.grace_seconds)
             self._process = None
 
     def _ask(
@@ -214,10 +248,11 @@ class WarmStarter:
             "command": spec.command[1:],
             "environment": dict(spec.environment),
             "folder": str(spec.working_folder),
+            "descriptors": list(spec.descriptors),
         }
         channel.settimeout(self._settings.fork_seconds)
         leash.settimeout(self._settings.fork_seconds)
-        wire.send(channel, request, (its_leash.fileno(), *output))
+        wire.send(channel, request, (its_leash.fileno(), *output, *spec.descriptors))
         its_leash.close()
         answer: dict[str, Any] = wire.receive(leash)[0]
         if "pid" in answer:
@@ -227,7 +262,7 @@ class WarmStarter:
     def _fits(self, spec: ProcessSpec) -> bool:
         command = spec.command
         same = _read_at_once(spec.environment) == _read_at_once(self._spec.environment)
-        return same and command[0] == self._spec.command[0] and not spec.descriptors and running.can_run(command[1:])
+        return same and command[0] == self._spec.command[0] and running.can_run(command[1:])
 
     def _on_death(self, why: str) -> None:
         self.rest()

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 _LENGTH = struct.Struct("!I")
-_MOST_DESCRIPTORS = 3
+_MOST_DESCRIPTORS = 8
 
 
 def send(channel: socket.socket, message: object, descriptors: tuple[int, ...] = ()) -> None:

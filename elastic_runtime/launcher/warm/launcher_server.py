@@ -1,0 +1,113 @@
+"""Program of the launcher server: one process of an agent that has imported all, and forks launchers of jobs.
+
+Each launcher gets a fork server for its tasks with it, which is a fork of the same process: so a job begins without
+importing anything but what its script alone needs. A launcher has a session of its own, and outlives this process and
+the agent. This process ends with the agent, as its channel does.
+
+Usage: python launcher_server.py CHANNEL PADDING
+"""
+
+import os
+import sys
+
+AT_START = frozenset(name.partition(".")[0] for name in sys.modules)
+if not sys.flags.safe_path and sys.path and sys.path[0] == os.path.dirname(os.path.realpath(__file__)):  # noqa: PTH120
+    del sys.path[0]
+
+import importlib  # noqa: E402
+import signal  # noqa: E402
+import socket  # noqa: E402
+from contextlib import suppress  # noqa: E402
+from typing import Any  # noqa: E402
+
+from elastic_runtime.launcher import parent_death  # noqa: E402
+from elastic_runtime.launcher.warm import becoming, inherited, kinship, running, wire  # noqa: E402
+from elastic_runtime.launcher.warm.script_imports import Import  # noqa: E402
+from elastic_runtime.launcher.warm.serving import ForkServer, import_all, import_base, obstacle, share_memory  # noqa: E402
+
+ROOM_VARIABLE = "ELASTIC_ROOM_FOR_A_MARK"
+LAUNCHER = "elastic_runtime.cli"
+_IMPORTS = (
+    LAUNCHER,
+    "elastic_runtime.launcher.supervisor",
+    "elastic_runtime.coordinator.__main__",
+)
+
+
+def serve(channel: socket.socket) -> ForkServer | list[str] | None:
+    """Import what the agent names beside the usual, and fork launchers as often as it asks for one.
+
+    Returns:
+        in a forked process: the fork server that it is, or the launcher's arguments; else None, when the agent is gone.
+    """
+    import_base()
+    for name in _IMPORTS:
+        importlib.import_module(name)
+    with suppress(OSError, EOFError):
+        import_all([Import(name, tuple(parts)) for name, parts in wire.receive(channel)[0]["imports"]])
+    if found := obstacle():
+        with suppress(OSError):
+            wire.send(channel, {"obstacle": found})
+        return None
+    share_memory()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # launchers are not waited for
+    with suppress(OSError):
+        wire.send(channel, {"ready": True})
+    while True:
+        try:
+            request, descriptors = wire.receive(channel)
+        except (EOFError, OSError):
+            return None
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            channel.close()
+            return _born(request, descriptors)
+        for number in descriptors:
+            os.close(number)
+
+
+def _born(request: dict[str, Any], descriptors: list[int]) -> ForkServer | list[str]:
+    """Be the launcher, with a fork server; or the fork server of one.
+
+    Of the descriptors the first is the agent's leash, the next two are for what it writes, and the rest is for it to
+    hold: they say that it lives.
+    """
+    leash = socket.socket(fileno=descriptors[0])
+    os.setsid()
+    if not becoming.show_variable(ROOM_VARIABLE, *request["shown"]):
+        os._exit(1)  # nobody could find what is left of it
+    try:
+        wire.send(leash, {"pid": os.getpid()})
+        wire.receive(leash)
+    except (OSError, EOFError):
+        os._exit(1)  # the agent has given this start up
+    leash.close()
+    becoming.take_on(request["environment"], request["folder"], descriptors[1:3])
+    ours, its = socket.socketpair()
+    launcher = os.getpid()
+    server = os.fork()
+    if server == 0:
+        ours.close()
+        for number in descriptors[3:]:
+            os.close(number)
+        kinship.die_with_parent(launcher)
+        parent_death.die_first()
+        os.setsid()
+        return ForkServer(its, launcher, AT_START)
+    its.close()
+    inherited.offer(inherited.Inherited(inherited.ForkedProcess(server), ours, dict(os.environ)))
+    becoming.show_as([sys.executable, "-m", LAUNCHER, *request["arguments"]])
+    arguments: list[str] = request["arguments"]
+    return arguments
+
+
+if __name__ == "__main__":
+    forked = serve(socket.socket(fileno=int(sys.argv[1])))
+    if isinstance(forked, ForkServer):
+        task = forked.answer()
+        if task is not None:
+            running.run(task)
+    elif forked is not None:
+        launcher_program = importlib.import_module(LAUNCHER)
+        sys.argv[:] = [str(launcher_program.__file__), *forked]
+        launcher_program.main()
