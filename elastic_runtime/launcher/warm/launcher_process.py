@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ ROOM_BYTES = 4096
 """For the variable by which launchers are found, with its name."""
 _PROGRAM = Path(__file__).with_name("launcher_server.py")
 _LONGEST_COMMAND_BYTES = 1024
-_WORD_SECONDS = 10.0
 
 
 class ServerGone(Exception):
@@ -32,29 +31,42 @@ class LauncherProcess:
     """One launcher server.
 
     Args:
-        environment: that it starts with.
-        imports: what it is to import beside the usual.
-        log_file: what it writes goes there.
+        channel: to it.
         deadline_seconds: until when it is to be ready, of the clock that `hear` is told.
+        answer_seconds: how long it is waited for when it is asked for something.
+        process: where it is a child of this one.
 
     Attributes:
         ready: whether it can fork.
-
-    Raises:
-        OSError: no process can be started.
     """
 
     def __init__(
-        self, environment: Mapping[str, str], imports: frozenset[Import], log_file: Path, deadline_seconds: float
+        self,
+        channel: socket.socket,
+        deadline_seconds: float,
+        answer_seconds: float,
+        process: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self.ready = False
-        self.imports = imports
-        self._log_file = log_file
+        self._channel = channel
         self._deadline_seconds = deadline_seconds
+        self._answer_seconds = answer_seconds
+        self._process = process
+        channel.settimeout(answer_seconds)
+
+    @classmethod
+    def begun(
+        cls, environment: Mapping[str, str], log_file: Path, deadline_seconds: float, answer_seconds: float
+    ) -> LauncherProcess:
+        """Start one that imports the usual.
+
+        Raises:
+            OSError: no process can be started.
+        """
         ours, its = socket.socketpair()
         try:
             with its, log_file.open("wb") as log:
-                self._process = subprocess.Popen(  # noqa: S603  (our own program)
+                process = subprocess.Popen(  # noqa: S603  (our own program)
                     [sys.executable, str(_PROGRAM), str(its.fileno()), " " * _LONGEST_COMMAND_BYTES],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -63,17 +75,31 @@ class LauncherProcess:
                     start_new_session=True,
                     pass_fds=(its.fileno(),),
                 )
-            ours.settimeout(_WORD_SECONDS)
-            wire.send(ours, {"imports": sorted([found.name, list(found.parts)] for found in imports)})
         except OSError:
             ours.close()
             raise
-        self._channel = ours
+        return cls(ours, deadline_seconds, answer_seconds, process)
 
     @property
-    def pid(self) -> int:
-        """Its process number."""
-        return self._process.pid
+    def pid(self) -> int | None:
+        """Its process number, where it is a child of this process."""
+        return None if self._process is None else self._process.pid
+
+    def with_imports(self, imports: Iterable[Import], deadline_seconds: float) -> LauncherProcess:
+        """Have it fork a server that imports more, and ends with it at the latest.
+
+        Raises:
+            ServerGone: it does not answer.
+        """
+        ours, its = socket.socketpair()
+        with its:
+            try:
+                request = {"imports": sorted([found.name, list(found.parts)] for found in imports)}
+                wire.send(self._channel, request, (its.fileno(),))
+            except OSError as error:
+                ours.close()
+                raise ServerGone(_silent(error)) from error
+        return LauncherProcess(ours, deadline_seconds, self._answer_seconds)
 
     def hear(self, now_seconds: float) -> None:
         """Learn whether it is ready, without waiting for it.
@@ -85,35 +111,39 @@ class LauncherProcess:
             try:
                 message: dict[str, Any] = wire.receive(self._channel)[0]
             except (OSError, EOFError, ValueError) as error:
-                raise ServerGone(f"the process that was to fork them ended (see {self._log_file})") from error
+                raise ServerGone("the process that was to fork them ended") from error
             if "obstacle" in message:
                 raise ServerGone(str(message["obstacle"]))
             self.ready = True
         elif not self.ready and now_seconds >= self._deadline_seconds:
-            raise ServerGone(f"not everything was imported in time (see {self._log_file})")
+            raise ServerGone("not everything was imported in time")
 
-    def fork(self, request: Mapping[str, Any], descriptors: Sequence[int], answer_seconds: float) -> int:
+    def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
         """Have it fork a launcher, and give that one leave to begin; its process number.
 
         Raises:
-            ServerGone: it does not answer. No launcher was begun.
+            ServerGone: it does not answer. No launcher has begun.
         """
         ours, its = socket.socketpair()
         try:
             with ours, its:
-                ours.settimeout(answer_seconds)
-                self._channel.settimeout(answer_seconds)
+                ours.settimeout(self._answer_seconds)
                 wire.send(self._channel, request, (its.fileno(), *descriptors))
                 its.close()
                 answer: dict[str, Any] = wire.receive(ours)[0]
                 wire.send(ours, {"go": True})
                 return int(answer["pid"])
         except (OSError, EOFError, ValueError) as error:
-            raise ServerGone(f"the process that was to fork them does not answer ({error or 'it ended'})") from error
+            raise ServerGone(_silent(error)) from error
 
     def close(self) -> None:
         """End it; launchers stay."""
         self._channel.close()
-        with suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGKILL)  # it has nothing to lose
-        self._process.wait()
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)  # it has nothing to lose
+            self._process.wait()
+
+
+def _silent(error: Exception) -> str:
+    return f"the process that was to fork them does not answer ({str(error) or 'it ended'})"

@@ -35,7 +35,7 @@ _IMPORTS = (
 
 
 def serve(channel: socket.socket) -> ForkServer | list[str] | None:
-    """Import what the agent names beside the usual, and fork launchers as often as it asks for one.
+    """Fork launchers as often as the agent asks for one, and servers like this one that have imported more.
 
     Returns:
         in a forked process: the fork server that it is, or the launcher's arguments; else None, when the agent is gone.
@@ -43,27 +43,37 @@ def serve(channel: socket.socket) -> ForkServer | list[str] | None:
     import_base()
     for name in _IMPORTS:
         importlib.import_module(name)
-    with suppress(OSError, EOFError):
-        import_all([Import(name, tuple(parts)) for name, parts in wire.receive(channel)[0]["imports"]])
-    if found := obstacle():
-        with suppress(OSError):
-            wire.send(channel, {"obstacle": found})
-        return None
-    share_memory()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # launchers are not waited for
-    with suppress(OSError):
-        wire.send(channel, {"ready": True})
-    while True:
+    serves = _is_made_ready(channel)
+    while serves:
         try:
             request, descriptors = wire.receive(channel)
         except (EOFError, OSError):
             return None
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            channel.close()
+        parent = os.getpid()
+        if os.fork():
+            for number in descriptors:
+                os.close(number)
+            continue
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        channel.close()
+        if "imports" not in request:
             return _born(request, descriptors)
-        for number in descriptors:
-            os.close(number)
+        kinship.die_with_parent(parent)
+        channel = socket.socket(fileno=descriptors[0])
+        import_all([Import(name, tuple(parts)) for name, parts in request["imports"]])
+        serves = _is_made_ready(channel)
+    return None
+
+
+def _is_made_ready(channel: socket.socket) -> bool:
+    """Whether this process can be forked; the agent is told."""
+    found = obstacle()
+    if not found:
+        share_memory()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked here
+    with suppress(OSError):
+        wire.send(channel, {"obstacle": found} if found else {"ready": True})
+    return not found
 
 
 def _born(request: dict[str, Any], descriptors: list[int]) -> ForkServer | list[str]:

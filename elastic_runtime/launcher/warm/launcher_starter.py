@@ -1,8 +1,8 @@
-"""Starter of launchers: the agent's side of its launcher server, which it starts, asks, and does without.
+"""Starter of launchers: the agent's side of its launcher servers, which it starts, asks, and does without.
 
-Whatever is wrong with the server, launchers start all the same, by themselves; why is told once. What scripts import
-is learned as they come: when there is something new, another server imports all of it, and takes the place of this one
-once it is ready. One that was started before packages were installed is replaced likewise.
+Whatever is wrong with a server, launchers start all the same, by themselves; why is told once. A launcher is a fork of
+one that has imported nothing but what is ours, and what the job's own script imports: for each such set there is a
+server, forked from the first when a script has asked for it. If packages are installed meanwhile, all begin anew.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from pathlib import Path
 from elastic_runtime.launcher.settings import RestartLimit
 from elastic_runtime.launcher.warm.launcher_process import ROOM_BYTES, LauncherProcess, ServerGone
 from elastic_runtime.launcher.warm.launcher_server import LAUNCHER
-from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead
+from elastic_runtime.launcher.warm.script_imports import BASE, Import, imports_ahead
 
 _UNBUFFERED = "PYTHONUNBUFFERED"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _READ_WHEN_USED = ("ELASTIC_", _UNBUFFERED, "CUDA_VISIBLE_DEVICES", *_THREADS)
 """How variables begin that may differ between the server and a launcher: nothing that is loaded has looked at them, or
 it is told anew. Buffers are off in the server, and in all tasks."""
-_MOST_IMPORTS = 100
+_LOG = "launcher-server.log"
+_MOST_SETS = 6
+"""Servers beside the first, each with what other scripts import; who was asked longest ago goes."""
 _WINDOW_SECONDS = 600.0
 
 
@@ -45,7 +47,7 @@ class StarterSettings:
 
 
 class LauncherStarter:
-    """One agent's launcher server; used from one thread.
+    """One agent's launcher servers; used from one thread.
 
     Args:
         environment: of this process, that launchers inherit too.
@@ -74,10 +76,9 @@ class LauncherStarter:
         self._tell = tell
         self._settings = settings or StarterSettings()
         self._clock = clock
-        self._server: LauncherProcess | None = None
-        self._next: LauncherProcess | None = None
-        self._imports: frozenset[Import] = frozenset()
-        self._refused: frozenset[Import] = frozenset()
+        self._base: LauncherProcess | None = None
+        self._with_more: dict[frozenset[Import], LauncherProcess] = {}
+        self._refused: set[frozenset[Import]] = set()
         self._packages = _packages_stamp()
         self._needed_at = clock()
         self._restarts = RestartLimit(self._settings.restarts, _WINDOW_SECONDS, 1.0, 60.0)
@@ -86,16 +87,22 @@ class LauncherStarter:
 
     @property
     def pid(self) -> int | None:
-        """The process number of the server that forks, or will; None if there is none."""
-        return None if self._server is None else self._server.pid
+        """The process number of the first server; None if there is none."""
+        return None if self._base is None else self._base.pid
 
     @property
     def is_ready(self) -> bool:
-        """Whether a launcher could be forked now."""
-        return self._server is not None and self._server.ready
+        """Whether any launcher could be forked now."""
+        return self._base is not None and self._base.ready
+
+    def is_ready_for(self, script: Path) -> bool:
+        """Whether the launcher of a script would have imported all that the script does."""
+        imports = _added_by(script)
+        server = self._with_more.get(imports) if imports else self._base
+        return server is not None and server.ready
 
     def look(self, *, needed: bool) -> None:
-        """See how the server is; start it where it is needed, and end it where it was not for long."""
+        """See how the servers are; start the first where it is needed, and end all where none was for long."""
         now = self._clock()
         if needed:
             self._needed_at = now
@@ -104,13 +111,11 @@ class LauncherStarter:
             return
         self._hear(now)
         if (stamp := _packages_stamp()) != self._packages:
-            self._packages, self._refused = stamp, frozenset()
+            self._packages = stamp
+            self._refused.clear()
             self.close()
-        if self._server is None:
-            if now >= self._start_at:
-                self._server = self._begin(self._imports)
-        elif self._server.ready and self._next is None and self._imports > self._server.imports:
-            self._next = self._begin(self._imports)
+        if self._base is None and now >= self._start_at:
+            self._begin(now)
 
     def start(
         self,
@@ -128,10 +133,9 @@ class LauncherStarter:
             kept: descriptors that it holds as long as it lives, and nothing else of the job does.
             script: of the job.
         """
-        self._learn(script)
-        self._hear(self._clock())
-        server = self._server
-        if server is None or not server.ready or not self._fits(command, folder, environment):
+        now = self._clock()
+        self._hear(now)
+        if self._base is None or not self._base.ready or not self._fits(command, folder, environment):
             return None
         request = {
             "arguments": list(command[3:]),
@@ -140,53 +144,61 @@ class LauncherStarter:
             "shown": [self._shown, environment[self._shown]],
         }
         try:
-            return server.fork(request, (output, output, *kept), self._settings.answer_seconds)
+            return self._best_for(script, self._base, now).fork(request, (output, output, *kept))
         except ServerGone as error:
             self._on_death(str(error))
             return None
 
     def close(self) -> None:
-        """End the server; launchers stay."""
-        for server in (self._server, self._next):
+        """End the servers; launchers stay."""
+        for server in (*self._with_more.values(), self._base):
             if server is not None:
                 server.close()
-        self._server = self._next = None
+        self._with_more.clear()
+        self._base = None
 
-    def _begin(self, imports: frozenset[Import]) -> LauncherProcess | None:
-        deadline = self._clock() + self._settings.start_seconds
+    def _begin(self, now: float) -> None:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return LauncherProcess(self._environment, imports, self._folder / "launcher-server.log", deadline)
+            self._base = LauncherProcess.begun(
+                self._environment,
+                self._folder / _LOG,
+                now + self._settings.start_seconds,
+                self._settings.answer_seconds,
+            )
         except OSError as error:
             self._on_death(f"no process can be started: {error}")
-            return None
 
     def _hear(self, now: float) -> None:
-        """What the servers say; the next one takes its place when it is ready."""
-        if self._next is not None:
+        """What the servers say."""
+        for imports, server in list(self._with_more.items()):
             try:
-                self._next.hear(now)
-            except ServerGone:  # what it was to import is left to the scripts
-                self._refused |= self._next.imports
-                self._imports -= self._refused
-                self._next.close()
-                self._next = None
-            else:
-                if self._next.ready:
-                    before, self._server, self._next = self._server, self._next, None
-                    if before is not None:
-                        before.close()
-        if self._server is not None:
+                server.hear(now)
+            except ServerGone:  # these are left to the scripts
+                self._refused.add(imports)
+                self._with_more.pop(imports).close()
+        if self._base is not None:
             try:
-                self._server.hear(now)
+                self._base.hear(now)
             except ServerGone as error:
-                self._imports -= self._server.imports  # perhaps it was one of these
                 self._on_death(str(error))
 
-    def _learn(self, script: Path) -> None:
-        found = frozenset(imports_ahead(script)) - self._refused
-        if not found <= self._imports and len(self._imports | found) <= _MOST_IMPORTS:
-            self._imports |= found
+    def _best_for(self, script: Path, base: LauncherProcess, now: float) -> LauncherProcess:
+        """The server that has imported most of what a script does; the next time it is one that has all.
+
+        Raises:
+            ServerGone: the first does not answer.
+        """
+        imports = _added_by(script)
+        if not imports or imports in self._refused:
+            return base
+        found = self._with_more.pop(imports, None)
+        if found is None:
+            found = base.with_imports(imports, now + self._settings.start_seconds)
+            if len(self._with_more) >= _MOST_SETS:
+                self._with_more.pop(next(iter(self._with_more))).close()
+        self._with_more[imports] = found  # at the end: it was asked last
+        return found if found.ready else base
 
     def _fits(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> bool:
         if list(command[:3]) != [sys.executable, "-m", LAUNCHER] or not folder.is_dir():
@@ -208,7 +220,13 @@ class LauncherStarter:
         self._start_at = math.inf if again is None else again
         if why not in self._told:
             self._told.add(why)
-            self._tell(why)
+            self._tell(f"{why}; see {self._folder / _LOG}")
+
+
+def _added_by(script: Path) -> frozenset[Import]:
+    """What of a script's imports takes time, beside what all tasks need."""
+    ours = sys.stdlib_module_names | frozenset(BASE)
+    return frozenset(found for found in imports_ahead(script) if found.top not in ours)
 
 
 def _packages_stamp() -> tuple[int, ...]:
