@@ -27,6 +27,7 @@ from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import describe_end
 from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable
 from elastic_runtime.launcher.view_follower import ViewFollower
+from elastic_runtime.launcher.warm import inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase, Role, View
 from foundation.signals import SignalHandlers
@@ -80,6 +81,7 @@ class Supervisor:
         self._clock = clock
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._warm = self._starter() if settings.warm and not programs.spec.cold else None
+        inherited.drop()  # it was taken, or is not wanted
         self._tasks = TaskTable(programs, settings, display.show, clock, self._warm)
         self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock, self._warm)
         self._reporter = CoordinatorReporter()

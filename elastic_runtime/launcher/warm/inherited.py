@@ -61,6 +61,13 @@ def offer(inherited: Inherited) -> None:
     _offered.append(inherited)
 
 
+def drop() -> None:
+    """End the one that is there, if any: nobody will ask."""
+    for left in _offered:
+        left.channel.close()
+    _offered.clear()
+
+
 def take() -> Inherited | None:
     """The one that is there, once; None if there is none."""
     return _offered.pop() if _offered else None

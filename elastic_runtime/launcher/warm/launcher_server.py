@@ -26,9 +26,8 @@ from elastic_runtime.launcher.warm.script_imports import Import  # noqa: E402
 from elastic_runtime.launcher.warm.serving import ForkServer, import_all, import_base, obstacle, share_memory  # noqa: E402
 
 ROOM_VARIABLE = "ELASTIC_ROOM_FOR_A_MARK"
-LAUNCHER = "elastic_runtime.cli"
 _IMPORTS = (
-    LAUNCHER,
+    "elastic_runtime.cli",
     "elastic_runtime.launcher.supervisor",
     "elastic_runtime.coordinator.__main__",
 )
@@ -38,7 +37,8 @@ def serve(channel: socket.socket) -> ForkServer | list[str] | None:
     """Fork launchers as often as the agent asks for one, and servers like this one that have imported more.
 
     Returns:
-        in a forked process: the fork server that it is, or the launcher's arguments; else None, when the agent is gone.
+        in a forked process: the fork server that it is, or the launcher's module and arguments; else None, when the
+        agent is gone.
     """
     import_base()
     for name in _IMPORTS:
@@ -106,9 +106,9 @@ def _born(request: dict[str, Any], descriptors: list[int]) -> ForkServer | list[
         return ForkServer(its, launcher, AT_START)
     its.close()
     inherited.offer(inherited.Inherited(inherited.ForkedProcess(server), ours, dict(os.environ)))
-    becoming.show_as([sys.executable, "-m", LAUNCHER, *request["arguments"]])
-    arguments: list[str] = request["arguments"]
-    return arguments
+    command = [request["module"], *request["arguments"]]
+    becoming.show_as([sys.executable, "-m", *command])
+    return command
 
 
 if __name__ == "__main__":
@@ -118,6 +118,6 @@ if __name__ == "__main__":
         if task is not None:
             running.run(task)
     elif forked is not None:
-        launcher_program = importlib.import_module(LAUNCHER)
-        sys.argv[:] = [str(launcher_program.__file__), *forked]
-        launcher_program.main()
+        launcher = importlib.import_module(forked[0])
+        sys.argv[:] = [str(launcher.__file__), *forked[1:]]
+        sys.exit(launcher.main())

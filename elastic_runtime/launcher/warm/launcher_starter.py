@@ -18,8 +18,7 @@ from pathlib import Path
 
 from elastic_runtime.launcher.settings import RestartLimit
 from elastic_runtime.launcher.warm.launcher_process import ROOM_BYTES, LauncherProcess, ServerGone
-from elastic_runtime.launcher.warm.launcher_server import LAUNCHER
-from elastic_runtime.launcher.warm.script_imports import BASE, Import, imports_ahead
+from elastic_runtime.launcher.warm.script_imports import BASE, MORE_VARIABLE, Import, imports_ahead
 
 _UNBUFFERED = "PYTHONUNBUFFERED"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -95,9 +94,9 @@ class LauncherStarter:
         """Whether any launcher could be forked now."""
         return self._base is not None and self._base.ready
 
-    def is_ready_for(self, script: Path) -> bool:
+    def is_ready_for(self, script: Path, environment: Mapping[str, str]) -> bool:
         """Whether the launcher of a script would have imported all that the script does."""
-        imports = _added_by(script)
+        imports = _added_by(script, environment)
         server = self._with_more.get(imports) if imports else self._base
         return server is not None and server.ready
 
@@ -129,6 +128,7 @@ class LauncherStarter:
         """Fork a launcher; its process number, or None: it is to be started without the server.
 
         Args:
+            command: this interpreter, `-m`, and a module that has a `main`.
             output: descriptor for what it writes.
             kept: descriptors that it holds as long as it lives, and nothing else of the job does.
             script: of the job.
@@ -138,13 +138,16 @@ class LauncherStarter:
         if self._base is None or not self._base.ready or not self._fits(command, folder, environment):
             return None
         request = {
+            "module": command[2],
             "arguments": list(command[3:]),
             "environment": {**environment, _UNBUFFERED: "1"},
             "folder": str(folder),
             "shown": [self._shown, environment[self._shown]],
         }
         try:
-            return self._best_for(script, self._base, now).fork(request, (output, output, *kept))
+            return self._best_for(_added_by(script, environment), self._base, now).fork(
+                request, (output, output, *kept)
+            )
         except ServerGone as error:
             self._on_death(str(error))
             return None
@@ -183,13 +186,12 @@ class LauncherStarter:
             except ServerGone as error:
                 self._on_death(str(error))
 
-    def _best_for(self, script: Path, base: LauncherProcess, now: float) -> LauncherProcess:
+    def _best_for(self, imports: frozenset[Import], base: LauncherProcess, now: float) -> LauncherProcess:
         """The server that has imported most of what a script does; the next time it is one that has all.
 
         Raises:
             ServerGone: the first does not answer.
         """
-        imports = _added_by(script)
         if not imports or imports in self._refused:
             return base
         found = self._with_more.pop(imports, None)
@@ -201,7 +203,7 @@ class LauncherStarter:
         return found if found.ready else base
 
     def _fits(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> bool:
-        if list(command[:3]) != [sys.executable, "-m", LAUNCHER] or not folder.is_dir():
+        if list(command[:2]) != [sys.executable, "-m"] or not folder.is_dir():
             return False
         if len(os.fsencode(f"{self._shown}={environment.get(self._shown, '')}")) > ROOM_BYTES:
             return False
@@ -223,10 +225,12 @@ class LauncherStarter:
             self._tell(f"{why}; see {self._folder / _LOG}")
 
 
-def _added_by(script: Path) -> frozenset[Import]:
+def _added_by(script: Path, environment: Mapping[str, str]) -> frozenset[Import]:
     """What of a script's imports takes time, beside what all tasks need."""
     ours = sys.stdlib_module_names | frozenset(BASE)
-    return frozenset(found for found in imports_ahead(script) if found.top not in ours)
+    more = frozenset(environment.get(MORE_VARIABLE, "").split())
+    ahead = imports_ahead(script, environment)
+    return frozenset(found for found in ahead if found.top not in ours or found.name in more)
 
 
 def _packages_stamp() -> tuple[int, ...]:

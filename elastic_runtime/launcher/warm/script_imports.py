@@ -16,6 +16,8 @@ from pathlib import Path
 
 BASE = ("torch", "numpy", "elastic_runtime")
 """Loaded ahead for every script."""
+MORE_VARIABLE = "ELASTIC_ALSO_IMPORT"
+"""Modules that tasks need beside, by their names."""
 _ENVIRONMENT = frozenset({"environ", "environb", "putenv", "unsetenv"})
 
 
@@ -69,13 +71,14 @@ def obstacle_in(script: Path) -> str:
         return ""
 
 
-def imports_ahead(script: Path) -> list[Import]:
-    """What of installed packages may be imported before a script runs; nothing where it cannot be read."""
+def imports_ahead(script: Path, environment: Mapping[str, str]) -> list[Import]:
+    """What may be imported before a script runs: of installed packages, and what the environment names beside."""
+    more = [Import(name) for name in environment.get(MORE_VARIABLE, "").split()]
     try:
         source = script.read_bytes()
     except OSError:
-        return []
-    return [found for found in imports_of(source, script.name).ahead if is_installed(found.top)]
+        return more
+    return more + [found for found in imports_of(source, script.name).ahead if is_installed(found.top)]
 
 
 def is_installed(top: str) -> bool:

@@ -78,7 +78,7 @@ class ForkServer:
 
     def _is_made_ready(self, script: Path) -> bool:
         """Import what a script needs; whether this process is the one that goes on."""
-        imports = imports_ahead(script)
+        imports = imports_ahead(script, os.environ)
         if imports and not self._goes_on(imports):
             return False
         tops = {name.partition(".")[0] for name in sys.modules} - self._at_start

@@ -25,7 +25,16 @@ from elastic_runtime.launcher.warm import inherited, kinship, running, wire
 from elastic_runtime.launcher.warm.script_imports import obstacle_in
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
-_READ_WHEN_USED = ("ELASTIC_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+_READ_WHEN_USED = (
+    "ELASTIC_",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_",
+)
 """How variables begin that may differ between the server and a task: nothing that is loaded has looked at them."""
 _RESTARTS = 3
 """How often a server that ended is started again in `_WINDOW_SECONDS`."""

@@ -29,7 +29,10 @@ from cluster_agent.backends.local.scripts.script_folder import (
 from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
 from elastic_runtime.launcher.gpu_seats import read_gpus, write_used
 from elastic_runtime.launcher.job_folder import JobBusy, JobLock
+from elastic_runtime.launcher.job_spec import ProcessSpec
+from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.supervisor import StopSignals
+from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase
 from elastic_runtime.telemetry import configure_logging
 
@@ -68,6 +71,9 @@ class ScriptSupervisor:
         self._state = ScriptState(phase=Phase.STARTING, stall_seconds=0.0 if before is None else before.stall_seconds)
         self._changes = tuple(change for change in folder.changes() if change.ended_unix_seconds)
         self._group: RankGroup | None = None
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._warm = self._starter() if record.elastic else None
+        self._coming: Target | None = None
         self._stop_at: float | None = None
         self._paused_at: float | None = None
         self._failures = 0
@@ -75,19 +81,35 @@ class ScriptSupervisor:
 
     def run(self) -> Phase:
         """Until the job has ended, or is suspended."""
-        news: queue.SimpleQueue[None] = queue.SimpleQueue()
-        with StopSignals(news) as signals:
+        with StopSignals(self._news) as signals:
             try:
                 self._files.stop_file.unlink(missing_ok=True)
                 self._begin(self._wanted())
                 while self._state.phase not in _OVER:
                     self._look(signals.count)
-                    self._sleep(news)
+                    self._sleep()
             finally:
                 if self._group is not None:
                     self._group.kill()
                     self._group.close()
+                if self._warm is not None:
+                    self._warm.rest()
         return self._state.phase
+
+    def _starter(self) -> WarmStarter:
+        return WarmStarter(
+            self._worker(self._folder.path / "fork-server.log"),
+            LauncherSettings(),
+            lambda line: _log.info("workers-start-cold", why=line),
+            lambda: self._news.put(None),
+            self._clock,
+        )
+
+    def _worker(self, log_file: Path) -> ProcessSpec:
+        """What all workers have in common."""
+        command = (self._record.python, str(self._record.script), *self._record.args)
+        environment = {**self._environment, "PYTHONUNBUFFERED": "1"}
+        return ProcessSpec(command, environment, self._record.workdir, log_file)
 
     def _wanted(self) -> Target:
         return self._folder.target() or Target(request_id="", workers=1)
@@ -99,18 +121,33 @@ class ScriptSupervisor:
             self._on_change_over(done=True)
             self._note(Phase.SUSPENDED)
             return
+        self._coming = target
+        self._start()
+
+    def _start(self) -> None:
+        """Start the workers that are to come, unless they had better wait for the process that is to fork them."""
+        target = self._coming
+        if target is None or (self._warm is not None and self._warm.is_to_wait(self._worker(Path(os.devnull)))):
+            return
+        self._coming = None
         gpus = read_gpus(self._record.gpu_file)
         try:
             self._use(gpus[: target.workers * self._record.gpus])
             self._group = RankGroup(
-                self._record, self._folder.path, target.workers, gpus, self._environment, self._clock
+                self._record, self._folder.path, target.workers, gpus, self._environment, self._clock, self._warm
             )
         except OSError as error:
             self._note(Phase.FAILED, target=0, failure=f"no process can be started: {error.strerror or error}")
 
     def _look(self, signals: int) -> None:
         group = self._group
+        if self._warm is not None:
+            self._warm.look(set() if group is None else group.pids, needed=True)
         if group is None:
+            if signals:
+                self._note(Phase.FAILED, target=0, failure="it was stopped")
+            else:
+                self._start()
             return
         if signals:
             group.terminate()  # and kill, when its time is over
@@ -224,10 +261,9 @@ class ScriptSupervisor:
             else:
                 return
 
-    @staticmethod
-    def _sleep(news: queue.SimpleQueue[None]) -> None:
+    def _sleep(self) -> None:
         try:
-            news.get(timeout=_LOOK_SECONDS)
+            self._news.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
             return
 

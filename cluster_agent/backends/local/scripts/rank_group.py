@@ -16,6 +16,7 @@ from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_output import Stream
 from elastic_runtime.launcher.task_process import TaskProcess, describe_end
+from elastic_runtime.launcher.warm.starter import WarmStarter
 
 _HOST = "127.0.0.1"
 _BAD_INPUT = 2
@@ -31,6 +32,7 @@ class RankGroup:
         gpus: that the job has; each worker gets as many of them as the record says.
         environment: that the workers inherit.
         clock: seconds, monotonic.
+        warm: forks them, where it can.
 
     Raises:
         OSError: a worker cannot be started; none is left.
@@ -44,6 +46,7 @@ class RankGroup:
         gpus: tuple[str, ...],
         environment: Mapping[str, str],
         clock: Callable[[], float],
+        warm: WarmStarter | None = None,
     ) -> None:
         self.workers = workers
         self._clock = clock
@@ -62,7 +65,7 @@ class RankGroup:
                 spec = ProcessSpec(
                     command, {**environment, **variables}, record.workdir, folder / "logs" / f"{name}.log"
                 )
-                self._processes[name] = TaskProcess(name, spec, settings.log_bytes, _nobody_looks)
+                self._processes[name] = TaskProcess(name, spec, settings.log_bytes, _nobody_looks, warm)
         except OSError:
             self.kill()
             self.close()
@@ -78,6 +81,11 @@ class RankGroup:
         if self._kill_at is not None and self._clock() >= self._kill_at:
             self.kill()
         return len(self._codes) < len(self._processes)
+
+    @property
+    def pids(self) -> set[int]:
+        """Process numbers of all."""
+        return {process.pid for process in self._processes.values()}
 
     @property
     def first(self) -> int:

@@ -19,11 +19,14 @@ from cluster_agent.backends.local.shares.gpu_ledger import gpu_file
 from cluster_agent.backends.local.shares.machine_shares import thread_variables
 from elastic_runtime.checkpoint.rank_files import RankFiles
 from elastic_runtime.errors import ElasticError
+from elastic_runtime.launcher.warm.script_imports import MORE_VARIABLE
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 _LAUNCHER = "cluster_agent.backends.local.scripts.launcher"
+_ALSO_IMPORTED = "elastic_runtime.worker.ranks.allreduce torch._dynamo"
+"""What workers without parameter servers import as they join."""
 
 
 class ScriptJob:
@@ -95,7 +98,10 @@ class ScriptJob:
         self._folder.write_state(ScriptState(phase=Phase.STARTING, target=allocation.workers, stall_seconds=kept))
         self._folder.write_target(Target(request_id="", workers=allocation.workers))
         command = [sys.executable, "-m", _LAUNCHER, str(self._folder.path)]
-        number = self._launchers.spawn(self.name, command, self._folder.path, self._environment)
+        environment, script = self._environment, None
+        if file.elastic:
+            environment, script = {**environment, MORE_VARIABLE: _ALSO_IMPORTED}, file.script
+        number = self._launchers.spawn(self.name, command, self._folder.path, environment, script)
         _log.info("job-started", job=self.name, workers=allocation.workers, ps=0, process=number)
 
     def measure(self) -> Measured:

@@ -82,6 +82,9 @@ class Agent:
         finally:
             os.close(lock)
 
+    def is_ready_for(self, script: Path) -> bool:
+        return self.starter.is_ready_for(script, self.environment)
+
     def start_job(self) -> int:
         number = self.start(
             f"--folder={self.folder / 'jobs'}", "--name=job", "--ps=1", "--workers=1", str(self.folder / "train.py")
@@ -262,12 +265,12 @@ def test_what_a_script_imports_is_imported_for_the_next_one_and_for_no_other(age
     (agent.folder / "heavy.py").write_text("import heavy_package\n" + STAYS, encoding="utf-8")
     agent.be_ready()
     heavy, light = agent.folder / "heavy.py", agent.folder / "train.py"
-    assert (agent.starter.is_ready_for(heavy), agent.starter.is_ready_for(light)) == (False, True)
+    assert (agent.is_ready_for(heavy), agent.is_ready_for(light)) == (False, True)
 
     def become_ready() -> bool:
         assert agent.start("list", script="heavy.py") is not None
         wait_for(agent.lock_is_free)
-        return agent.starter.is_ready_for(heavy)
+        return agent.is_ready_for(heavy)
 
     wait_for(become_ready)
     assert (agent.folder / "imported").read_text() == "x"
@@ -275,7 +278,7 @@ def test_what_a_script_imports_is_imported_for_the_next_one_and_for_no_other(age
     server = agent.starter.pid
     agent.starter.look(needed=True)
     assert agent.starter.pid != server, "what is installed has changed"
-    assert not agent.starter.is_ready_for(heavy)
+    assert not agent.is_ready_for(heavy)
 
 
 @pytest.mark.parametrize(
@@ -293,5 +296,5 @@ def test_a_package_that_cannot_be_loaded_ahead_is_left_to_its_scripts(agent: Age
     for _ in range(3):
         assert agent.start("list", script="odd.py") is not None
         wait_for(agent.lock_is_free)
-    assert not agent.starter.is_ready_for(agent.folder / "odd.py")
+    assert not agent.is_ready_for(agent.folder / "odd.py")
     assert (agent.starter.pid, agent.told) == (server, [])
