@@ -1,8 +1,9 @@
 """`python -m benchmarks.local [-o json]`: the same real jobs under one policy after the other on this machine.
 
 Ten jobs or more of three kinds, which arrive over time, are trained by a real agent under `fifo` (the sizes that they
-ask for), `drf`, `optimus` and `set`, for some seeds of sizes and arrivals. The average completion times of `set` are
-shown over those of the others, beside what the simulator foretells with the speeds of the first seed's runs.
+ask for), `drf`, `optimus` and `set`, for some seeds of sizes and arrivals. Each policy's agent lives through all seeds,
+so that it knows the types of jobs from the second one on. The average completion times of `set` are shown over those of
+the others, beside what the simulator foretells with the speeds of the first seed's runs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from benchmarks.local.machine import Run, run
 from benchmarks.local.plan import Submission, plan
 from benchmarks.local.twin import Calibration, calibrated, foretold_jct_seconds
 from deploy.local.processes import DemoFailed
+from policy_net.domain import PolicyContext
+from policy_net.policy import build_policy
 
 POLICIES = ("set", "fifo", "drf", "optimus")
 """In turn, which begins with another one for each seed."""
@@ -65,12 +68,13 @@ def _measure(options: argparse.Namespace, folder: Path, status: Status) -> dict[
         runs = []
         for policy in [*options.policies[shift:], *options.policies[:shift]]:
             tell = partial(_tell, status, f"seed {seed}, {policy}")
-            runs.append(run(policy, submissions, folder / f"{seed}-{policy}", options.deadline, tell, options.cgroup))
+            runs.append(run(policy, submissions, folder / policy, options.deadline, tell, options.cgroup))
         rounds.append((seed, submissions, runs))
     _, first, measured = rounds[0]
     machine = calibrated(measured, first, _cores())
+    twins = {policy: build_policy(policy, PolicyContext()) for policy in options.policies}
     rows = [
-        _row(seed, done, foretold_jct_seconds(done.policy, submissions, machine))
+        _row(seed, done, foretold_jct_seconds(twins[done.policy], submissions, machine))
         for seed, submissions, runs in rounds
         for done in runs
     ]
@@ -78,6 +82,14 @@ def _measure(options: argparse.Namespace, folder: Path, status: Status) -> dict[
     return {
         "set_over": {
             policy: _over(rows, policy) for policy in options.policies if policy != "set" and "set" in options.policies
+        },
+        "set_over_by_seed": {
+            str(seed): {
+                policy: _over([row for row in rows if row["seed"] == seed], policy)
+                for policy in options.policies
+                if policy != "set" and "set" in options.policies
+            }
+            for seed in options.seeds
         },
         "twin_error_worst": max(_error(rows, policy) for policy in options.policies),
         "twin_order_kept": _order(rows, options.policies, "jct_seconds")

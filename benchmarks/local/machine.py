@@ -1,4 +1,7 @@
-"""One run: an agent over this machine with one policy, the jobs of a plan, and what became of each."""
+"""One run: an agent over this machine with one policy, the jobs of a plan, and what became of each.
+
+What an agent has learned of types in one run it knows in the next one in the same folder, as agents run for weeks.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,12 @@ SLOT_SECONDS = 15.0
 DEBOUNCE_SECONDS = 2.0
 RESERVED_CPU_MILLI = 200
 """For the agent, and for the launchers and coordinators of jobs that start."""
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 0.25
+_ASK_SECONDS = 2.0
+"""Between two questions to the agent, as of somebody who watches: whoever asks more often is seen in its own share."""
 _CANCEL_SECONDS = 60.0
+_SETTLE_SECONDS = 6.0
+"""From an agent's first answer to the first submission: what it keeps ready for launchers is imported by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,7 @@ class Run:
     """What became of the jobs under a policy.
 
     Attributes:
-        state_dir: of the agent, with its decision log.
+        state_dir: of the agent, with its decision log, in which other runs may stand too.
         facts: of each job, as the agent says them.
         resized_seconds: for every live resize that came about, from its decision until the job had the size.
         start_shares: of each of these, how much of it processes took to start.
@@ -52,6 +59,11 @@ class Run:
     resume_seconds: tuple[float, ...]
     stall_seconds: float
     agent_cpu_share: float
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of its jobs."""
+        return frozenset(facts["name"] for facts in self.facts)
 
     @property
     def average_jct_seconds(self) -> float:
@@ -75,12 +87,13 @@ def run(
     """Run a plan to its end.
 
     Args:
+        folder: of the agent, which goes on from what it did there before.
         cgroup: in which each job is kept to its exact millicores.
 
     Raises:
         DemoFailed: the agent ended, a job failed, or not all ended in time.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     config = folder / "agent.yaml"
     content = {
         "cluster": "this-machine",
@@ -105,6 +118,7 @@ def run(
             processes.check()
             _in_time(began, deadline_seconds, "the agent does not answer")
             time.sleep(_LOOK_SECONDS)
+        time.sleep(_SETTLE_SECONDS)
         with JobClient(socket) as client:
             cpu, since = _cpu_seconds(pid), time.monotonic()
             try:
@@ -143,16 +157,19 @@ def _watch(
     on_step: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     began, waiting = time.monotonic(), list(submissions)
+    ask_at, names = began, {job.name for job in submissions}
     while True:
         processes.check()
         while waiting and waiting[0].after_seconds <= time.monotonic() - began:
             job = waiting.pop(0)
             message = {"job": {"name": job.name, **job.file}, "folder": str(Path.cwd()), "source": job.name}
             client.call("submit", message)
-        facts: list[dict[str, Any]] = client.call("jobs", {})["jobs"]
-        if not waiting and all(entry["ended"] for entry in facts):
-            return facts
-        on_step(f"{sum(entry['ended'] for entry in facts)} of {len(submissions)} jobs have ended")
+        if time.monotonic() >= ask_at:
+            facts = [entry for entry in client.call("jobs", {})["jobs"] if entry["name"] in names]
+            if not waiting and all(entry["ended"] for entry in facts):
+                return facts
+            on_step(f"{sum(entry['ended'] for entry in facts)} of {len(submissions)} jobs have ended")
+            ask_at = time.monotonic() + _ASK_SECONDS
         _in_time(began, deadline_seconds, "not all jobs have ended")
         time.sleep(_LOOK_SECONDS)
 

@@ -53,7 +53,7 @@ def plan(seed: int, jobs: int, work: float, gap_seconds: float) -> tuple[Submiss
         kind = KINDS[number % len(KINDS)] if number < len(KINDS) else draw.choice(KINDS)
         drawn = kind.shortest * (kind.longest / kind.shortest) ** draw.random()
         epochs = max(1, round(work * drawn))
-        submissions.append(Submission(f"{kind.example}-{number}", at, _file(kind, epochs)))
+        submissions.append(Submission(f"{kind.example}-{seed}-{number}", at, _file(kind, epochs)))
         at += draw.expovariate(1.0 / gap_seconds)
     return tuple(submissions)
 

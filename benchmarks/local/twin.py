@@ -13,12 +13,12 @@ from statistics import median
 from benchmarks.local.machine import DEBOUNCE_SECONDS, RESERVED_CPU_MILLI, SLOT_SECONDS, Run
 from benchmarks.local.plan import Submission
 from cluster_agent.backends.local.job_file import JobFile
-from policy_net.domain import CapacityMode, PolicyContext, SpeedModel
+from policy_net.domain import CapacityMode, SpeedModel
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.decided_speeds import logged_decisions
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
-from policy_net.policy import build_policy
+from policy_net.policy import SchedulerPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 _FINE = 10
@@ -51,7 +51,7 @@ def calibrated(runs: Sequence[Run], submissions: Sequence[Submission], cores: in
         for facts in run.facts:
             sizes.setdefault(facts["modelType"], []).append(facts["samples"] / epochs[facts["name"]])
         for logged in logged_decisions(run.state_dir):
-            speeds.observe(logged.observed)
+            speeds.observe([entry for entry in logged.observed if entry.job_id in run.names])
             speeds.introduce(logged.state.jobs)
     start = median([seconds for run in runs for seconds in _start_seconds(run)] or [0.0])
     resumed = [seconds for run in runs for seconds in run.resume_seconds]
@@ -85,8 +85,8 @@ def _start_seconds(run: Run) -> list[float]:
     return found
 
 
-def foretold_jct_seconds(policy: str, submissions: Sequence[Submission], machine: Calibration) -> float:
-    """Average completion time of a plan's jobs under a policy, as the simulator has it."""
+def foretold_jct_seconds(policy: SchedulerPolicy, submissions: Sequence[Submission], machine: Calibration) -> float:
+    """Average completion time of a plan's jobs under a policy, as the simulator has it; the policy learns from it."""
     environment = Environment(
         nodes=1,
         gpus_per_node=0,
@@ -100,7 +100,7 @@ def foretold_jct_seconds(policy: str, submissions: Sequence[Submission], machine
     )
     jobs = tuple(_spec(submission, machine.samples_per_epoch) for submission in submissions)
     workload = Workload("plan", jobs, (), suggested_nodes=1)
-    found = replay(workload, environment, build_policy(policy, PolicyContext()), machine.speeds)
+    found = replay(workload, environment, policy, machine.speeds)
     times = [outcome.jct_seconds for outcome in found.outcomes if outcome.jct_seconds is not None]
     return sum(times) / len(times)
 

@@ -13,6 +13,8 @@ from benchmarks.local.__main__ import POLICIES, main
 from benchmarks.local.plan import KINDS, plan
 from benchmarks.local.twin import Calibration, foretold_jct_seconds
 from cluster_agent.backends.local.job_file import JobFile
+from policy_net.domain import PolicyContext
+from policy_net.policy import SchedulerPolicy, build_policy
 
 
 class Linear:
@@ -30,10 +32,15 @@ def machine(start_seconds: float) -> Calibration:
     return Calibration(Linear(), {kind.model_type: 100.0 for kind in KINDS}, 2, start_seconds, start_seconds)
 
 
+def policy(name: str) -> SchedulerPolicy:
+    return build_policy(name, PolicyContext())
+
+
 def test_a_seeds_jobs_are_the_same_each_time_come_in_order_and_can_be_submitted() -> None:
     jobs = plan(3, 12, 1.0, 4.0)
     assert jobs == plan(3, 12, 1.0, 4.0) != plan(4, 12, 1.0, 4.0)
     assert [job.after_seconds for job in jobs] == sorted(job.after_seconds for job in jobs)
+    assert not {job.name for job in jobs} & {job.name for job in plan(4, 12, 1.0, 4.0)}
     assert {job.file["modelType"] for job in jobs} == {kind.model_type for kind in KINDS}
     for job in jobs:
         file = JobFile.model_validate({"name": job.name, "elastic": True, **job.file})
@@ -44,13 +51,14 @@ def test_a_seeds_jobs_are_the_same_each_time_come_in_order_and_can_be_submitted(
 def test_the_twin_of_a_job_alone_takes_its_start_and_its_work_at_the_requested_size() -> None:
     (job,) = plan(1, 1, 1.0, 4.0)
     epochs = job.file["work"]["epochs"]
-    assert foretold_jct_seconds("fifo", (job,), machine(5.0)) == pytest.approx(5.0 + epochs * 100.0 / 200.0)
+    assert foretold_jct_seconds(policy("fifo"), (job,), machine(5.0)) == pytest.approx(5.0 + epochs * 100.0 / 200.0)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_the_twin_foretells_every_policy_and_starts_cost_time(policy: str) -> None:
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_twin_foretells_every_policy_and_starts_cost_time(name: str) -> None:
     jobs = plan(2, 10, 1.0, 4.0)
-    assert 0.0 < foretold_jct_seconds(policy, jobs, machine(0.0)) < foretold_jct_seconds(policy, jobs, machine(8.0))
+    quick = foretold_jct_seconds(policy(name), jobs, machine(0.0))
+    assert 0.0 < quick < foretold_jct_seconds(policy(name), jobs, machine(8.0))
 
 
 @pytest.mark.parametrize("words", [["--jobs", "0"], ["--gap", "-1"], ["--work", "0"], ["--policies", "nosuch"]])
