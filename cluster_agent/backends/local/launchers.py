@@ -33,7 +33,7 @@ class Launchers:
 
     Args:
         jobs: the folder of all jobs' folders.
-        warm: forks those of elastic jobs, where it can.
+        warm: forks them, where it can.
     """
 
     def __init__(self, jobs: Path, warm: LauncherStarter | None = None) -> None:
@@ -47,7 +47,7 @@ class Launchers:
         """Start one in a session of its own, so that no signal to this process's terminal or group reaches it.
 
         Args:
-            script: of an elastic job.
+            script: of a job whose workers may be forked.
 
         Raises:
             OSError: it could not be started, or the job has a launcher.
@@ -62,7 +62,7 @@ class Launchers:
             marked = {**environment, MARK: self._mark(job)}
             with _log_file(self._jobs / f"{job}.launcher.log") as log:
                 number = None
-                if self._warm is not None and script is not None:
+                if self._warm is not None:
                     number = self._warm.start(command, folder, marked, log, (lock,), script)
                 if number is None:
                     number = self._spawn_cold(job, command, folder, marked, log, lock)

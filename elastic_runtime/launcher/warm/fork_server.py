@@ -1,9 +1,10 @@
-"""Program of the fork server: run by its path, so that nothing is imported from the folder that it is started in.
+"""Program of fork servers: run by its path, so that nothing is imported from the folder that it is started in.
 
 What a fork of it runs is run here, at the end of the program: there the interpreter's own end follows, with what the
 task has registered for it, its exit code and its traceback.
 
-Usage: python fork_server.py CHANNEL LAUNCHER_PID SCRIPT PADDING
+Usage: python fork_server.py CHANNEL LAUNCHER_PID SCRIPT PADDING    of the tasks of one launcher
+       python fork_server.py CHANNEL PADDING                        of launchers
 
 The padding is blanks: room in this process's command line for that of the task that a fork of it is.
 """
@@ -15,13 +16,28 @@ AT_START = frozenset(name.partition(".")[0] for name in sys.modules)
 if not sys.flags.safe_path and sys.path and sys.path[0] == os.path.dirname(os.path.realpath(__file__)):  # noqa: PTH120
     del sys.path[0]
 
+import importlib  # noqa: E402
 import socket  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from elastic_runtime.launcher.warm import running  # noqa: E402
+from elastic_runtime.launcher.warm import launcher_server, running  # noqa: E402
 from elastic_runtime.launcher.warm.serving import ForkServer  # noqa: E402
 
+_OF_LAUNCHERS = 3
+"""Words of such a command line."""
+
 if __name__ == "__main__":
-    forked = ForkServer(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), AT_START).serve(Path(sys.argv[3]))
-    if forked is not None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    forked: ForkServer | running.Task | list[str] | None
+    if len(sys.argv) == _OF_LAUNCHERS:
+        forked = launcher_server.serve(channel, AT_START)
+    else:
+        forked = ForkServer(channel, int(sys.argv[2]), AT_START).serve(Path(sys.argv[3]))
+    if isinstance(forked, ForkServer):
+        forked = forked.answer()
+    if isinstance(forked, running.Task):
         running.run(forked)
+    elif forked is not None:
+        launcher = importlib.import_module(forked[0])
+        sys.argv[:] = [str(launcher.__file__), *forked[1:]]
+        sys.exit(launcher.main())

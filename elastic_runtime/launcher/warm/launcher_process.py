@@ -19,7 +19,7 @@ from elastic_runtime.launcher.warm.script_imports import Import
 
 ROOM_BYTES = 4096
 """For the variable by which launchers are found, with its name."""
-_PROGRAM = Path(__file__).with_name("launcher_server.py")
+_PROGRAM = Path(__file__).with_name("fork_server.py")
 _LONGEST_COMMAND_BYTES = 1024
 
 

@@ -1,29 +1,24 @@
-"""Program of the launcher server: one process of an agent that has imported all, and forks launchers of jobs.
+"""Serving of launchers: one process of an agent that has imported all, and forks launchers of jobs.
 
 Each launcher gets a fork server for its tasks with it, which is a fork of the same process: so a job begins without
 importing anything but what its script alone needs. A launcher has a session of its own, and outlives this process and
 the agent. This process ends with the agent, as its channel does.
-
-Usage: python launcher_server.py CHANNEL PADDING
 """
 
+from __future__ import annotations
+
+import importlib
 import os
+import signal
+import socket
 import sys
+from contextlib import suppress
+from typing import Any
 
-AT_START = frozenset(name.partition(".")[0] for name in sys.modules)
-if not sys.flags.safe_path and sys.path and sys.path[0] == os.path.dirname(os.path.realpath(__file__)):  # noqa: PTH120
-    del sys.path[0]
-
-import importlib  # noqa: E402
-import signal  # noqa: E402
-import socket  # noqa: E402
-from contextlib import suppress  # noqa: E402
-from typing import Any  # noqa: E402
-
-from elastic_runtime.launcher import parent_death  # noqa: E402
-from elastic_runtime.launcher.warm import becoming, inherited, kinship, running, wire  # noqa: E402
-from elastic_runtime.launcher.warm.script_imports import Import  # noqa: E402
-from elastic_runtime.launcher.warm.serving import ForkServer, import_all, import_base, obstacle, share_memory  # noqa: E402
+from elastic_runtime.launcher import parent_death
+from elastic_runtime.launcher.warm import becoming, inherited, kinship, wire
+from elastic_runtime.launcher.warm.script_imports import Import
+from elastic_runtime.launcher.warm.serving import ForkServer, import_all, import_base, obstacle, share_memory
 
 ROOM_VARIABLE = "ELASTIC_ROOM_FOR_A_MARK"
 _IMPORTS = (
@@ -33,8 +28,11 @@ _IMPORTS = (
 )
 
 
-def serve(channel: socket.socket) -> ForkServer | list[str] | None:
+def serve(channel: socket.socket, at_start: frozenset[str]) -> ForkServer | list[str] | None:
     """Fork launchers as often as the agent asks for one, and servers like this one that have imported more.
+
+    Args:
+        at_start: top-level modules that the interpreter had loaded by itself.
 
     Returns:
         in a forked process: the fork server that it is, or the launcher's module and arguments; else None, when the
@@ -57,7 +55,7 @@ def serve(channel: socket.socket) -> ForkServer | list[str] | None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         channel.close()
         if "imports" not in request:
-            return _born(request, descriptors)
+            return _born(request, descriptors, at_start)
         kinship.die_with_parent(parent)
         channel = socket.socket(fileno=descriptors[0])
         import_all([Import(name, tuple(parts)) for name, parts in request["imports"]])
@@ -76,7 +74,7 @@ def _is_made_ready(channel: socket.socket) -> bool:
     return not found
 
 
-def _born(request: dict[str, Any], descriptors: list[int]) -> ForkServer | list[str]:
+def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[str]) -> ForkServer | list[str]:
     """Be the launcher, with a fork server; or the fork server of one.
 
     Of the descriptors the first is the agent's leash, the next two are for what it writes, and the rest is for it to
@@ -103,21 +101,9 @@ def _born(request: dict[str, Any], descriptors: list[int]) -> ForkServer | list[
         kinship.die_with_parent(launcher)
         parent_death.die_first()
         os.setsid()
-        return ForkServer(its, launcher, AT_START)
+        return ForkServer(its, launcher, at_start)
     its.close()
     inherited.offer(inherited.Inherited(inherited.ForkedProcess(server), ours, dict(os.environ)))
     command = [request["module"], *request["arguments"]]
     becoming.show_as([sys.executable, "-m", *command])
     return command
-
-
-if __name__ == "__main__":
-    forked = serve(socket.socket(fileno=int(sys.argv[1])))
-    if isinstance(forked, ForkServer):
-        task = forked.answer()
-        if task is not None:
-            running.run(task)
-    elif forked is not None:
-        launcher = importlib.import_module(forked[0])
-        sys.argv[:] = [str(launcher.__file__), *forked[1:]]
-        sys.exit(launcher.main())

@@ -123,7 +123,7 @@ class LauncherStarter:
         environment: Mapping[str, str],
         output: int,
         kept: Sequence[int],
-        script: Path,
+        script: Path | None,
     ) -> int | None:
         """Fork a launcher; its process number, or None: it is to be started without the server.
 
@@ -131,12 +131,13 @@ class LauncherStarter:
             command: this interpreter, `-m`, and a module that has a `main`.
             output: descriptor for what it writes.
             kept: descriptors that it holds as long as it lives, and nothing else of the job does.
-            script: of the job.
+            script: of the job; None if its workers are not to be forked.
         """
         now = self._clock()
         self._hear(now)
         if self._base is None or not self._base.ready or not self._fits(command, folder, environment):
             return None
+        imports = frozenset[Import]() if script is None else _added_by(script, environment)
         request = {
             "module": command[2],
             "arguments": list(command[3:]),
@@ -145,9 +146,7 @@ class LauncherStarter:
             "shown": [self._shown, environment[self._shown]],
         }
         try:
-            return self._best_for(_added_by(script, environment), self._base, now).fork(
-                request, (output, output, *kept)
-            )
+            return self._best_for(imports, self._base, now).fork(request, (output, output, *kept))
         except ServerGone as error:
             self._on_death(str(error))
             return None

@@ -32,6 +32,7 @@ from elastic_runtime.launcher.job_folder import JobBusy, JobLock
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.supervisor import StopSignals
+from elastic_runtime.launcher.warm import inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase
 from elastic_runtime.telemetry import configure_logging
@@ -73,6 +74,7 @@ class ScriptSupervisor:
         self._group: RankGroup | None = None
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._warm = self._starter() if record.elastic else None
+        inherited.drop()  # it was taken, or is not wanted
         self._coming: Target | None = None
         self._stop_at: float | None = None
         self._paused_at: float | None = None
