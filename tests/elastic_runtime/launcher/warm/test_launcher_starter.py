@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import sys
 import sysconfig
@@ -142,6 +143,41 @@ def test_all_processes_of_a_job_are_found_and_its_launcher_looks_like_one(agent:
     scores = {Path(f"/proc/{number}/oom_score_adj").read_text(encoding="ascii") for number in agent.processes()}
     assert scores == {"0\n", "500\n"}
     assert Path(f"/proc/{launcher}/oom_score_adj").read_text(encoding="ascii") == "0\n"
+
+
+SEES = """
+import gc, os, signal, sys, threading
+import torch
+print("argv", sys.argv, sys.orig_argv, __name__, __file__, sys.path, os.getcwd())
+print("names", sorted(vars(sys.modules["__main__"])))
+print("files", sorted(os.listdir("/proc/self/fd")), sys.stdin.read(), sys.stdout.line_buffering)
+print("variables", sorted(os.environ.items()))
+print("threads", torch.get_num_threads(), len(os.listdir("/proc/self/task")), threading.current_thread().name)
+print("session", os.getsid(0) == os.getpid() == os.getpgid(0), open("/proc/self/oom_score_adj").read())
+print("command", open("/proc/self/cmdline").read().rstrip("\\0").split("\\0"))
+print("signals", [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD)])
+print("end", gc.isenabled(), gc.get_threshold())
+signal.pause()
+"""
+
+
+def test_a_worker_of_a_forked_launcher_sees_what_one_sees_that_python_started(agent: Agent) -> None:
+    agent.be_ready()
+    (agent.folder / "sees.py").write_text(SEES, encoding="utf-8")
+    seen = []
+    for more in ([], ["--cold"]):
+        jobs = agent.folder / "jobs"
+        words = [f"--folder={jobs}", "--name=job", "--ps=1", "--workers=1", *more, str(agent.folder / "sees.py"), "x"]
+        launcher = agent.start(*words, script="sees.py")
+        assert launcher is not None
+        log = jobs / "job" / "logs" / "worker-0.log"
+        wait_for(lambda path=log: path.exists() and "\nend " in path.read_text(encoding="utf-8"))
+        seen.append(log.read_text(encoding="utf-8").splitlines()[1:])
+        os.kill(launcher, signal.SIGKILL)
+        wait_for(lambda: not agent.processes())
+        shutil.rmtree(jobs)
+    forked, cold = seen
+    assert forked == cold
 
 
 def test_a_launcher_outlives_its_server_and_whoever_started_it(agent: Agent) -> None:
