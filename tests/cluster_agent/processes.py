@@ -37,6 +37,7 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
         time.sleep(pause)
+        pause = min(1.2 * pause, 0.1)  # to look costs what is looked at its processor
 
 
 class Program:

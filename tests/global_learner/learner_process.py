@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +46,16 @@ class LearnerForks:
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+        self._one_at_a_time = threading.Lock()
         assert self._answer() == "ready"
+        atexit.register(self.close)
 
-    def ask(self, *words: str) -> str:
+    def ask(self, **order: Any) -> int:
         assert self._process.stdin is not None
-        self._process.stdin.write(" ".join(words) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
+        with self._one_at_a_time:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            return int(self._answer())
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -61,26 +67,46 @@ class LearnerForks:
         return self._process.stdout.readline().strip()
 
 
+@cache
+def learner_forks() -> LearnerForks:
+    """The one of this process of pytest."""
+    return LearnerForks()
+
+
 class ForkedLearner:
     """One fork, with what is used of `subprocess.Popen`."""
 
     def __init__(self, forks: LearnerForks, config: Path, log: Path) -> None:
         self._forks = forks
-        self.pid = int(forks.ask("start", str(config), str(log)))
+        self._code: int | None = None
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        folder = str(Path.cwd())
+        self.pid = forks.ask(config=str(config), log=str(log), folder=folder, environment=environment)
 
     def poll(self) -> int | None:
-        state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return 1 if state == "Z" else None
+        if self._code is None and Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            self._code = self._forks.ask(wait=self.pid)
+        return self._code
 
     def send_signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def wait(self, _seconds: float) -> int:
-        return int(self._forks.ask("wait", str(self.pid)))
+    def wait(self, seconds: float) -> int:
+        deadline = time.monotonic() + seconds
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("global-learner serve", seconds)
+            time.sleep(0.005)
+        return code
 
 
 class LearnerProcess:
-    """A learner in a folder; starts again on the same port."""
+    """A learner in a folder; starts again on the same port.
+
+    A fork each time, where there are forks; a `LearnerProgram` is started by its command.
+    """
+
+    forked = sys.platform == "linux"
 
     def __init__(self, folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> None:
         self.folder = folder
@@ -118,6 +144,8 @@ class LearnerProcess:
         self.http_port = found["http_port"]
 
     def _spawn(self) -> subprocess.Popen[bytes] | ForkedLearner:
+        if self.forked and self.files_may_grow_to is None:
+            return ForkedLearner(learner_forks(), self.config, self.log)
         command = [sys.executable, "-m", "global_learner.cli", "serve", "--config", str(self.config)]
         if self.files_may_grow_to is not None:
             command = [sys.executable, "-c", _WITH_LIMIT, str(self.files_may_grow_to), *command]
@@ -181,16 +209,7 @@ class LearnerProcess:
             )
 
 
-class ForkedLearnerProcess(LearnerProcess):
-    """The same, a fork each time: a start takes a tenth."""
+class LearnerProgram(LearnerProcess):
+    """The same, started by its command as users do."""
 
-    def __init__(self, folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> None:
-        super().__init__(folder, spec, **sections)
-        self._forks = LearnerForks()
-
-    def _spawn(self) -> ForkedLearner:
-        return ForkedLearner(self._forks, self.config, self.log)
-
-    def close(self) -> None:
-        super().close()
-        self._forks.close()
+    forked = False
