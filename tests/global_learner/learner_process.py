@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,8 @@ from policy_net.exchange.policy_file import write_policy_file
 from policy_net.exchange.spec import PolicySpec
 
 DEADLINE_SECONDS = 90.0
+FORKS = sys.platform == "linux"
+"""Whether forks end with whoever forked them, and tell by /proc that they have ended."""
 _WITH_LIMIT = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
@@ -35,12 +37,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 """Not `preexec_fn`, which forks a test's process with whatever threads gRPC has there."""
 
 
-class LearnerForks:
-    """A process that has imported what a learner needs, and forks learners (see `learner_forks.py`)."""
+class ProgramForks:
+    """A process that has imported what learners and agents need, and forks them (see `program_forks.py`)."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("learner_forks.py"))],
+            [sys.executable, str(Path(__file__).with_name("program_forks.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -68,20 +70,25 @@ class LearnerForks:
 
 
 @cache
-def learner_forks() -> LearnerForks:
+def program_forks() -> ProgramForks:
     """The one of this process of pytest."""
-    return LearnerForks()
+    return ProgramForks()
 
 
-class ForkedLearner:
-    """One fork, with what is used of `subprocess.Popen`."""
+class ForkedProgram:
+    """One fork, with what is used of `subprocess.Popen`.
 
-    def __init__(self, forks: LearnerForks, config: Path, log: Path) -> None:
-        self._forks = forks
+    Args:
+        module: whose `main` is run.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
+        self._module = module
+        self._forks = program_forks()
         self._code: int | None = None
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        folder = str(Path.cwd())
-        self.pid = forks.ask(config=str(config), log=str(log), folder=folder, environment=environment)
+        what = {"module": module, "arguments": list(arguments), "log": str(log)}
+        self.pid = self._forks.ask(**what, folder=str(Path.cwd()), environment=environment)
 
     def poll(self) -> int | None:
         if self._code is None and Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
@@ -95,7 +102,7 @@ class ForkedLearner:
         deadline = time.monotonic() + seconds
         while (code := self.poll()) is None:
             if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("global-learner serve", seconds)
+                raise subprocess.TimeoutExpired(self._module, seconds)
             time.sleep(0.005)
         return code
 
@@ -106,7 +113,7 @@ class LearnerProcess:
     A fork each time, where there are forks; a `LearnerProgram` is started by its command.
     """
 
-    forked = sys.platform == "linux"
+    forked = FORKS
 
     def __init__(self, folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> None:
         self.folder = folder
@@ -117,7 +124,7 @@ class LearnerProcess:
         self._reserved = ReservedPort()
         self.port = self._reserved.port
         self._sections = sections
-        self._process: subprocess.Popen[bytes] | ForkedLearner | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProgram | None = None
         write_policy_file(folder / "v1.safetensors", policy(spec))
 
     def start(self) -> None:
@@ -143,9 +150,9 @@ class LearnerProcess:
         assert found["port"] == self.port
         self.http_port = found["http_port"]
 
-    def _spawn(self) -> subprocess.Popen[bytes] | ForkedLearner:
+    def _spawn(self) -> subprocess.Popen[bytes] | ForkedProgram:
         if self.forked and self.files_may_grow_to is None:
-            return ForkedLearner(learner_forks(), self.config, self.log)
+            return ForkedProgram("global_learner.cli", ["serve", "--config", str(self.config)], self.log)
         command = [sys.executable, "-m", "global_learner.cli", "serve", "--config", str(self.config)]
         if self.files_may_grow_to is not None:
             command = [sys.executable, "-c", _WITH_LIMIT, str(self.files_may_grow_to), *command]
