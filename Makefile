@@ -18,7 +18,7 @@ JOB_PROTO := elastic_runtime/proto
 JOB_GENERATED := elastic_runtime/generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-train test soak check format proto reference bench clean
+.PHONY: help setup demo demo-train test test-long soak check format proto reference bench clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -50,9 +50,16 @@ demo: $(STAMP) ## a learner and three clusters on this machine; ends by itself w
 demo-train: $(STAMP) ## six real jobs on this machine, resized while they train; ends by itself with a report
 	@$(BIN)/python -m deploy.train
 
-test: $(STAMP) ## the whole test suite
-	@# A process that died is not replaced: xdist would give its successors the same test, and then wait for ever.
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# A process that died is not replaced: xdist would give its successors the same test, and then wait for ever.
+PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# Tests start hundreds of processes: with what is compiled at hand, each begins sooner.
+test test-long: export PYTHONDONTWRITEBYTECODE :=
+
+test: $(STAMP) ## all tests but the longest
+	$(PYTEST) -m 'not long'
+
+test-long: $(STAMP) ## the longest tests: real jobs, demonstrations and kills by the dozen
+	$(PYTEST) -m long
 
 soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of each of its files
 	@# These take longer than whatever else hangs that long.

@@ -3,6 +3,7 @@ import os
 # Before anything computes: tests share the cores by processes (`make test`), not by threads within them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,10 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+
+# In the background of a script SIGINT is ignored, also by every program that a test starts, and then ends with it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What somebody has set to look after a learner of theirs is no business of a test, nor of the programs that it starts.
 for _name in ("FEDL2_LEARNER", "FEDL2_CERT"):
@@ -25,14 +30,18 @@ settings.register_profile("same", settings.get_profile("search"), derandomize=Tr
 settings.load_profile("same")
 
 
+@pytest.hookimpl(trylast=True)  # of what `-m` has left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where processes share the tests: files with heavy ones first.
+    """Where processes share the tests: files with long ones first, then those with heavy ones.
 
     A process takes whole files in this order: what is left for the end is short, and all end at about the same time.
     """
     if hasattr(config, "workerinput"):
-        heavy = {item.path for item in items if item.get_closest_marker("heavy")}
-        items.sort(key=lambda item: item.path not in heavy)
+        marked = {
+            name: {item.path for item in items if item.get_closest_marker(name) is not None}
+            for name in ("long", "heavy")
+        }
+        items.sort(key=lambda item: (item.path not in marked["long"], item.path not in marked["heavy"]))
 
 
 @pytest.fixture(autouse=True)

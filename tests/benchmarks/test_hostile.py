@@ -14,7 +14,7 @@ from global_learner.errors import BadRequest
 FIGURES = {"name", "applied_share", "p99_ratio", "operator_max_seconds", "memory_ratio"}
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.parametrize("attack", ["slow-readers", "csr-flood"])
 def test_an_attack_is_measured(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--attacks", attack, "--rounds", "1", "--seconds", "1", "-o", "json"]) == 0

@@ -11,7 +11,7 @@ from benchmarks.local_control.__main__ import main
 COMMANDS = ("jobs_command_table", "jobs_command_json", "jobs_command_one", "jobs_socket", "python_start")
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_it_says_what_commands_decisions_and_the_agent_itself_take(capsys: pytest.CaptureFixture[str]) -> None:
     words = (
         "--policies drf --queued 4 --submissions 1 --calls 2 --decisions 1 --fixed 1 --elastic 0 --seconds 1 -o json"

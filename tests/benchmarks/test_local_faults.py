@@ -15,7 +15,7 @@ KILLS = int(os.environ.get("FEDL2_LOCAL_KILLS", "6"))
 """A life of a job with parameter servers; some ten seconds each."""
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.timeout(600 + 120 * KILLS)
 def test_whatever_is_killed_no_job_is_lost_doubled_or_left_behind(tmp_path: Path) -> None:
     result = kill(tmp_path, KILLS, seed=1, patience_seconds=300.0, on_step=lambda line: None)

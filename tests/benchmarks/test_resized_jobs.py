@@ -31,7 +31,7 @@ def pairs_of(example: str, folder: Path) -> list[Pair]:
     return pairs
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="launchers are found by /proc")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("example", ["tabular", "gpt"])
@@ -43,7 +43,7 @@ def test_jobs_that_were_resized_and_suspended_end_with_the_loss_of_jobs_left_alo
         assert pair.test_loss_ratio == pytest.approx(1.0, abs=TOLERANCE), pair
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="launchers are found by /proc")
 @pytest.mark.timeout(1800)
 def test_digits_are_told_apart_however_the_job_was_resized(tmp_path: Path) -> None:

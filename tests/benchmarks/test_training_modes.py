@@ -7,7 +7,7 @@ import pytest
 from benchmarks.training_modes import __main__ as command
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_both_sides_run_and_learn_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["-o", "json", "--rounds", "1", "--steps", "150", "--global-batch", "64"]) == 0
     record = json.loads(capsys.readouterr().out)

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-# Test modules share fakes; with importlib import mode the folder is not on the path by itself.
+# Test modules share fakes, those of the learner's tests included; with importlib import mode no folder is on the path
+# by itself.
+sys.path.insert(0, str(Path(__file__).parents[1] / "global_learner"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from learner_process import FORKS, ForkedProgram
 from reserved_port import ReservedPort
 
 from cluster_agent.recording.decision_log import CURRENT, closed_files, read_log
@@ -37,13 +38,23 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
         time.sleep(pause)
+        pause = min(1.2 * pause, 0.1)  # to look costs what is looked at its processor
 
 
 class Program:
-    """One process; its output goes to a file."""
+    """One process; its output goes to a file.
 
-    def __init__(self, module: str, command: str, config: Path) -> None:
+    Args:
+        forked: from a process that has imported the module, where that can be.
+    """
+
+    process: subprocess.Popen[bytes] | ForkedProgram
+
+    def __init__(self, module: str, command: str, config: Path, *, forked: bool = False) -> None:
         self.output = config.with_suffix(".log")
+        if forked and FORKS:
+            self.process = ForkedProgram(module, [command, "--config", str(config)], self.output)
+            return
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         with self.output.open("ab") as stream:
             self.process = subprocess.Popen(
@@ -159,7 +170,8 @@ class Fleet:
     def _start(self, module: str, command: str, name: str, content: dict[str, Any]) -> Program:
         config = self.folder / f"{name}.yaml"
         config.write_text(yaml.safe_dump(content))
-        self.programs.append(Program(module, command, config))
+        simulated = content.get("backend", {}).get("kind") != "local"
+        self.programs.append(Program(module, command, config, forked=simulated))
         return self.programs[-1]
 
 

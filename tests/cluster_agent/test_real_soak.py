@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.local_faults.machine import Machine
 
-pytestmark = [pytest.mark.heavy, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
 JOBS = int(os.environ.get("FEDL2_SOAK_JOBS", "60"))
 """A second or two of a core each, most of it the start of Python."""
 AT_ONCE = 10

@@ -35,7 +35,7 @@ SMALL = {
 
 @pytest.mark.heavy
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("policy", SMALL)
+@pytest.mark.parametrize("policy", [pytest.param("dl2", marks=pytest.mark.long), "set"])
 def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -> None:
     options = SMALL[policy]
     jobs = int(options[options.index("--jobs") + 1])

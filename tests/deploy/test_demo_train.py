@@ -43,7 +43,7 @@ def started(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_real_jobs_train_and_are_told_of(tmp_path: Path) -> None:
     demo = started(tmp_path, "--jobs", "3")
@@ -70,7 +70,14 @@ def test_real_jobs_train_and_are_told_of(tmp_path: Path) -> None:
 @pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+    ],
+)
 def test_a_demonstration_that_is_ended_leaves_no_job_running(tmp_path: Path, number: int) -> None:
     demo = started(tmp_path, "--jobs", "1")
     run = tmp_path / "run-train"

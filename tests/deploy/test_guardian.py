@@ -24,7 +24,8 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_
 time.sleep(1000)
 """
 DEMO = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as in a terminal, also where the tests run under nohup
 from pathlib import Path
 from deploy.local.processes import Processes
 with Processes(Path(sys.argv[1])) as processes:

@@ -20,7 +20,7 @@ def example() -> Iterator[dict[str, Any]]:
     torch.set_num_threads(threads)  # the example asks for one
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_the_stock_agent_trains_and_is_judged(example: dict[str, Any]) -> None:
     model = example["new_agent"](seed=0)
     example["train"](model, seconds=60.0, steps=1)  # one collection of experience and one update

@@ -44,6 +44,7 @@ def test_ci_runs_the_checks_and_the_tests() -> None:
     lines = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
     assert "make check" in lines
     assert "make test" in lines
+    assert "make test-long" in lines, "no test is left out"
 
 
 def test_the_committed_stubs_are_what_the_proto_generates(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 import pytest
 from learner_makers import SPEC, policy, vector
-from learner_process import DEADLINE_SECONDS, ForkedLearnerProcess, LearnerProcess
+from learner_process import DEADLINE_SECONDS, LearnerProcess
 
 from global_learner.aggregation.optimizer import AdamConstants, apply_adam
 from global_learner.storage.receipts import Receipt, audit, read_receipts
@@ -28,7 +28,11 @@ from policy_net.exchange.wire import GradientUpdate, push_request
 
 CLUSTERS = ("north", "south", "east", "west")
 KILLS = int(os.environ.get("FEDL2_KILLS", "100"))
-"""`make soak` asks for a thousand. A life ends at a random moment, so that starts, snapshots and cuts are hit too."""
+FEW_KILLS = 25
+"""`make test` kills it a few times, `make test-long` a hundred, `make soak` a thousand.
+
+A life ends at a random moment, so that starts, snapshots and cuts are hit too.
+"""
 UPDATES_PER_LIFE = 20
 PUBLISH_EVERY = 40
 _MOMENTARY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
@@ -94,9 +98,10 @@ class Pusher:
 
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.heavy
-def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [FEW_KILLS, pytest.param(KILLS, marks=pytest.mark.long)])
+def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path, kills: int) -> None:
     rng = random.Random(20)
-    learner = ForkedLearnerProcess(
+    learner = LearnerProcess(
         tmp_path,
         # Small figures, so that kills hit snapshots, cuts and publications too; stale updates are not this test's.
         durability={"snapshot_every_steps": 50},
@@ -110,7 +115,7 @@ def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path) -> None
     try:
         for pusher in pushers:
             pusher.thread.start()
-        for _ in range(KILLS):
+        for _ in range(kills):
             wait_for_updates(pushers, acknowledged(pushers) + rng.randrange(2 * UPDATES_PER_LIFE))
             learner.kill()
             learner.start()
@@ -131,7 +136,7 @@ def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path) -> None
         learner.close()
 
     receipts = list(read_receipts(learner.state_dir, SPEC.digest))
-    told = figures(receipts, pushers)
+    told = figures(receipts, pushers, kills)
     print(told)
     counts = audit(iter(receipts))
     assert told["lost"] == told["doubled"] == told["reordered"] == 0
@@ -155,7 +160,7 @@ def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path) -> None
         assert np.array_equal(weights, expected[step])
 
 
-def figures(receipts: list[Receipt], pushers: list[Pusher]) -> dict[str, int]:
+def figures(receipts: list[Receipt], pushers: list[Pusher], kills: int) -> dict[str, int]:
     """What became of every acknowledged update, by what the log and its receipts say."""
     steps: dict[tuple[str, int], list[int]] = {}
     for receipt in receipts:
@@ -168,7 +173,7 @@ def figures(receipts: list[Receipt], pushers: list[Pusher]) -> dict[str, int]:
         for cluster, sequence, _ in told
     )
     return {
-        "kills": KILLS + 1,
+        "kills": kills + 1,
         "acknowledged": len(told),
         "lost": sum(not at for at, _ in found),
         "doubled": sum(len(at) > 1 for at in steps.values()),

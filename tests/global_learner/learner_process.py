@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ from policy_net.exchange.policy_file import write_policy_file
 from policy_net.exchange.spec import PolicySpec
 
 DEADLINE_SECONDS = 90.0
+FORKS = sys.platform == "linux"
+"""Whether forks end with whoever forked them, and tell by /proc that they have ended."""
 _WITH_LIMIT = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
@@ -32,24 +37,27 @@ os.execv(sys.argv[2], sys.argv[2:])
 """Not `preexec_fn`, which forks a test's process with whatever threads gRPC has there."""
 
 
-class LearnerForks:
-    """A process that has imported what a learner needs, and forks learners (see `learner_forks.py`)."""
+class ProgramForks:
+    """A process that has imported what learners and agents need, and forks them (see `program_forks.py`)."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("learner_forks.py"))],
+            [sys.executable, str(Path(__file__).with_name("program_forks.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+        self._one_at_a_time = threading.Lock()
         assert self._answer() == "ready"
+        atexit.register(self.close)
 
-    def ask(self, *words: str) -> str:
+    def ask(self, **order: Any) -> int:
         assert self._process.stdin is not None
-        self._process.stdin.write(" ".join(words) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
+        with self._one_at_a_time:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            return int(self._answer())
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -61,26 +69,51 @@ class LearnerForks:
         return self._process.stdout.readline().strip()
 
 
-class ForkedLearner:
-    """One fork, with what is used of `subprocess.Popen`."""
+@cache
+def program_forks() -> ProgramForks:
+    """The one of this process of pytest."""
+    return ProgramForks()
 
-    def __init__(self, forks: LearnerForks, config: Path, log: Path) -> None:
-        self._forks = forks
-        self.pid = int(forks.ask("start", str(config), str(log)))
+
+class ForkedProgram:
+    """One fork, with what is used of `subprocess.Popen`.
+
+    Args:
+        module: whose `main` is run.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
+        self._module = module
+        self._forks = program_forks()
+        self._code: int | None = None
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        what = {"module": module, "arguments": list(arguments), "log": str(log)}
+        self.pid = self._forks.ask(**what, folder=str(Path.cwd()), environment=environment)
 
     def poll(self) -> int | None:
-        state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return 1 if state == "Z" else None
+        if self._code is None and Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            self._code = self._forks.ask(wait=self.pid)
+        return self._code
 
     def send_signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def wait(self, _seconds: float) -> int:
-        return int(self._forks.ask("wait", str(self.pid)))
+    def wait(self, seconds: float) -> int:
+        deadline = time.monotonic() + seconds
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(self._module, seconds)
+            time.sleep(0.005)
+        return code
 
 
 class LearnerProcess:
-    """A learner in a folder; starts again on the same port."""
+    """A learner in a folder; starts again on the same port.
+
+    A fork each time, where there are forks; a `LearnerProgram` is started by its command.
+    """
+
+    forked = FORKS
 
     def __init__(self, folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> None:
         self.folder = folder
@@ -91,7 +124,7 @@ class LearnerProcess:
         self._reserved = ReservedPort()
         self.port = self._reserved.port
         self._sections = sections
-        self._process: subprocess.Popen[bytes] | ForkedLearner | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProgram | None = None
         write_policy_file(folder / "v1.safetensors", policy(spec))
 
     def start(self) -> None:
@@ -117,7 +150,9 @@ class LearnerProcess:
         assert found["port"] == self.port
         self.http_port = found["http_port"]
 
-    def _spawn(self) -> subprocess.Popen[bytes] | ForkedLearner:
+    def _spawn(self) -> subprocess.Popen[bytes] | ForkedProgram:
+        if self.forked and self.files_may_grow_to is None:
+            return ForkedProgram("global_learner.cli", ["serve", "--config", str(self.config)], self.log)
         command = [sys.executable, "-m", "global_learner.cli", "serve", "--config", str(self.config)]
         if self.files_may_grow_to is not None:
             command = [sys.executable, "-c", _WITH_LIMIT, str(self.files_may_grow_to), *command]
@@ -181,16 +216,7 @@ class LearnerProcess:
             )
 
 
-class ForkedLearnerProcess(LearnerProcess):
-    """The same, a fork each time: a start takes a tenth."""
+class LearnerProgram(LearnerProcess):
+    """The same, started by its command as users do."""
 
-    def __init__(self, folder: Path, spec: PolicySpec = SPEC, **sections: Any) -> None:
-        super().__init__(folder, spec, **sections)
-        self._forks = LearnerForks()
-
-    def _spawn(self) -> ForkedLearner:
-        return ForkedLearner(self._forks, self.config, self.log)
-
-    def close(self) -> None:
-        super().close()
-        self._forks.close()
+    forked = False

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from learner_makers import SPEC, policy
-from learner_process import LearnerProcess
+from learner_process import LearnerProgram
 
 from foundation.command_line import run
 from global_learner import cli
@@ -127,7 +127,7 @@ def test_policyctl_without_a_learner_ends_with_3(capsys) -> None:
 
 @pytest.mark.heavy
 def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, monkeypatch) -> None:
-    learner = LearnerProcess(tmp_path, publish={"every_steps": 2})
+    learner = LearnerProgram(tmp_path, publish={"every_steps": 2})
     learner.start()
     try:
         with learner.channel() as channel:

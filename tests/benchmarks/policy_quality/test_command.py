@@ -151,7 +151,7 @@ def test_a_policy_file_that_cannot_be_used_is_refused_before_anything_is_measure
     assert "broken.safetensors" in capsys.readouterr().err
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     script = tmp_path / "killable.py"
     script.write_text(KILLABLE)

@@ -40,6 +40,6 @@ def test_adding_a_server_and_removing_one_has_every_figure(capsys: pytest.Captur
     assert min(measured(capsys, "rolling", 2)["steps_per_resize"]) > 1
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_so_has_the_mode_in_which_workers_wait(capsys: pytest.CaptureFixture[str]) -> None:
     assert measured(capsys, "stop-the-world", 1)["steps_per_resize"] == [1]

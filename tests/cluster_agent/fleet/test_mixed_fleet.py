@@ -23,7 +23,7 @@ from policy_net.exchange.policy_file import read_policy_file
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.long
 
 FASTEST_SAMPLES_PER_SECOND = 32 / 0.02
 """A step of 32 samples sleeps so long, however many workers share it."""

@@ -14,7 +14,7 @@ from policy_net.exchange.statistics import statistics_digest
 from policy_net.set_policy.policy import default_set_file
 
 CLUSTERS = ("north", "south", "east")
-ENOUGH_OBSERVATIONS = 200
+ENOUGH_OBSERVATIONS = 100
 
 
 @pytest.fixture

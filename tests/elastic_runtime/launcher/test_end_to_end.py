@@ -83,6 +83,7 @@ def test_a_job_is_resized_four_times_suspended_and_resumed_and_has_learned(job: 
     assert rests["step"] == rests["durable_step"] >= status["step"]
 
 
+@pytest.mark.long
 def test_a_job_outlives_the_death_of_each_of_its_processes(job: RealJob) -> None:
     size = ("--ps", "2", "--workers", "2", "--checkpoint-seconds", "1")
     job.launch(*size, "--name", job.name, str(DIGITS), "--epochs", "100000")

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.heavy
 DEADLINE_SECONDS = 200.0
 SCRIPT = """
 import sys
+import time
 
 import torch
 from torch import nn
@@ -70,6 +71,7 @@ if __name__ == "__main__":
     for batch in job:
         images, labels = batch.data
         assert len(images) == 16 and batch.weight == 1.0
+        time.sleep(float(sys.argv[2]))
         job.step(nn.functional.cross_entropy(model(images), labels))
     if job.finished:
         print(f"learned {accuracy(model)} in {job.global_step} of {job.total_steps}", flush=True)
@@ -90,10 +92,10 @@ def environment(jobs: Path) -> dict[str, str]:
 
 
 @contextmanager
-def job(jobs: Path, epochs: int) -> Iterator[subprocess.Popen[str]]:
+def job(jobs: Path, epochs: int, pause_seconds: float = 0.0) -> Iterator[subprocess.Popen[str]]:
     script = jobs / "train.py"
     script.write_text(SCRIPT)
-    words = ("run", "--ps", "1", "--workers", "2", "--name", "j", str(script), str(epochs))
+    words = ("run", "--ps", "1", "--workers", "2", "--name", "j", str(script), str(epochs), str(pause_seconds))
     with (jobs / "out").open("w") as output:
         launcher = subprocess.Popen(command(*words), env=environment(jobs), stdout=output, stderr=output, text=True)
     try:
@@ -133,7 +135,9 @@ def test_two_workers_learn_and_each_sample_counts_once_per_epoch(tmp_path: Path)
 
 
 def test_servers_and_workers_come_and_go_while_it_trains(tmp_path: Path) -> None:
-    with job(tmp_path, epochs=1_000_000) as launcher:
+    with job(
+        tmp_path, epochs=1_000_000, pause_seconds=0.01
+    ) as launcher:  # it leaves the processor to who comes and goes
         for servers, workers in ((2, 2), (1, 1)):
             steps_on(tmp_path, 50)
             order(tmp_path, "resize", "j", "--ps", str(servers), "--workers", str(workers), "--wait")

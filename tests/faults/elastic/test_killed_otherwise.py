@@ -26,7 +26,9 @@ def cells(kind: Kind) -> Iterator[tuple[str, str]]:
                 yield victim, state
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name", [name if name == "more-workers" else pytest.param(name, marks=pytest.mark.long) for name in KINDS]
+)
 def test_resizes_survive(forks: Forks, tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
     # No checkpoints, so that no other change is decided: a job that loses a server goes back to its first step.

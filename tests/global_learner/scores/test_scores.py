@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -22,8 +23,7 @@ from global_learner.scores.scoring import baseline_jcts, score
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
-from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.policy_file import read_policy_file
 from policy_net.exchange.wire import push_request
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
 
@@ -152,10 +152,9 @@ async def test_a_version_without_a_score_says_whether_one_is_to_come(tmp_path: P
 
 @pytest.mark.heavy
 def test_a_real_learner_scores_what_it_publishes_in_a_process_of_its_own(tmp_path: Path) -> None:
-    spec = PolicySpec(jobs_per_batch=4, hidden=(8,))
+    spec = read_policy_file(DEFAULT_SET_FILE).spec  # an untrained policy's replays are three times as long
     learner = LearnerProcess(tmp_path, spec, publish={"every_steps": 1}, scores={"enabled": True, "nice": 0})
-    weights = np.random.default_rng(0).normal(size=spec.parameter_count).astype(np.float32)
-    write_policy_file(tmp_path / "v1.safetensors", PolicyFile(spec, weights * np.float32(0.02)))
+    shutil.copy(DEFAULT_SET_FILE, tmp_path / "v1.safetensors")
     learner.start()
     try:
         with learner.channel() as channel, learner.operators() as own:
@@ -169,7 +168,7 @@ def test_a_real_learner_scores_what_it_publishes_in_a_process_of_its_own(tmp_pat
                 cards = admin.ListVersions(pb.ListVersionsRequest(), timeout=60).versions
                 states = [card.score.state for card in cards]
                 assert fleet.Heartbeat(pb.HeartbeatRequest(cluster="north", incarnation=1), timeout=60).head_step == 1
-                time.sleep(0.02)  # the processor is the scorer's
+                time.sleep(0.2)  # the processor is the scorer's
         assert states == ["scored", "scored"]
         assert all(set(card.score.over) == set(BASELINES) and len(card.score.replays) == len(REPLAYS) for card in cards)
         assert {card.score.replay_set_digest for card in cards} == {set_digest()}

@@ -19,6 +19,8 @@ from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import build_policy, policy_names
 from policy_net.throughput.parametric import MeasuredFit
 
+pytestmark = pytest.mark.heavy
+
 SLOT_SECONDS = 1200.0
 NODES = (16, 24, 32, 96)
 Expected = dict[tuple[str, int, str], dict[str, float]]
@@ -85,7 +87,7 @@ def test_a_known_scheduler_does_as_it_did_elsewhere(
             assert ours[name] == pytest.approx(reference, rel=0.01), f"{trace}: {name}"
 
 
-@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("nodes", [16, *(pytest.param(nodes, marks=pytest.mark.long) for nodes in (24, 32)), 96])
 @pytest.mark.parametrize("policy", policy_names())
 def test_nobody_beats_every_job_alone_at_its_best(folder: Path, expected: Expected, policy: str, nodes: int) -> None:
     for trace, size, name in expected:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from forks import Forks
 from reserved_port import ReservedPort
 from safetensors.torch import load_file
 
@@ -35,37 +34,47 @@ if job.finished and job.is_first:
 """
 
 
-def run(folder: Path, processes: int, model: Path, files: Path | None) -> None:
+DEADLINE_SECONDS = 280.0
+
+
+def run(forks: Forks, folder: Path, processes: int, model: Path, files: Path | None) -> None:
     """All processes of one run, to their end."""
     port = ReservedPort()
-    running = []
-    for rank in range(processes):
-        environment = os.environ | {"RANK": str(rank), "WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1"}
-        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port.port)}
-        if files is not None:
-            environment[FOLDER_VARIABLE] = str(files)
-        running.append(subprocess.Popen([sys.executable, folder / "train.py", model], env=environment))
-    assert [process.wait(280) for process in running] == [0] * processes
+    group = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port.port)}
+    if files is not None:
+        group[FOLDER_VARIABLE] = str(files)
+    logs = [folder / f"{rank}.log" for rank in range(processes)]
+    running = [
+        forks.start(str(folder / "train.py"), [str(model)], {**group, "RANK": str(rank)}, log)
+        for rank, log in enumerate(logs)
+    ]
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while None in (codes := [forks.exit_code(pid) for pid in running]):
+        assert time.monotonic() < deadline, codes
+        time.sleep(0.01)
+    assert codes == [0] * processes, "\n".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
     port.close()
 
 
 @pytest.mark.heavy
-def test_processes_that_were_stopped_are_followed_by_any_number_of_others_to_the_same_model(tmp_path: Path) -> None:
+def test_processes_that_were_stopped_are_followed_by_any_number_of_others_to_the_same_model(
+    forks: Forks, tmp_path: Path
+) -> None:
     (tmp_path / "train.py").write_text(SCRIPT, encoding="utf-8")
     files = RankFiles(tmp_path)
     steps = []
     for processes in (2, 1, 2):
         files.stop_file.touch()
-        run(tmp_path, processes, tmp_path / "early", tmp_path)
+        run(forks, tmp_path, processes, tmp_path / "early", tmp_path)
         steps.append((files.progress().step, files.progress().samples, files.progress().processes))
     assert steps == [(1, 7, 2), (2, 14, 1), (3, 21, 2)]
     files.stop_file.unlink()
     assert not (tmp_path / "early").exists(), "none of them had finished the job"
-    run(tmp_path, 1, tmp_path / "resized", tmp_path)
+    run(forks, tmp_path, 1, tmp_path / "resized", tmp_path)
     told = files.progress()
     assert (told.step, told.samples, told.epoch, told.total_epochs, told.finished) == (12, 66, 3.0, 3.0, True)
-    run(tmp_path, 1, tmp_path / "again", tmp_path)
-    run(tmp_path, 1, tmp_path / "straight", None)
+    run(forks, tmp_path, 1, tmp_path / "again", tmp_path)
+    run(forks, tmp_path, 1, tmp_path / "straight", None)
     straight = load_file(tmp_path / "straight")
     for other in ("resized", "again"):
         torch.testing.assert_close(load_file(tmp_path / other), straight, rtol=1e-4, atol=1e-5)

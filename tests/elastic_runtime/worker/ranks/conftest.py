@@ -1,0 +1,17 @@
+"""One process that forks all-reduce workers, which then need not import torch."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "faults" / "elastic"))
+
+from forks import Forks
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    with Forks(preload="torch._dynamo torch.distributed safetensors.torch") as forks:
+        yield forks
