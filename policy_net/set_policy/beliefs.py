@@ -29,6 +29,7 @@ from policy_net.domain import ClusterState, Job, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.restarts import Restarts
+from policy_net.set_policy.unseen_types import measured_by_others
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 Array = NDArray[np.float64]
@@ -66,9 +67,10 @@ class SetBeliefs(GaussianProcessBeliefs):
         self.restarts = Restarts()
 
     def expecting(self, state: ClusterState) -> ClusterState:
-        """The state with what is expected to remain of the jobs of unknown work; to be asked once a decision.
+        """The state with what is expected to remain of the jobs of unknown work, and of types that nobody has seen; to
+        be asked once a decision.
 
-        Jobs of known work stay as they are, and so does a state without others.
+        The others stay as they are, and so does a state without such jobs.
         """
         self.introduce(state.jobs)
         present = {
@@ -77,9 +79,12 @@ class SetBeliefs(GaussianProcessBeliefs):
             if not job.work_known and (speed := self._reference_speed(job)) > 0.0
         }
         self.lifetimes.on_jobs_present(present)
-        if not present:
+        if present:
+            state = replace(state, jobs=tuple(self._expected(job, present.get(job.job_id)) for job in state.jobs))
+        if all(self.has_scale(job.job_type) for job in state.jobs):
             return state
-        return replace(state, jobs=tuple(self._expected(job, present.get(job.job_id)) for job in state.jobs))
+        jobs = measured_by_others(state.jobs, self.has_scale, self._reference_speed)
+        return state if jobs is None else replace(state, jobs=jobs)
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """See `Beliefs`; and which jobs have ended, and what starts cost."""

@@ -71,6 +71,11 @@ class TypeProcess(TypeBelief):
         self.grid()
         return float(self._sd[ps, workers])
 
+    @property
+    def has_scale(self) -> bool:
+        """Whether anything is known of how many samples the type trains in a second: a sample of it, or a report."""
+        return self._prior.of_type or any(cell.samples > 0 for cell in self.cells.values())
+
     def start_from(self, reports: Iterable[SpeedStatistic]) -> None:
         """Take the prior that others' reports leave, less `left_out`; that of the kind where nothing remains."""
         others = tuple(
@@ -235,6 +240,11 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
             spread = SPREADS[self._kinds.get(job_type, JobKind.PS)]
             return math.hypot(spread.smooth, spread.cell)
         return process.deviation(ps, workers)
+
+    def has_scale(self, job_type: str) -> bool:
+        """Whether anything is known of how many samples a type trains in a second."""
+        process = self._types.get(job_type)
+        return process is not None and process.has_scale
 
     def _begin_from_priors(self) -> None:
         for job_type, reports in self._priors.items():
