@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import ClusterState, Job, Progress
+from policy_net.domain import ClusterState, Job, JobKind, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.restarts import Restarts
 from policy_net.set_policy.unseen_types import measured_by_others
-from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, hoped_for_speeds
 
 Array = NDArray[np.float64]
 
@@ -65,6 +65,16 @@ class SetBeliefs(GaussianProcessBeliefs):
         super().__init__(priors)
         self.lifetimes = Lifetimes()
         self.restarts = Restarts()
+
+    def grid(self, job_type: str) -> Array:
+        """See `Beliefs`; of a type of which nothing was seen what may be hoped for, so that its first jobs find out.
+
+        The mean of the kind has its first job stay small beside an idle cluster.
+        """
+        process = self._types.get(job_type)
+        if process is None or process.is_blank:
+            return hoped_for_speeds(self._kinds.get(job_type, JobKind.PS))
+        return super().grid(job_type)
 
     def expecting(self, state: ClusterState) -> ClusterState:
         """The state with what is expected to remain of the jobs of unknown work, and of types that nobody has seen; to

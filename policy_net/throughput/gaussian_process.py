@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,11 @@ class TypeProcess(TypeBelief):
         """Standard deviation of the log speed with one split as of the last fit, at most 1."""
         self.grid()
         return float(self._sd[ps, workers])
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is known but the kind: no report, no sample, and no split that cannot train."""
+        return not (self.has_scale or any(cell.dead for cell in self.cells.values()))
 
     @property
     def has_scale(self) -> bool:
@@ -162,6 +168,18 @@ class TypeProcess(TypeBelief):
             if not (self.form.has_cell(ps, workers) and count > 0):
                 raise ValueError(f"impossible share in a prior {[ps, workers, count]}")
             self.left_out[int(ps), int(workers)] = int(count)
+
+
+@cache
+def hoped_for_speeds(kind: JobKind) -> Array:
+    """Speeds of a type of which nothing was seen, in samples/s, shape (17, 17) [ps, workers], read-only.
+
+    Optimistic as any belief, in what is there to be hoped for: how much faster than with the smallest split it trains.
+    """
+    prior = prior_of_kind(kind)
+    grid = TypeProcess(FORMS[kind]).on_grid(speeds_from_logs(prior.mean + OPTIMISM * prior.sd_of_ratios()))
+    grid.setflags(write=False)
+    return grid
 
 
 class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):

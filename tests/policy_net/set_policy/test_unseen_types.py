@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from states import make_job, make_state
 
 from policy_net.baselines.needs import remaining_samples
-from policy_net.domain import Allocation, Job, PolicyContext, Progress, Trigger
+from policy_net.domain import Allocation, Job, JobKind, Node, PolicyContext, Progress, Resources, Trigger
 from policy_net.exchange.spec import SetSpec
 from policy_net.set_policy import SetPolicy, build_set
 from policy_net.set_policy.beliefs import SetBeliefs
@@ -94,3 +95,12 @@ def test_a_new_type_is_not_kept_waiting_behind_a_longer_job_because_its_epochs_h
     state = make_state([replace(job, max_workers=1, max_ps=1) for job in jobs], nodes=1)
     decision = policy.decide(state, Trigger.SLOT)
     assert [decision.of(f"job-{number}").tasks > 0 for number in range(3)] == [True, False, True]
+
+
+@pytest.mark.parametrize("kind", list(JobKind))
+def test_the_first_job_of_a_new_type_does_not_leave_a_machine_idle_that_it_has_for_itself(kind: JobKind) -> None:
+    policy = build_set(PolicyContext())
+    ps = {"min_ps": 1, "max_ps": 2} if kind.uses_ps else {"min_ps": 0, "max_ps": 0}
+    alone = make_job(0, "new", kind=kind, max_workers=4, worker_demand=Resources(400), ps_demand=Resources(100), **ps)
+    state = replace(make_state([alone]), nodes=(Node("here", Resources(1800)),), slot_seconds=15.0)
+    assert policy.decide(state, Trigger.SLOT).of("job-0").workers >= 3
