@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import ClusterState, Job, Progress
+from policy_net.domain import ClusterState, Job, JobKind, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.restarts import Restarts
-from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+from policy_net.set_policy.unseen_types import measured_by_others
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, hoped_for_speeds
 
 Array = NDArray[np.float64]
 
@@ -65,10 +66,21 @@ class SetBeliefs(GaussianProcessBeliefs):
         self.lifetimes = Lifetimes()
         self.restarts = Restarts()
 
-    def expecting(self, state: ClusterState) -> ClusterState:
-        """The state with what is expected to remain of the jobs of unknown work; to be asked once a decision.
+    def grid(self, job_type: str) -> Array:
+        """See `Beliefs`; of a type of which nothing was seen what may be hoped for, so that its first jobs find out.
 
-        Jobs of known work stay as they are, and so does a state without others.
+        The mean of the kind has its first job stay small beside an idle cluster.
+        """
+        process = self._types.get(job_type)
+        if process is None or process.is_blank:
+            return hoped_for_speeds(self._kinds.get(job_type, JobKind.PS))
+        return super().grid(job_type)
+
+    def expecting(self, state: ClusterState) -> ClusterState:
+        """The state with what is expected to remain of the jobs of unknown work, and of types that nobody has seen; to
+        be asked once a decision.
+
+        The others stay as they are, and so does a state without such jobs.
         """
         self.introduce(state.jobs)
         present = {
@@ -77,9 +89,12 @@ class SetBeliefs(GaussianProcessBeliefs):
             if not job.work_known and (speed := self._reference_speed(job)) > 0.0
         }
         self.lifetimes.on_jobs_present(present)
-        if not present:
+        if present:
+            state = replace(state, jobs=tuple(self._expected(job, present.get(job.job_id)) for job in state.jobs))
+        if all(self.has_scale(job.job_type) for job in state.jobs):
             return state
-        return replace(state, jobs=tuple(self._expected(job, present.get(job.job_id)) for job in state.jobs))
+        jobs = measured_by_others(state.jobs, self.has_scale, self._reference_speed)
+        return state if jobs is None else replace(state, jobs=jobs)
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """See `Beliefs`; and which jobs have ended, and what starts cost."""

@@ -1,10 +1,13 @@
 """The residual: one small network over all jobs at once, whose output tilts the planner's scores; and its inputs.
 
-Legend: J jobs, K own features of a job, F inputs = 2·K + 3, H a hidden width, O outputs (priority, steepness).
+Legend: J jobs, K own features of a job, F = 2·K + 3 what the network sees of a job, H a hidden width, O outputs
+(priority, steepness). Behind these F stands, as the last input, how loud the output is to be.
 The inputs are ratios, so that they mean the same in clusters and for jobs of every size. Each own feature stands there
 twice, once times contention: what is right in an empty cluster is wrong in a full one.
 The output is bounded by a tanh; new weights have a last layer of zeros, so that the policy starts as the planner alone.
 Its gradient is written out: at a few dozen parameters numpy has it before torch has begun.
+On a single machine output and gradient count for a fiftieth. What clusters teach is wrong there: jobs are short beside
+their starts, few at a time, and gain by every core.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ Array = NDArray[np.float64]
 LARGEST_SHARE = 100.0
 OWN_FEATURES = 9
 CONTEXT_FEATURES = 3
+LOUDNESS_ON_ONE_MACHINE = 0.02
+"""Not 0, so that what a machine shows can still be learned from."""
 assert SET_INPUTS == 2 * OWN_FEATURES + CONTEXT_FEATURES  # noqa: S101  (two modules state one width)
 
 
@@ -51,12 +56,12 @@ class Residual:
 
     def outputs(self, inputs_JF: Array) -> Array:
         """The tilts of all jobs, shape (J, O)."""
-        return self._bound * np.tanh(self._forward(inputs_JF)[1] / self._bound)
+        return inputs_JF[:, SET_INPUTS:] * (self._bound * np.tanh(self._forward(inputs_JF)[1] / self._bound))
 
     def gradient(self, inputs_JF: Array, slope_JO: Array) -> Array:
         """The gradient of a figure in all parameters, from its gradient in the tilts; shape (parameter_count,)."""
         entering, linear_JO = self._forward(inputs_JF)
-        back = slope_JO * (1.0 - np.tanh(linear_JO / self._bound) ** 2)
+        back = inputs_JF[:, SET_INPUTS:] * slope_JO * (1.0 - np.tanh(linear_JO / self._bound) ** 2)
         pieces: list[Array] = []
         for layer in reversed(range(len(self._layers))):
             pieces = [(back.T @ entering[layer]).ravel(), back.sum(axis=0), *pieces]
@@ -66,7 +71,7 @@ class Residual:
 
     def _forward(self, inputs_JF: Array) -> tuple[list[Array], Array]:
         """What enters every layer, and what leaves the last one before it is bounded."""
-        entering = [inputs_JF]
+        entering = [inputs_JF[:, :SET_INPUTS]]
         for weight, bias in self._layers[:-1]:
             entering.append(np.maximum(entering[-1] @ weight.T + bias, 0.0))
         weight, bias = self._layers[-1]
@@ -88,7 +93,7 @@ def initial_residual(spec: SetSpec, seed: int) -> Weights:
 
 
 def job_inputs(state: ClusterState, tables: Sequence[StepTable], uncertainties: Sequence[float]) -> Array:
-    """Inputs of all jobs, shape (J, F), each of order one.
+    """Inputs of all jobs, shape (J, F + 1), each of order one.
 
     Args:
         tables: of every job.
@@ -96,7 +101,7 @@ def job_inputs(state: ClusterState, tables: Sequence[StepTable], uncertainties: 
     """
     jobs = state.jobs
     if not jobs:
-        return np.empty((0, SET_INPUTS))
+        return np.empty((0, SET_INPUTS + 1))
     own = np.empty((len(jobs), OWN_FEATURES))
     total = state.total
     for row, job, table, uncertainty in zip(own, jobs, tables, uncertainties, strict=True):
@@ -110,8 +115,9 @@ def job_inputs(state: ClusterState, tables: Sequence[StepTable], uncertainties: 
     shorter, not_longer = ordered.searchsorted(lengths, "left"), ordered.searchsorted(lengths, "right")
     own[:, 8] = (shorter + not_longer) / (2 * len(jobs)) - 0.5
     own[:, 5] = np.log(np.maximum(own[:, 5], 1e-4)) / 4.0 + 0.5
-    context = np.array((contention, contention * contention, float(own[:, 3].mean())))
-    return np.hstack((own, own * contention, np.broadcast_to(context, (len(jobs), CONTEXT_FEATURES))))
+    loudness = LOUDNESS_ON_ONE_MACHINE if len(state.nodes) == 1 else 1.0
+    context = np.array((contention, contention * contention, float(own[:, 3].mean()), loudness))
+    return np.hstack((own, own * contention, np.broadcast_to(context, (len(jobs), CONTEXT_FEATURES + 1))))
 
 
 def uncertainty_of(beliefs: GaussianProcessBeliefs | None, job: Job, table: StepTable) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,16 @@ class TypeProcess(TypeBelief):
         """Standard deviation of the log speed with one split as of the last fit, at most 1."""
         self.grid()
         return float(self._sd[ps, workers])
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is known but the kind: no report, no sample, and no split that cannot train."""
+        return not (self.has_scale or any(cell.dead for cell in self.cells.values()))
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether anything is known of how many samples the type trains in a second: a sample of it, or a report."""
+        return self._prior.of_type or any(cell.samples > 0 for cell in self.cells.values())
 
     def start_from(self, reports: Iterable[SpeedStatistic]) -> None:
         """Take the prior that others' reports leave, less `left_out`; that of the kind where nothing remains."""
@@ -159,6 +170,18 @@ class TypeProcess(TypeBelief):
             self.left_out[int(ps), int(workers)] = int(count)
 
 
+@cache
+def hoped_for_speeds(kind: JobKind) -> Array:
+    """Speeds of a type of which nothing was seen, in samples/s, shape (17, 17) [ps, workers], read-only.
+
+    Optimistic as any belief, in what is there to be hoped for: how much faster than with the smallest split it trains.
+    """
+    prior = prior_of_kind(kind)
+    grid = TypeProcess(FORMS[kind]).on_grid(speeds_from_logs(prior.mean + OPTIMISM * prior.sd_of_ratios()))
+    grid.setflags(write=False)
+    return grid
+
+
 class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
     """`Beliefs` by Gaussian processes, optimistic where they are uncertain."""
 
@@ -235,6 +258,11 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
             spread = SPREADS[self._kinds.get(job_type, JobKind.PS)]
             return math.hypot(spread.smooth, spread.cell)
         return process.deviation(ps, workers)
+
+    def has_scale(self, job_type: str) -> bool:
+        """Whether anything is known of how many samples a type trains in a second."""
+        process = self._types.get(job_type)
+        return process is not None and process.has_scale
 
     def _begin_from_priors(self) -> None:
         for job_type, reports in self._priors.items():

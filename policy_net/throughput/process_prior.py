@@ -86,6 +86,18 @@ class Prior:
         variance = self.smooth.diagonal() + self.spread.cell**2 - LOCAL_SCALE_SD**2
         return np.sqrt(np.maximum(variance, 0.0))
 
+    def sd_of_ratios(self) -> Array:
+        """Standard deviation in every cell of the log of its speed over that of the smallest split, shape (n,).
+
+        Of a type of which nothing was seen: its scale, which is not known at all, is in both.
+        """
+        smallest = self.position[min(self.position, key=sum)]
+        variance = self.smooth.diagonal() + self.smooth[smallest, smallest] - 2.0 * self.smooth[smallest]
+        variance = variance + 2.0 * self.spread.cell**2
+        variance[smallest] = 0.0
+        deviation: Array = np.sqrt(np.maximum(variance, 0.0))
+        return deviation
+
 
 @cache
 def prior_of_kind(kind: JobKind) -> Prior:

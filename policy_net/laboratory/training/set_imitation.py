@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import SUSPENDED, Allocation
-from policy_net.exchange.spec import SET_INPUTS, SetSpec, Weights
+from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.training.agreement import overlap
 from policy_net.set_policy.planner import Grants, urgency
@@ -57,7 +57,7 @@ def log_views(decisions: Iterable[LoggedDecision], beliefs: GaussianProcessBelie
         beliefs.introduce(jobs)
         of_jobs = [tables.of(job) for job in jobs]
         uncertainties = [uncertainty_of(beliefs, job, table) for job, table in zip(jobs, of_jobs, strict=True)]
-        inputs_JF = job_inputs(decision.state, of_jobs, uncertainties) if jobs else np.empty((0, SET_INPUTS))
+        inputs_JF = job_inputs(decision.state, of_jobs, uncertainties)
         yield LogView(decision, of_jobs, inputs_JF)
 
 

@@ -7,7 +7,7 @@ from states import make_job, make_state, states
 
 from policy_net.dl2.action import action_from_index
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Progress, Resources, Trigger
-from policy_net.exchange.spec import SetSpec
+from policy_net.exchange.spec import SET_INPUTS, SetSpec
 from policy_net.learning.residual_gradient import Likelihood
 from policy_net.placement.spread import place_spread
 from policy_net.set_policy import SetPolicy
@@ -28,9 +28,9 @@ def crowd(jobs: int = 10, nodes: int = 8) -> ClusterState:
     )
 
 
-def drawn(seed: int = 0, **options: object) -> SetSamples:
+def drawn(seed: int = 0, state: ClusterState | None = None, **options: object) -> SetSamples:
     policy = SetPolicy(SPEC, weights_of(1), seed=seed, **{"greedy": False} | options)  # type: ignore[arg-type]
-    return policy.decide_recorded(crowd(), Trigger.SLOT)[1]
+    return policy.decide_recorded(state or crowd(), Trigger.SLOT)[1]
 
 
 @settings(max_examples=60, deadline=None)
@@ -111,12 +111,13 @@ def test_what_was_drawn_is_as_probable_under_the_same_residual_as_the_record_say
 
 def torch_log_probability(samples: SetSamples, flat: torch.Tensor) -> torch.Tensor:
     """Σ log π over the choices, written anew and for torch: the network by hand, the steps pick by pick."""
-    inputs = torch.from_numpy(samples.inputs_JF)
+    inputs, loudness = torch.from_numpy(samples.inputs_JF).split([SET_INPUTS, 1], dim=1)
     width, features = SPEC.hidden[0], inputs.shape[1]
     first, rest = flat[: width * features].view(width, features), flat[width * features :]
     bias, rest = rest[:width], rest[width:]
     last, last_bias = rest[: 2 * width].view(2, width), rest[2 * width :]
-    tilts = SPEC.bound * torch.tanh((torch.relu(inputs @ first.T + bias) @ last.T + last_bias) / SPEC.bound)
+    linear = torch.relu(inputs @ first.T + bias) @ last.T + last_bias
+    tilts = loudness * SPEC.bound * torch.tanh(linear / SPEC.bound)
     steps = samples.first_J2.copy()
     total = torch.zeros((), dtype=torch.float64)
     for pick, job in enumerate(samples.jobs_M.tolist()):
@@ -129,9 +130,10 @@ def torch_log_probability(samples: SetSamples, flat: torch.Tensor) -> torch.Tens
     return total
 
 
+@pytest.mark.parametrize("nodes", [4, 1])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_gradient_is_that_of_torch(seed: int) -> None:
-    samples, weights = drawn(seed, exploration=0.1), weights_of(seed + 10)
+def test_the_gradient_is_that_of_torch(seed: int, nodes: int) -> None:
+    samples, weights = drawn(seed, crowd(nodes=nodes), exploration=0.1), weights_of(seed + 10)
     flat = torch.from_numpy(weights.astype(np.float64)).requires_grad_(True)
     total = torch_log_probability(samples, flat)
     total.backward()

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,16 @@ from hypothesis import strategies as st
 from states import make_job, make_state, states
 
 from policy_net.dl2.network import initial_weights
-from policy_net.domain import ClusterState, PolicyContext, Trigger
+from policy_net.domain import (
+    Allocation,
+    CapacityMode,
+    ClusterState,
+    Node,
+    PolicyContext,
+    Progress,
+    Resources,
+    Trigger,
+)
 from policy_net.errors import PolicyFileError, SpecMismatch
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, write_policy_file
 from policy_net.exchange.spec import SET_INPUTS, PolicySpec, SetSpec
@@ -16,7 +26,7 @@ from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.policy_kinds import load_policy
-from policy_net.set_policy import SetPolicy
+from policy_net.set_policy import SetPolicy, build_set
 from policy_net.set_policy.policy import default_set_file, set_policy_of
 from policy_net.set_policy.residual import Residual, initial_residual, job_inputs
 from policy_net.set_policy.steps import StepTables
@@ -44,13 +54,42 @@ def test_tilts_are_bounded_and_do_not_depend_on_the_order_of_the_jobs(state: Clu
     tables = StepTables(SetPolicy(SPEC, random_weights(0)).beliefs)  # type: ignore[arg-type]
     listed = [tables.of(job) for job in state.jobs]
     inputs = job_inputs(state, listed, [0.1] * len(listed))
-    assert inputs.shape == (len(state.jobs), SET_INPUTS)
+    assert inputs.shape == (len(state.jobs), SET_INPUTS + 1)
     assert np.isfinite(inputs).all()
     tilts = Residual(SPEC, random_weights(seed)).tilts(inputs)
     assert (np.abs(tilts) <= SPEC.bound + 1e-9).all()
     order = np.random.default_rng(seed).permutation(len(tilts))
     again = Residual(SPEC, random_weights(seed)).tilts(inputs[order])
     np.testing.assert_allclose(again, np.array(tilts)[order], atol=1e-9)
+
+
+def test_on_one_machine_a_residual_says_a_fiftieth_of_what_it_says_in_a_cluster() -> None:
+    """Of the same jobs: the nodes differ, their sum does not."""
+    listed = [make_job(number, remaining_epochs=10.0 * (number + 1)) for number in range(5)]
+    cluster = make_state(listed, nodes=4)
+    machine = replace(cluster, nodes=(Node("n0", cluster.total),))
+    residual = Residual(SPEC, random_weights(3))
+    tables = StepTables(SetPolicy(SPEC, random_weights(3)).beliefs)  # type: ignore[arg-type]
+    of_jobs = [tables.of(job) for job in listed]
+    loud, quiet = (residual.outputs(job_inputs(state, of_jobs, [0.1] * 5)) for state in (cluster, machine))
+    assert np.abs(loud).max() > 0.1
+    np.testing.assert_allclose(quiet, loud / 50.0)
+
+
+def test_on_one_machine_the_shipped_policy_lets_the_shorter_of_waiting_jobs_go_first() -> None:
+    """As on a machine of two cores that the policy once shared among ten real jobs: the longest went first."""
+    cpu = {"worker_demand": Resources(400, 0), "ps_demand": Resources(100, 0), "max_workers": 4, "max_ps": 2}
+    work = {"samples_per_epoch": 3170.0, "min_ps": 1}
+    jobs = [
+        make_job(number, "small-gpt", total_epochs=epochs, remaining_epochs=epochs, **cpu, **work)
+        for number, epochs in enumerate((4.0, 1.0, 3.0, 0.8, 3.5))
+    ]
+    state = ClusterState(0.0, (Node("here", Resources(1800, 0)),), tuple(jobs), 15.0, CapacityMode.POOLED)
+    policy = build_set(PolicyContext())
+    one = Allocation(workers=1, ps=1)
+    policy.observe([Progress("earlier", "small-gpt", one, 20.0, 322.0 * 20.0, 20.0, 100.0, True, 1.5)])
+    running = policy.decide(state, Trigger.SLOT).allocation
+    assert {"job-1", "job-3"} <= set(running)
 
 
 def test_the_policy_learns_speeds_from_what_it_sees() -> None:
