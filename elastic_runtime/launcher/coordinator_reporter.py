@@ -23,9 +23,14 @@ class _Report:
 
 
 class CoordinatorReporter:
-    """Sends from its making until it is closed."""
+    """Sends from its making until it is closed.
 
-    def __init__(self, seed: int = 0) -> None:
+    Args:
+        wake: called from its thread when everything is sent.
+    """
+
+    def __init__(self, wake: Callable[[], None] = lambda: None, seed: int = 0) -> None:
+        self._wake = wake
         self._reports: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()
         self._backoff = call_backoff(seed)
         self._closed = threading.Event()
@@ -68,6 +73,8 @@ class CoordinatorReporter:
             self._backoff.reset()
             with self._lock:
                 self._unsent -= 1
+            if self.empty:
+                self._wake()
 
     def _sent(self, report: _Report) -> bool:
         try:

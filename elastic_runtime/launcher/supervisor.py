@@ -37,7 +37,8 @@ FirstRequest = Callable[[ControlClient], object]
 
 
 class StopSignals(SignalHandlers):
-    """Signals that end a launcher: the first asks for a checkpoint and an end, the second for an end at once.
+    """Signals that a launcher hears: of those that end it the first asks for a checkpoint and an end, the second for an
+    end at once; that a child has ended is news.
 
     SIGHUP, of a terminal or a line to this machine that was closed, is one of them, unless it is ignored (`nohup`).
 
@@ -46,13 +47,12 @@ class StopSignals(SignalHandlers):
     """
 
     def __init__(self, news: queue.SimpleQueue[None]) -> None:
-        super().__init__((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self._on_stop)
+        super().__init__((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD), self._on_signal_number)
         self._news = news
         self.count = 0
 
-    def _on_stop(self, number: int) -> None:
-        del number
-        self.count += 1
+    def _on_signal_number(self, number: int) -> None:
+        self.count += number != signal.SIGCHLD
         self._news.put(None)
 
 
@@ -84,7 +84,7 @@ class Supervisor:
         inherited.drop()  # it was taken, or is not wanted
         self._tasks = TaskTable(programs, settings, display.show, clock, self._warm)
         self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock, self._warm)
-        self._reporter = CoordinatorReporter()
+        self._reporter = CoordinatorReporter(lambda: self._news.put(None))
         self._state = JobStateFile(programs.folder, clock)
         self._follower: ViewFollower | None = None
         self._client: ControlClient | None = None

@@ -191,7 +191,7 @@ class LocalBackend:
             if self._parts.wait(0.0):
                 return None
             # Jobs that ended since the last interval are in no interval unless the next one begins with them.
-            if self._pace.is_time_to_look:
+            if self._is_time_to_look:
                 self._look()
             observation = Observation(self._jobs, self._node)
             if observation.is_to_decide:
@@ -254,6 +254,12 @@ class LocalBackend:
         if self._launchers is not None:
             self._launchers.close()
 
+    @property
+    def _is_time_to_look(self) -> bool:
+        """Also where a launcher has ended: others wait for what its job had."""
+        ended = self._launchers is not None and self._launchers.have_any_ended()
+        return ended or self._pace.is_time_to_look
+
     def _look(self) -> None:
         self._pace.look()
         self._be_ready_to_launch()
@@ -279,7 +285,7 @@ class LocalBackend:
                 for change in running.advance():
                     intervals.on_change_over(change)
             due = self._pace.is_due
-            if due or self._pace.is_time_to_look:
+            if due or self._is_time_to_look:
                 self._look()  # what has ended by now is told with this interval
                 intervals.look()
             if due or self._parts.wait(_LOOK_SECONDS):
@@ -288,7 +294,7 @@ class LocalBackend:
     def _wait_for_news(self) -> bool:
         """Wait until it is time to look; True when the agent is to stop."""
         while not self._parts.wait(_LOOK_SECONDS):
-            if self._pace.is_time_to_look:
+            if self._is_time_to_look:
                 return False
         return True
 

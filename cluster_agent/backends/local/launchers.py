@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,6 +41,8 @@ class Launchers:
         self._jobs = jobs
         self._warm = warm
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._ends = select.poll()
+        self._handles: set[int] = set()
 
     def spawn(
         self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], script: Path | None = None
@@ -70,7 +73,20 @@ class Launchers:
                 os.pwrite(lock, f"{number}\n".encode(), 0)
         finally:
             os.close(lock)
+        with contextlib.suppress(OSError):  # it has ended, or is looked at from time to time only
+            handle = os.pidfd_open(number)
+            self._handles.add(handle)
+            self._ends.register(handle, select.POLLIN)
         return number
+
+    def have_any_ended(self) -> bool:
+        """Whether any that this process started has ended since this was asked last."""
+        ended = [handle for handle, _ in self._ends.poll(0)]
+        for handle in ended:
+            self._ends.unregister(handle)
+            self._handles.remove(handle)
+            os.close(handle)
+        return bool(ended)
 
     def look(self, *, needed: bool) -> None:
         """Be ready to start one soon, or not; to be called again and again.
@@ -85,6 +101,10 @@ class Launchers:
         """Start no more; those that run stay."""
         if self._warm is not None:
             self._warm.close()
+        for handle in self._handles:
+            os.close(handle)
+        self._handles.clear()
+        self._ends = select.poll()
 
     def running(self, job: str) -> int | None:
         """The process number of a job's launcher, `UNKNOWN` where it is not known yet; None if there is none."""

@@ -40,4 +40,4 @@ if __name__ == "__main__":
     elif forked is not None:
         launcher = importlib.import_module(forked[0])
         sys.argv[:] = [str(launcher.__file__), *forked[1:]]
-        sys.exit(launcher.main())
+        running.end_ours(launcher.main)
