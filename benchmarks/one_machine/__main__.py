@@ -15,15 +15,9 @@ from functools import partial
 
 import numpy as np
 
-import policy_net.baselines
-import policy_net.set_policy  # noqa: F401  (both register the policies' names)
-from benchmarks.one_machine.worlds import OwnTypes, machine_world
+from benchmarks.one_machine.ratios import BASE, log_ratios
 from benchmarks.processes import process_pool
-from policy_net.domain import PolicyContext
-from policy_net.laboratory.simulation.replay import replay
-from policy_net.policy import build_policy
 
-BASE = "fifo"
 POLICIES = ("drf", "optimus", "marginal", "set")
 FIRST_WORLD = 9_500_000
 """As elsewhere, numbers from here on judge: nothing is to be trained or tuned on them."""
@@ -33,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.one_machine", description=__doc__)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("--policies", nargs="+", default=list(POLICIES), help=f"beside {BASE}; names or files")
+    parser.add_argument("--policies", nargs="+", default=list(POLICIES), help=f"beside {BASE}; names")
     parser.add_argument("--worlds", type=int, default=100, help="how many")
     parser.add_argument("--first", type=int, default=FIRST_WORLD, help="number of the first world")
     parser.add_argument("--processes", type=int, default=2)
@@ -42,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--worlds takes 2 or more, --processes 1 or more, --first 0 or more")
     numbers = range(options.first, options.first + options.worlds)
     with process_pool(options.processes) as pool:
-        logs = np.array(list(pool.map(partial(_log_ratios, tuple(options.policies)), numbers)))
+        logs = np.array(list(pool.map(partial(log_ratios, tuple(options.policies)), numbers)))
     result = {
         policy: {
             "over_fifo": round(float(np.exp(column.mean())), 4),
@@ -53,20 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     print(json.dumps(result) if options.output == "json" else _table(result))
     return 0
-
-
-def _log_ratios(policies: Sequence[str], number: int) -> list[float]:
-    """Of every policy in one world, the log of its average JCT over that of `fifo`."""
-    base, *others = (average_jct_seconds(policy, number) for policy in (BASE, *policies))
-    return [math.log(other / base) for other in others]
-
-
-def average_jct_seconds(policy: str, number: int) -> float:
-    """Average completion time of a world's jobs under a policy that starts from nothing."""
-    speeds = OwnTypes()
-    workload, environment = machine_world(number)
-    acting = build_policy(policy, PolicyContext(true_speeds=speeds, measured_speeds=speeds))
-    return float(replay(workload, environment, acting, speeds).to_json()["avg_jct_seconds"])
 
 
 def _table(result: dict[str, dict[str, float]]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -40,9 +42,11 @@ def test_types_of_the_package_train_as_they_do_elsewhere() -> None:
     np.testing.assert_array_equal(OwnTypes().grid("vgg-16"), default_speeds().grid("vgg-16"))
 
 
-def test_policies_are_shown_over_fifo(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-o", "json", "--policies", "fifo", "set", "--worlds", "2", "--first", "0", "--processes", "1"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+def test_policies_are_shown_over_fifo() -> None:
+    """As a command: what its pool's processes are to call, they have to find."""
+    options = ["-o", "json", "--policies", "fifo", "set", "--worlds", "2", "--first", "0", "--processes", "1"]
+    ran = subprocess.run([sys.executable, "-m", "benchmarks.one_machine", *options], capture_output=True, check=True)
+    shown = json.loads(ran.stdout)
     assert shown["fifo"]["over_fifo"] == 1.0
     assert 0.0 < shown["set"]["over_fifo"] < 2.0
 
