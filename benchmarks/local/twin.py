@@ -17,6 +17,7 @@ from policy_net.domain import CapacityMode, SpeedModel
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.decided_speeds import logged_decisions
+from policy_net.laboratory.speeds.speed import TableSpeedModel
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.policy import SchedulerPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
@@ -46,13 +47,15 @@ def calibrated(runs: Sequence[Run], submissions: Sequence[Submission], cores: in
     """Fit a machine to what runs of one plan measured; a live resize stops no job, so it costs nothing here."""
     epochs = {submission.name: float(submission.file["work"]["epochs"]) for submission in submissions}
     sizes: dict[str, list[float]] = {}
-    speeds = GaussianProcessBeliefs()
+    beliefs = GaussianProcessBeliefs()
     for run in runs:
         for facts in run.facts:
             sizes.setdefault(facts["modelType"], []).append(facts["samples"] / epochs[facts["name"]])
         for logged in logged_decisions(run.state_dir):
-            speeds.observe([entry for entry in logged.observed if entry.job_id in run.names])
-            speeds.introduce(logged.state.jobs)
+            beliefs.observe([entry for entry in logged.observed if entry.job_id in run.names])
+            beliefs.introduce(job for job in logged.state.jobs if job.job_id in run.names)
+    # What is believed, and not what may be hoped for, as `set` takes it.
+    speeds = TableSpeedModel({name: beliefs.posterior(name)[0] for name in sizes}, "the first seed's runs")
     start = median([seconds for run in runs for seconds in _start_seconds(run)] or [0.0])
     resumed = [seconds for run in runs for seconds in run.resume_seconds]
     return Calibration(

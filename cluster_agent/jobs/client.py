@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -93,7 +94,8 @@ class JobClient:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             self._connect(connection, deadline)
             connection.settimeout(_left(deadline))
-            connection.sendall(request)
+            with contextlib.suppress(BrokenPipeError):  # who refuses at once has said why, and hung up
+                connection.sendall(request)
             received = bytearray()
             while not received.endswith(END):
                 connection.settimeout(_left(deadline))

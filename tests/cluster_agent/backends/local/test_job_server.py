@@ -176,6 +176,25 @@ def test_one_connection_too_many_is_refused_in_a_line_until_another_ends(
         pytest.fail("those that have gone are still counted")
 
 
+def test_a_refusal_that_comes_before_the_request_is_heard_all_the_same(path: Path) -> None:
+    path.parent.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def refuse() -> None:
+            connection, _ = listener.accept()
+            connection.sendall(b'{"refused": "not now"}\n')
+            connection.close()
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        client = JobClient(path, PATIENCE_SECONDS)
+        with pytest.raises(JobRefused, match="not now"):
+            client.call("jobs", {"long": "x" * 3_000_000})  # more than the socket takes before it is refused
+        thread.join()
+
+
 def test_who_hangs_up_at_once_costs_nothing(path: Path, start: Callable[..., JobServer]) -> None:
     start(Patience(connections=3))
     for _ in range(100):
