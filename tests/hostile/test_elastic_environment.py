@@ -60,6 +60,8 @@ ELSEWHERE = {
     "ELASTIC_JOBS": "elastic-run's --folder",
     "ELASTIC_COLD": "elastic-run's --cold",
     "ELASTIC_": "how all of them begin",
+    "ELASTIC_ALSO_IMPORT": "names of modules; what cannot be imported ahead is left to the script",
+    "ELASTIC_ROOM_FOR_A_MARK": "overwritten before a launcher begins",
     FOLDER_VARIABLE: "of all-reduce; below",
     CHECKPOINT_SECONDS_VARIABLE: "the same",
 }

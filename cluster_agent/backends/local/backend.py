@@ -295,6 +295,7 @@ class LocalBackend:
         """Wait until it is time to look; True when the agent is to stop."""
         while not self._parts.wait(_LOOK_SECONDS):
             if self._is_time_to_look:
+                self._look()
                 return False
         return True
 

@@ -43,6 +43,7 @@ class Launchers:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ends = select.poll()
         self._handles: set[int] = set()
+        self._forked: set[int] = set()
 
     def spawn(
         self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], script: Path | None = None
@@ -67,6 +68,7 @@ class Launchers:
                 number = None
                 if self._warm is not None:
                     number = self._warm.start(command, folder, marked, log, (lock,), script)
+                forked = number is not None
                 if number is None:
                     number = self._spawn_cold(job, command, folder, marked, log, lock)
             with contextlib.suppress(OSError):  # a full disk: the launcher's own lock will say it
@@ -76,6 +78,8 @@ class Launchers:
         with contextlib.suppress(OSError):  # it has ended, or is looked at from time to time only
             handle = os.pidfd_open(number)
             self._handles.add(handle)
+            if forked:
+                self._forked.add(handle)
             self._ends.register(handle, select.POLLIN)
         return number
 
@@ -85,6 +89,10 @@ class Launchers:
         for handle in ended:
             self._ends.unregister(handle)
             self._handles.remove(handle)
+            if handle in self._forked:
+                self._forked.remove(handle)
+                with contextlib.suppress(OSError):  # it is this process's child only where that adopts orphans
+                    os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)
             os.close(handle)
         return bool(ended)
 
@@ -104,6 +112,7 @@ class Launchers:
         for handle in self._handles:
             os.close(handle)
         self._handles.clear()
+        self._forked.clear()
         self._ends = select.poll()
 
     def running(self, job: str) -> int | None:

@@ -18,6 +18,8 @@ from typing import Any
 from elastic_runtime.launcher.warm import kinship, wire
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
+_LOADED_THREADS = os.environ.get(THREADS_VARIABLE, "")
+"""What libraries read as they were loaded; a fork may have other variables by the time that it is forked itself."""
 _LOOK_SECONDS = 0.0002
 
 
@@ -42,11 +44,13 @@ def tie(launcher: int, forker: int, leash: socket.socket) -> None:
     leash.close()
 
 
-def take_on(environment: Mapping[str, str], folder: str, output: Sequence[int]) -> None:
+def take_on(environment: Mapping[str, str], folder: str, output: Sequence[int], *, computes: bool = True) -> None:
     """Write where the task writes, with its variables, in its folder.
 
     Args:
         output: descriptors for stdout and stderr; closed.
+        computes: whether it does anything with several threads itself. They begin here, and who has them is not to be
+            forked.
 
     Raises:
         OSError: the folder is gone.
@@ -56,7 +60,7 @@ def take_on(environment: Mapping[str, str], folder: str, output: Sequence[int]) 
         os.close(number)
     os.chdir(folder)
     threads = environment.get(THREADS_VARIABLE, "")
-    if threads != os.environ.get(THREADS_VARIABLE, "") and threads.isdigit():
+    if computes and threads != _LOADED_THREADS and threads.isdigit():
         _use_threads(int(threads))
     for name in set(os.environ) - set(environment):
         del os.environ[name]
@@ -82,6 +86,8 @@ def _use_threads(count: int) -> None:
     """What libraries that are loaded already would have read from the environment."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(count)
+    if (numexpr := sys.modules.get("numexpr")) is not None:
+        numexpr.set_num_threads(count)
     for library in _libraries():
         for name in _THREAD_CALLS:
             if (call := getattr(library, name, None)) is not None:

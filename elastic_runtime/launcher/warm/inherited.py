@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 _LOOK_SECONDS = 0.005
+_END_SECONDS = 10.0
 
 
 class ForkedProcess:
@@ -65,6 +68,9 @@ def drop() -> None:
     """End the one that is there, if any: nobody will ask."""
     for left in _offered:
         left.channel.close()
+        with suppress(ProcessLookupError):
+            os.kill(left.process.pid, signal.SIGKILL)
+        left.process.wait(_END_SECONDS)
     _offered.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -85,8 +86,12 @@ class LauncherProcess:
         """Its process number, where it is a child of this process."""
         return None if self._process is None else self._process.pid
 
-    def with_imports(self, imports: Iterable[Import], deadline_seconds: float) -> LauncherProcess:
+    def with_imports(self, imports: Iterable[Import], now_seconds: float, seconds: float) -> LauncherProcess:
         """Have it fork a server that imports more, and ends with it at the latest.
+
+        Args:
+            now_seconds: of the clock that `hear` is told.
+            seconds: it may take; then it ends.
 
         Raises:
             ServerGone: it does not answer.
@@ -94,12 +99,15 @@ class LauncherProcess:
         ours, its = socket.socketpair()
         with its:
             try:
-                request = {"imports": sorted([found.name, list(found.parts)] for found in imports)}
+                request = {
+                    "imports": sorted([found.name, list(found.parts)] for found in imports),
+                    "seconds": math.ceil(seconds),
+                }
                 wire.send(self._channel, request, (its.fileno(),))
             except OSError as error:
                 ours.close()
                 raise ServerGone(_silent(error)) from error
-        return LauncherProcess(ours, deadline_seconds, self._answer_seconds)
+        return LauncherProcess(ours, now_seconds + seconds, self._answer_seconds)
 
     def hear(self, now_seconds: float) -> None:
         """Learn whether it is ready, without waiting for it.
@@ -107,7 +115,9 @@ class LauncherProcess:
         Raises:
             ServerGone: it never will be, or is not any more.
         """
-        if select.select([self._channel], [], [], 0.0)[0]:
+        news = select.poll()
+        news.register(self._channel, select.POLLIN)
+        if news.poll(0):
             try:
                 message: dict[str, Any] = wire.receive(self._channel)[0]
             except (OSError, EOFError, ValueError) as error:
@@ -118,8 +128,8 @@ class LauncherProcess:
         elif not self.ready and now_seconds >= self._deadline_seconds:
             raise ServerGone("not everything was imported in time")
 
-    def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
-        """Have it fork a launcher, and give that one leave to begin; its process number.
+    def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int | None:
+        """Have it fork a launcher, and give that one leave to begin; its process number, or None: it cannot begin.
 
         Raises:
             ServerGone: it does not answer. No launcher has begun.
@@ -131,6 +141,8 @@ class LauncherProcess:
                 wire.send(self._channel, request, (its.fileno(), *descriptors))
                 its.close()
                 answer: dict[str, Any] = wire.receive(ours)[0]
+                if "pid" not in answer:
+                    return None
                 wire.send(ours, {"go": True})
                 return int(answer["pid"])
         except (OSError, EOFError, ValueError) as error:

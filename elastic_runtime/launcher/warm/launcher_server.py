@@ -46,7 +46,7 @@ def serve(channel: socket.socket, at_start: frozenset[str]) -> ForkServer | list
         try:
             request, descriptors = wire.receive(channel)
         except (EOFError, OSError):
-            return None
+            os._exit(0)  # what packages do at the end of a process would be done to what its forks still use
         parent = os.getpid()
         if os.fork():
             for number in descriptors:
@@ -58,7 +58,9 @@ def serve(channel: socket.socket, at_start: frozenset[str]) -> ForkServer | list
             return _born(request, descriptors, at_start)
         kinship.die_with_parent(parent)
         channel = socket.socket(fileno=descriptors[0])
+        signal.alarm(request["seconds"])  # it is killed if this never ends
         import_all([Import(name, tuple(parts)) for name, parts in request["imports"]])
+        signal.alarm(0)
         serves = _is_made_ready(channel)
     return None
 
@@ -85,15 +87,28 @@ def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[s
     if not becoming.show_variable(ROOM_VARIABLE, *request["shown"]):
         os._exit(1)  # nobody could find what is left of it
     try:
+        os.chdir(request["folder"])
+    except OSError:
+        with suppress(OSError):
+            wire.send(leash, {"refused": "its folder cannot be entered"})
+        os._exit(1)
+    try:
         wire.send(leash, {"pid": os.getpid()})
         wire.receive(leash)
     except (OSError, EOFError):
         os._exit(1)  # the agent has given this start up
     leash.close()
-    becoming.take_on(request["environment"], request["folder"], descriptors[1:3])
+    becoming.take_on(request["environment"], request["folder"], descriptors[1:3], computes=False)
+    command = [request["module"], *request["arguments"]]
+    becoming.show_as([sys.executable, "-m", *command])
+    if not request["forks_tasks"]:
+        return command
     ours, its = socket.socketpair()
     launcher = os.getpid()
-    server = os.fork()
+    try:
+        server = os.fork()
+    except OSError:  # it starts one by itself, when there is room
+        return command
     if server == 0:
         ours.close()
         for number in descriptors[3:]:
@@ -104,6 +119,4 @@ def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[s
         return ForkServer(its, launcher, at_start)
     its.close()
     inherited.offer(inherited.Inherited(inherited.ForkedProcess(server), ours, dict(os.environ)))
-    command = [request["module"], *request["arguments"]]
-    becoming.show_as([sys.executable, "-m", *command])
     return command

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,8 @@ _LOG = "launcher-server.log"
 _MOST_SETS = 6
 """Servers beside the first, each with what other scripts import; who was asked longest ago goes."""
 _WINDOW_SECONDS = 600.0
+_STILL_SECONDS = 5.0
+"""For so long nothing was installed before a server begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class LauncherStarter:
         self._refused: set[frozenset[Import]] = set()
         self._packages = _packages_stamp()
         self._needed_at = clock()
-        self._restarts = RestartLimit(self._settings.restarts, _WINDOW_SECONDS, 1.0, 60.0)
+        self._restarts = self._restart_limit()
         self._start_at = clock() if sys.platform == "linux" else math.inf
         self._told: set[str] = set()
 
@@ -113,6 +116,9 @@ class LauncherStarter:
             self._packages = stamp
             self._refused.clear()
             self.close()
+            # Packages are half there while they are installed: that fails, and says nothing of what comes then.
+            self._restarts = self._restart_limit()
+            self._start_at = now + _STILL_SECONDS
         if self._base is None and now >= self._start_at:
             self._begin(now)
 
@@ -144,11 +150,17 @@ class LauncherStarter:
             "environment": {**environment, _UNBUFFERED: "1"},
             "folder": str(folder),
             "shown": [self._shown, environment[self._shown]],
+            "forks_tasks": script is not None,
         }
+        server = self._base
         try:
-            return self._best_for(imports, self._base, now).fork(request, (output, output, *kept))
+            server = self._best_for(imports, server, now)
+            return server.fork(request, (output, output, *kept))
         except ServerGone as error:
-            self._on_death(str(error))
+            if server is self._base:
+                self._on_death(str(error))
+            else:  # the others have nothing to do with what these scripts import
+                self._refuse(imports)
             return None
 
     def close(self) -> None:
@@ -177,13 +189,19 @@ class LauncherStarter:
             try:
                 server.hear(now)
             except ServerGone:  # these are left to the scripts
-                self._refused.add(imports)
-                self._with_more.pop(imports).close()
+                self._refuse(imports)
         if self._base is not None:
             try:
                 self._base.hear(now)
             except ServerGone as error:
                 self._on_death(str(error))
+
+    def _refuse(self, imports: frozenset[Import]) -> None:
+        self._refused.add(imports)
+        self._with_more.pop(imports).close()
+
+    def _restart_limit(self) -> RestartLimit:
+        return RestartLimit(self._settings.restarts, _WINDOW_SECONDS, 1.0, 60.0)
 
     def _best_for(self, imports: frozenset[Import], base: LauncherProcess, now: float) -> LauncherProcess:
         """The server that has imported most of what a script does; the next time it is one that has all.
@@ -195,7 +213,7 @@ class LauncherStarter:
             return base
         found = self._with_more.pop(imports, None)
         if found is None:
-            found = base.with_imports(imports, now + self._settings.start_seconds)
+            found = base.with_imports(imports, now, self._settings.start_seconds)
             if len(self._with_more) >= _MOST_SETS:
                 self._with_more.pop(next(iter(self._with_more))).close()
         self._with_more[imports] = found  # at the end: it was asked last
@@ -205,6 +223,10 @@ class LauncherStarter:
         if list(command[:2]) != [sys.executable, "-m"] or not folder.is_dir():
             return False
         if len(os.fsencode(f"{self._shown}={environment.get(self._shown, '')}")) > ROOM_BYTES:
+            return False
+        # They are set anew by one number, so they have to be one.
+        threads = {environment.get(name, "") for name in _THREADS}
+        if len(threads) > 1 or not threads.pop().isdigit():
             return False
         return self._read_at_once(environment) == self._read_at_once(self._environment)
 
@@ -218,7 +240,7 @@ class LauncherStarter:
     def _on_death(self, why: str) -> None:
         self.close()
         again = self._restarts.on_death(self._clock())
-        self._start_at = math.inf if again is None else again
+        self._start_at = self._clock() + _WINDOW_SECONDS if again is None else again
         if why not in self._told:
             self._told.add(why)
             self._tell(f"{why}; see {self._folder / _LOG}")
@@ -235,4 +257,8 @@ def _added_by(script: Path, environment: Mapping[str, str]) -> frozenset[Import]
 def _packages_stamp() -> tuple[int, ...]:
     """Changes when a package is installed, replaced or removed."""
     folders = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
-    return tuple(os.stat(folder).st_mtime_ns for folder in folders if os.path.isdir(folder))  # noqa: PTH112, PTH116
+    stamps = []
+    for folder in folders:
+        with suppress(OSError):
+            stamps.append(Path(folder).stat().st_mtime_ns)
+    return tuple(stamps)

@@ -66,6 +66,7 @@ def end_ours(main: Callable[[], int | None]) -> NoReturn:
     Raises:
         BaseException: what `main` does not catch; then the interpreter ends as it always does.
     """
+    atexit._clear()  # what was imported for somebody else's task, before the fork, is not this program's to end
     try:
         code = main()
     except SystemExit as error:

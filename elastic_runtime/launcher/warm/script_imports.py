@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
+import os
+import stat
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -16,6 +18,7 @@ from pathlib import Path
 
 BASE = ("torch", "numpy", "elastic_runtime")
 """Loaded ahead for every script."""
+_LONGEST_SCRIPT_BYTES = 1 << 20
 MORE_VARIABLE = "ELASTIC_ALSO_IMPORT"
 """Modules that tasks need beside, by their names."""
 _ENVIRONMENT = frozenset({"environ", "environb", "putenv", "unsetenv"})
@@ -55,7 +58,7 @@ def imports_of(source: bytes, name: str) -> ScriptImports:
     """
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last of a text that nests too deep
         return ScriptImports()
     late = _set_before(tree)
     if late:
@@ -74,11 +77,20 @@ def obstacle_in(script: Path) -> str:
 def imports_ahead(script: Path, environment: Mapping[str, str]) -> list[Import]:
     """What may be imported before a script runs: of installed packages, and what the environment names beside."""
     more = [Import(name) for name in environment.get(MORE_VARIABLE, "").split()]
-    try:
-        source = script.read_bytes()
-    except OSError:
-        return more
+    source = _text_of(script)
     return more + [found for found in imports_of(source, script.name).ahead if is_installed(found.top)]
+
+
+def _text_of(script: Path) -> bytes:
+    """Nothing of what cannot be read, is no file, or too long to be looked at by somebody whom others wait for."""
+    try:
+        with open(os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size > _LONGEST_SCRIPT_BYTES:
+                return b""
+            return file.read(_LONGEST_SCRIPT_BYTES)
+    except OSError:
+        return b""
 
 
 def is_installed(top: str) -> bool:

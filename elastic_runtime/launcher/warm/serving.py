@@ -68,7 +68,7 @@ class ForkServer:
             except (EOFError, OSError):
                 return None
             if "script" in request:
-                becoming.take_on(request["environment"], request["folder"], descriptors)
+                becoming.take_on(request["environment"], request["folder"], descriptors, computes=False)
                 if not self._is_made_ready(Path(request["script"])):
                     return None
                 continue

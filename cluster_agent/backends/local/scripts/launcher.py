@@ -129,6 +129,10 @@ class ScriptSupervisor:
     def _start(self) -> None:
         """Start the workers that are to come, unless they had better wait for the process that is to fork them."""
         target = self._coming
+        if target is not None and (wanted := self._wanted()).request_id != target.request_id:
+            self._coming = None
+            self._begin(wanted)
+            return
         if target is None or (self._warm is not None and self._warm.is_to_wait(self._worker(Path(os.devnull)))):
             return
         self._coming = None
@@ -266,6 +270,8 @@ class ScriptSupervisor:
     def _sleep(self) -> None:
         try:
             self._news.get(timeout=_LOOK_SECONDS)
+            while True:  # several news are one look
+                self._news.get_nowait()
         except queue.Empty:
             return
 

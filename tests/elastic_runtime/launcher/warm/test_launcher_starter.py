@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
 MARK = "TEST_LAUNCHER"
 DEADLINE_SECONDS = 200.0
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 STAYS = "import signal\nsignal.pause()\n"
 
 
@@ -43,7 +44,7 @@ class Agent:
         self.folder = folder
         self.now = 0.0
         self.told: list[str] = []
-        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
         settings = settings or StarterSettings(start_seconds=DEADLINE_SECONDS, answer_seconds=100.0)
         self.starter = LauncherStarter(
             self.environment, folder / "server", MARK, self.told.append, settings, lambda: self.now
@@ -57,6 +58,8 @@ class Agent:
     def be_ready(self) -> int:
         def ready() -> bool:
             self.starter.look(needed=True)
+            if self.starter.pid is None:
+                self.now += 1.0
             return self.starter.is_ready
 
         wait_for(ready)
@@ -212,7 +215,9 @@ def test_of_a_launcher_that_is_killed_at_any_moment_nothing_stays(agent: Agent) 
     [
         ({"PYTHONWARNINGS": "error"}, False),
         ({"SOMETHING": "new"}, False),
-        ({"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "3"}, True),
+        ({**dict.fromkeys(THREADS, "2"), "CUDA_VISIBLE_DEVICES": "3"}, True),
+        ({"MKL_NUM_THREADS": "2"}, False),
+        (dict.fromkeys(THREADS, "2,1"), False),
         ({"ELASTIC_JOB_NOTE": "new"}, True),
         ({MARK: "x" * 5000}, False),
     ],
@@ -243,6 +248,8 @@ def test_a_server_that_was_killed_is_followed_by_another_until_it_dies_too_often
     agent.now += 61.0
     agent.starter.look(needed=True)
     assert agent.starter.pid is None
+    agent.now += 600.0
+    agent.be_ready()
     assert agent.told == [f"the process that was to fork them ended; see {agent.folder}/server/launcher-server.log"]
 
 
@@ -315,6 +322,38 @@ def test_what_a_script_imports_is_imported_for_the_next_one_and_for_no_other(age
     agent.starter.look(needed=True)
     assert agent.starter.pid != server, "what is installed has changed"
     assert not agent.is_ready_for(heavy)
+
+
+def test_a_server_of_some_imports_that_dies_takes_no_other_along(agent: Agent, packages: Path) -> None:
+    (packages / "heavy_package.py").touch()
+    (agent.folder / "heavy.py").write_text("import heavy_package\n" + STAYS, encoding="utf-8")
+    server = agent.be_ready()
+
+    def become_ready() -> bool:
+        assert agent.start("list", script="heavy.py") is not None
+        wait_for(agent.lock_is_free)
+        return agent.is_ready_for(agent.folder / "heavy.py")
+
+    wait_for(become_ready)
+    for child in Path(f"/proc/{server}/task/{server}/children").read_text(encoding="ascii").split():
+        os.kill(int(child), signal.SIGKILL)
+        wait_for(lambda number=int(child): gone(number))
+    agent.start("list", script="heavy.py")
+    wait_for(agent.lock_is_free)
+    assert agent.start("list", script="heavy.py") is not None
+    wait_for(agent.lock_is_free)
+    assert (agent.starter.pid, agent.told) == (server, [])
+
+
+def test_packages_that_are_being_installed_are_waited_for(agent: Agent, packages: Path) -> None:
+    agent.be_ready()
+    (packages / "half_there.py").touch()
+    agent.starter.look(needed=True)
+    agent.starter.look(needed=True)
+    assert agent.starter.pid is None
+    agent.now += 6.0
+    agent.starter.look(needed=True)
+    assert agent.starter.pid is not None
 
 
 @pytest.mark.parametrize(

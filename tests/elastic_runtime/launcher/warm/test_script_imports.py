@@ -1,10 +1,11 @@
 """Imports are done ahead only where nothing in the script comes before them."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from elastic_runtime.launcher.warm.script_imports import Import, imports_of, is_installed, shadowed
+from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, imports_of, is_installed, shadowed
 
 
 def ahead(source: str) -> list[str]:
@@ -68,6 +69,15 @@ def test_a_script_that_sets_variables_before_it_imports_what_reads_them_starts_c
 def test_what_is_no_script_has_no_imports(source: bytes) -> None:
     found = imports_of(source, "train.py")
     assert (found.ahead, found.obstacle) == ((), "")
+
+
+def test_what_nobody_should_wait_for_has_no_imports(tmp_path: Path) -> None:
+    fifo, deep, long = tmp_path / "fifo.py", tmp_path / "deep.py", tmp_path / "long.py"
+    os.mkfifo(fifo)
+    deep.write_bytes(b"x = " + b"-" * 500_000 + b"1\nimport numpy\n")
+    long.write_bytes(b"import numpy\n" + b"#" * (1 << 20))
+    assert [imports_ahead(path, {}) for path in (fifo, deep, long, tmp_path / "none.py")] == [[], [], [], []]
+    assert imports_ahead(fifo, {"ELASTIC_ALSO_IMPORT": "json numpy"}) == [Import("json"), Import("numpy")]
 
 
 def test_only_what_is_installed_is_loaded_ahead() -> None:
