@@ -1,5 +1,6 @@
 """Launchers that are forked: found, ended, and outliving as those that Python starts, whatever becomes of a server."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -143,9 +144,17 @@ def test_all_processes_of_a_job_are_found_and_its_launcher_looks_like_one(agent:
     assert not agent.lock_is_free()
     tasks = (agent.folder / "jobs/job/logs").glob("*.log")
     assert sorted(log.stem for log in tasks) == ["coordinator", "ps-0", "worker-0"]
-    scores = {Path(f"/proc/{number}/oom_score_adj").read_text(encoding="ascii") for number in agent.processes()}
-    assert scores == {"0\n", "500\n"}
+    wait_for(lambda: scores_of(agent.processes()) == {"0\n", "500\n"})
     assert Path(f"/proc/{launcher}/oom_score_adj").read_text(encoding="ascii") == "0\n"
+
+
+def scores_of(processes: list[int]) -> set[str]:
+    """How soon the kernel ends each where memory runs out; of those that have not ended meanwhile."""
+    found = set()
+    for number in processes:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.add(Path(f"/proc/{number}/oom_score_adj").read_text(encoding="ascii"))
+    return found
 
 
 SEES = """
