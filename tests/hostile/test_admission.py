@@ -207,7 +207,7 @@ async def test_an_answer_that_nobody_reads_is_given_up_and_its_seat_is_free() ->
         host, port = it.address
         reader, writer = await asyncio.open_connection(host, port, limit=1024)
         writer.write(unread_calls(4))
-        # How many of four at once find a seat or a place in the queue is a matter of microseconds.
+        # While an answer is unread its caller begins no other: of four at once some may find no place in the queue.
         await it.until(lambda: it.refused(Refusal.NOT_SENT) + it.refused(Refusal.SHARE_TAKEN) == 4)
         assert it.refused(Refusal.NOT_SENT) >= 1
         it.fleet.answer_bytes = 0

@@ -16,15 +16,13 @@ _FALSE_FROM = 1.01
 """An epoch has no whole number of batches: so much more than was said is no lie."""
 _LEAST_REMAINING_EPOCHS = 1e-3
 """A job that has not ended has something left, whatever it said that it would do."""
-
-
-_EPOCHS = (1e-6, 1e15)
-"""Samples that an epoch may have; the progress of a script is its own word."""
+_EPOCH_SAMPLES = (1e-6, 1e15)
+"""That an epoch may have; the progress of a script is its own word."""
 
 
 def samples_per_epoch(record: JobRecord, measured: Measured) -> float:
     """Measured; 0 until the first sample, and where what was measured is no number that anything could follow from."""
-    least, most = _EPOCHS
+    least, most = _EPOCH_SAMPLES
     return next((size for size in (measured.samples_per_epoch, record.samples_per_epoch) if least <= size <= most), 0.0)
 
 

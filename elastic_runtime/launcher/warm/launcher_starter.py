@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastic_runtime.launcher.settings import RestartLimit
+from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
 from elastic_runtime.launcher.warm.launcher_process import ROOM_BYTES, LauncherProcess, ServerGone
 from elastic_runtime.launcher.warm.script_imports import BASE, MORE_VARIABLE, Import, imports_ahead
 
 _UNBUFFERED = "PYTHONUNBUFFERED"
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_READ_WHEN_USED = ("ELASTIC_", _UNBUFFERED, "CUDA_VISIBLE_DEVICES", *_THREADS)
+_READ_WHEN_USED = ("ELASTIC_", _UNBUFFERED, "CUDA_VISIBLE_DEVICES", *THREAD_VARIABLES)
 """How variables begin that may differ between the server and a launcher: nothing that is loaded has looked at them, or
 it is told anew. Buffers are off in the server, and in all tasks."""
 _LOG = "launcher-server.log"
@@ -70,7 +70,7 @@ class LauncherStarter:
     ) -> None:
         self._environment = {
             **{name: value for name, value in environment.items() if name != shown},
-            **dict.fromkeys(_THREADS, "1"),
+            **dict.fromkeys(THREAD_VARIABLES, "1"),
             _UNBUFFERED: "1",
         }
         self._folder = folder
@@ -225,7 +225,7 @@ class LauncherStarter:
         if len(os.fsencode(f"{self._shown}={environment.get(self._shown, '')}")) > ROOM_BYTES:
             return False
         # They are set anew by one number, so they have to be one.
-        threads = {environment.get(name, "") for name in _THREADS}
+        threads = {environment.get(name, "") for name in THREAD_VARIABLES}
         if len(threads) > 1 or not threads.pop().isdigit():
             return False
         return self._read_at_once(environment) == self._read_at_once(self._environment)

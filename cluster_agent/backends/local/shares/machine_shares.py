@@ -6,14 +6,13 @@ from typing import Protocol
 
 from cluster_agent.backends.local.shares.core_map import CoreMap
 from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
+from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
 from policy_net.domain import Resources
-
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 def thread_variables(cpu_milli: int) -> dict[str, str]:
     """Variables that keep the usual libraries of one worker to as many threads as it has whole cores."""
-    return dict.fromkeys(_THREADS, str(max(1, cpu_milli // 1000)))
+    return dict.fromkeys(THREAD_VARIABLES, str(max(1, cpu_milli // 1000)))
 
 
 class Shares(Protocol):

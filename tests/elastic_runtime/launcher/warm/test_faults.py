@@ -4,30 +4,14 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from started_tasks import DEADLINE_SECONDS, Tasks
+from started_tasks import Tasks, gone, wait_for
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
 STAYS = "import signal\nprint('at work', flush=True)\nsignal.pause()\n"
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -8,34 +8,20 @@ import signal
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from started_tasks import DEADLINE_SECONDS, gone, wait_for
 
+from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter, StarterSettings
 from foundation.marked_processes import end_marked, marked_processes
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
 MARK = "TEST_LAUNCHER"
-DEADLINE_SECONDS = 200.0
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 STAYS = "import signal\nsignal.pause()\n"
-
-
-def wait_for(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 class Agent:
@@ -45,7 +31,7 @@ class Agent:
         self.folder = folder
         self.now = 0.0
         self.told: list[str] = []
-        self.environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
+        self.environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
         settings = settings or StarterSettings(start_seconds=DEADLINE_SECONDS, answer_seconds=100.0)
         self.starter = LauncherStarter(
             self.environment, folder / "server", MARK, self.told.append, settings, lambda: self.now
@@ -224,9 +210,9 @@ def test_of_a_launcher_that_is_killed_at_any_moment_nothing_stays(agent: Agent) 
     [
         ({"PYTHONWARNINGS": "error"}, False),
         ({"SOMETHING": "new"}, False),
-        ({**dict.fromkeys(THREADS, "2"), "CUDA_VISIBLE_DEVICES": "3"}, True),
+        ({**dict.fromkeys(THREAD_VARIABLES, "2"), "CUDA_VISIBLE_DEVICES": "3"}, True),
         ({"MKL_NUM_THREADS": "2"}, False),
-        (dict.fromkeys(THREADS, "2,1"), False),
+        (dict.fromkeys(THREAD_VARIABLES, "2,1"), False),
         ({"ELASTIC_JOB_NOTE": "new"}, True),
         ({MARK: "x" * 5000}, False),
     ],
