@@ -154,7 +154,8 @@ class LauncherProcess:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)  # it has nothing to lose
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):  # it ends when the kernel lets it; others have waited enough
+                self._process.wait(self._answer_seconds)
 
 
 def _silent(error: Exception) -> str:

@@ -21,7 +21,7 @@ from elastic_runtime.launcher.warm import becoming, kinship, running, wire
 from elastic_runtime.launcher.warm.running import Task
 from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, obstacle_in, shadowed
 
-OURS = (
+_OURS = (
     "elastic_runtime.worker.join",
     "elastic_runtime.worker.synchronous",
     "elastic_runtime.worker.asynchronous",
@@ -157,7 +157,7 @@ class ForkServer:
 
 def import_base() -> None:
     """Import what workers and parameter servers need."""
-    for name in ("torch", "numpy", *OURS):
+    for name in ("torch", "numpy", *_OURS):
         importlib.import_module(name)
 
 

@@ -237,7 +237,8 @@ class WarmStarter:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(self._settings.grace_seconds)
+            with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):  # an orphan then, reaped when it ends
+                self._process.wait(self._settings.grace_seconds)
             self._process = None
 
     def _ask(
