@@ -181,11 +181,11 @@ def test_a_worker_of_a_forked_launcher_sees_what_one_sees_that_python_started(ag
 def test_a_launcher_outlives_its_server_and_whoever_started_it(agent: Agent) -> None:
     server = agent.be_ready()
     launcher = agent.start_job()
-    wait_for(lambda: len(agent.processes()) >= 5)
+    wait_for(lambda: len(agent.processes()) >= 6)  # it, three tasks, and the server of each
     os.kill(server, signal.SIGKILL)
     wait_for(lambda: gone(server))
     agent.starter.close()
-    assert len(agent.processes()) >= 5
+    wait_for(lambda: len(agent.processes()) >= 5)  # one that a task was forked by may still have been among the six
     assert not agent.lock_is_free()
     os.kill(launcher, signal.SIGKILL)
     wait_for(lambda: not agent.processes())
