@@ -149,12 +149,33 @@ class LocalBackendSettings(Section):
     """Longest wait for a job to start or to go on; it imports, and reads its data, first."""
 
 
+class KubernetesBackendSettings(Section):
+    """A Kubernetes cluster: recommends sizes for the jobs that ElasticTargets point at, and changes none."""
+
+    kind: Literal["kubernetes"] = "kubernetes"
+    kubeconfig: Path | None = None
+    """A kubeconfig file; the pod's service account unless set, outside a pod $KUBECONFIG or ~/.kube/config."""
+    context: str = ""
+    """Of the kubeconfig; its current one unless set."""
+    namespace: str = ""
+    """Whose ElasticTargets are looked after; those of all namespaces unless set. Nodes and pods are read everywhere:
+    what others take is not free."""
+    slot_seconds: Seconds = 300.0
+    """The tick of decisions where nothing else happens; on traces 300 s cost 2% against deciding at every event."""
+    debounce_seconds: float = Field(10.0, ge=0.0, le=3600.0)
+    """Least time between two decisions, so that what is applied together is one event."""
+    request_seconds: Seconds = 10.0
+    """Longest wait for an answer of the API server."""
+
+
 def _kind_unless_said(content: Any) -> Any:
     """A section that says no kind is a simulated cluster's, as it was when there was no other."""
     return {"kind": "simulated", **content} if isinstance(content, dict) else content
 
 
 BackendSettings = Annotated[
-    SimulatedBackendSettings | LocalBackendSettings, Field(discriminator="kind"), BeforeValidator(_kind_unless_said)
+    SimulatedBackendSettings | LocalBackendSettings | KubernetesBackendSettings,
+    Field(discriminator="kind"),
+    BeforeValidator(_kind_unless_said),
 ]
 """The settings of any kind of backend."""

@@ -20,7 +20,11 @@ Wait = Callable[[float], bool]
 """Waits up to so many seconds; True at once when the agent is to stop."""
 
 _MODULES: Mapping[str, str] = MappingProxyType(
-    {"local": "cluster_agent.backends.local.backend", "simulated": "cluster_agent.backends.simulated.backend"}
+    {
+        "kubernetes": "cluster_agent.backends.kubernetes.backend",
+        "local": "cluster_agent.backends.local.backend",
+        "simulated": "cluster_agent.backends.simulated.backend",
+    }
 )
 """Where each kind of backend is; its module implements `BackendModule`."""
 

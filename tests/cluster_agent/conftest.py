@@ -9,6 +9,9 @@ import structlog
 # by itself.
 sys.path.insert(0, str(Path(__file__).parents[1] / "global_learner"))
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "kube"))
+sys.path.insert(0, str(Path(__file__).parent / "kubernetes"))
+sys.path.insert(0, str(Path(__file__).parent / "backends" / "kubernetes"))
 
 
 @pytest.fixture(autouse=True)

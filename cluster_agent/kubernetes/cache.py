@@ -1,0 +1,150 @@
+"""A cache of one resource's objects: what is kept of each, by namespace and name, and how fresh that is.
+
+Only a part of each object is kept: 10,000 pods as decoded JSON take gigabytes, what an agent needs of them some ten
+megabytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+Json = dict[str, Any]
+Kept = TypeVar("Kept")
+Key = tuple[str, str]
+"""Namespace, which is empty where there is none, and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[Kept]):
+    """What is kept of an object, and which state of which object that was."""
+
+    uid: str
+    version: str
+    kept: Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The part of an object's metadata by which it is told from others."""
+
+    key: Key
+    uid: str
+    version: str
+
+
+def head_of(found: Json) -> Head:
+    """The metadata of an object of a list or an event.
+
+    Raises:
+        ValueError: it has no name or no version, as no server would send it.
+    """
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict):
+        raise ValueError("an object without metadata")  # noqa: TRY004 — input, and no argument
+    name, version = metadata.get("name"), metadata.get("resourceVersion")
+    if not (isinstance(name, str) and name and isinstance(version, str) and version):
+        raise ValueError("an object without a name or a resourceVersion")
+    return Head((str(metadata.get("namespace") or ""), name), str(metadata.get("uid") or ""), version)
+
+
+def is_older(version: str, other: str) -> bool:
+    """Whether a resourceVersion is surely of before another; they are numbers, unless a server has it otherwise."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
+
+
+class Cache(Generic[Kept]):
+    """Read by any thread; written by the one that follows the resource.
+
+    Args:
+        keep: what to keep of an object; None where it is of no interest.
+        clock: monotonic seconds.
+        on_change: is called after every change, by the thread that follows.
+    """
+
+    def __init__(
+        self, keep: Callable[[Json], Kept | None], clock: Callable[[], float], on_change: Callable[[], None]
+    ) -> None:
+        self._keep, self._clock, self._on_change = keep, clock, on_change
+        self._lock = threading.Lock()
+        self._entries: dict[Key, Entry[Kept]] = {}
+        self._listed = threading.Event()
+        self._heard_at = -float("inf")
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything was read once; before that, what is here is of no use."""
+        return self._listed.is_set()
+
+    def wait_synced(self, timeout_seconds: float) -> bool:
+        """Wait until everything was read once; whether it was."""
+        return self._listed.wait(timeout_seconds)
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the server was last heard of; infinite before the first time."""
+        return self._clock() - self._heard_at
+
+    def heard(self) -> None:
+        """Note that the server says what it has: a bookmark, an event."""
+        self._heard_at = self._clock()
+
+    def entries(self) -> Mapping[Key, Entry[Kept]]:
+        """All objects as they stand now, in a copy."""
+        with self._lock:
+            return dict(self._entries)
+
+    def get(self, key: Key) -> Entry[Kept] | None:
+        """One object; None if there is none, or none that is kept."""
+        with self._lock:
+            return self._entries.get(key)
+
+    def entry_of(self, found: Json) -> tuple[Key, Entry[Kept] | None]:
+        """The entry that an object would have; None where nothing of it is kept."""
+        head, kept = head_of(found), self._keep(found)
+        return head.key, None if kept is None else Entry(head.uid, head.version, kept)
+
+    def replace(self, entries: dict[Key, Entry[Kept]]) -> None:
+        """Have these objects and no others: everything was read anew."""
+        with self._lock:
+            changed = {key: _meaning(entry) for key, entry in self._entries.items()} != {
+                key: _meaning(entry) for key, entry in entries.items()
+            }
+            self._entries = entries
+        self.heard()
+        first = not self._listed.is_set()
+        self._listed.set()
+        if changed or first:
+            self._on_change()
+
+    def put(self, found: Json) -> None:
+        """Take an object that was added or has changed; one that is older than what is here is passed over."""
+        key, entry = self.entry_of(found)
+        version = head_of(found).version
+        with self._lock:
+            present = self._entries.get(key)
+            if present is not None and (is_older(version, present.version) or version == present.version):
+                return
+            if entry is None:
+                self._entries.pop(key, None)
+            else:
+                self._entries[key] = entry
+        # A node's heartbeat is a new version, of which nothing new is kept.
+        if _meaning(present) != _meaning(entry):
+            self._on_change()
+
+    def remove(self, found: Json) -> None:
+        """Forget a deleted object; not one that was made since under its name."""
+        head = head_of(found)
+        with self._lock:
+            present = self._entries.get(head.key)
+            if present is None or (present.uid != head.uid and is_older(head.version, present.version)):
+                return
+            del self._entries[head.key]
+        self._on_change()
+
+
+def _meaning(entry: Entry[Kept] | None) -> tuple[str, Kept] | None:
+    return None if entry is None else (entry.uid, entry.kept)

@@ -1,0 +1,243 @@
+"""Free capacity, as kube-scheduler counts it: what nodes have for pods, less what all pods ask for, ours or not.
+
+A pod asks for the most of what its containers need together and of what a step of its initialisation needs. Side-cars
+count in both, requests of the pod as a whole come before those of its containers, and overhead comes on top. While a
+container is resized in place, the most of what it has, was granted and wants is taken. Pods that ended count nothing;
+those that are being deleted, or only nominated for a node, do.
+Source: k8s.io/component-helpers/resource; KEP-753 (side-cars), KEP-1287 (resize in place), KEP-2837 (pod level).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from math import ceil
+from typing import Any, Final
+
+from kubernetes.utils.quantity import parse_quantity
+
+Json = dict[str, Any]
+Amounts = Mapping[str, int]
+"""By name of the resource: CPU in millicores, all else in its own unit (bytes, devices), rounded up."""
+
+CPU: Final = "cpu"
+PODS: Final = "pods"
+_POD_LEVEL = ("cpu", "memory")
+_HUGE_PAGES = "hugepages-"
+_NO_SCHEDULE = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """Of a node: keeps away pods that do not tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What is kept of a node.
+
+    Attributes:
+        allocatable: name and amount of each resource; None where it cannot be read: nothing fits there.
+        gpu_type: from its labels; empty where it has none.
+    """
+
+    name: str
+    allocatable: tuple[tuple[str, int], ...] | None
+    taints: tuple[Taint, ...]
+    is_cordoned: bool
+    gpu_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What is kept of a pod that has not ended.
+
+    Attributes:
+        node: on which it is, or for which it is nominated; empty while it waits.
+        asks: None where it cannot be read: its node counts as full.
+        owner: uid of the controller that it belongs to; empty where it has none.
+        claims: its claims for devices (dynamic resource allocation), by name.
+    """
+
+    node: str
+    asks: Amounts | None
+    owner: str
+    phase: str
+    is_terminating: bool
+    claims: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def milli(quantity: str) -> int:
+    """A quantity in thousandths, rounded up: `100m` is 100, `1.5Gi` 1,610,612,736,000.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value: Decimal = parse_quantity(quantity)
+    if not value.is_finite() or value < 0 or quantity != "".join(quantity.split()):
+        raise ValueError(f"{quantity!r} is no quantity")
+    return ceil(value * 1000)
+
+
+def amounts(found: Any) -> dict[str, int]:
+    """Requests or allocatable resources as whole numbers.
+
+    Raises:
+        ValueError: they cannot be read.
+    """
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ValueError("resources are no mapping")  # noqa: TRY004 — input, and no argument
+    return {
+        name: milli(str(stated)) if name == CPU else -(-milli(str(stated)) // 1000) for name, stated in found.items()
+    }
+
+
+def node_facts(node: Json, gpu_type_label: str = "nvidia.com/gpu.product") -> NodeFacts:
+    """What is kept of a node as the API gives it."""
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    allocatable: tuple[tuple[str, int], ...] | None
+    try:
+        found = amounts((node.get("status") or {}).get("allocatable"))
+        allocatable = tuple(sorted(found.items()))
+    except ValueError:
+        allocatable = None
+    taints = tuple(
+        Taint(str(each.get("key", "")), str(each.get("value") or ""), str(each.get("effect", "")))
+        for each in spec.get("taints") or ()
+    )
+    gpu_type = str((metadata.get("labels") or {}).get(gpu_type_label, ""))
+    return NodeFacts(metadata["name"], allocatable, taints, bool(spec.get("unschedulable")), gpu_type)
+
+
+def pod_facts(pod: Json) -> PodFacts | None:
+    """What is kept of a pod as the API gives it; None of one that has ended."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    phase = str(status.get("phase") or "Pending")
+    if phase in ("Succeeded", "Failed"):
+        return None
+    try:
+        asks: dict[str, int] | None = requests_of(spec, status)
+    except (ValueError, TypeError, AttributeError):
+        asks = None
+    owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+    claims = tuple(
+        str(each.get("resourceClaimName") or each.get("name", "")) for each in status.get("resourceClaimStatuses") or ()
+    )
+    node = str(spec.get("nodeName") or status.get("nominatedNodeName") or "")
+    return PodFacts(node, asks, str(owner.get("uid", "")), phase, "deletionTimestamp" in metadata, claims)
+
+
+def requests_of(spec: Json, status: Json) -> dict[str, int]:
+    """All that a pod asks for, itself included (`pods`: 1).
+
+    Raises:
+        ValueError: a quantity cannot be read.
+    """
+    infeasible = any(
+        each.get("type") == "PodResizePending" and each.get("reason") == "Infeasible"
+        for each in status.get("conditions") or ()
+    )
+    held = {each.get("name"): each for each in status.get("containerStatuses") or ()}
+    held |= {each.get("name"): each for each in status.get("initContainerStatuses") or ()}
+
+    def asked(container: Json) -> dict[str, int]:
+        return _container(container, held.get(container.get("name")) or {}, infeasible)
+
+    together: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        _add(together, asked(container))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        asks = asked(container)
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, asks)
+            step = sidecars
+        else:
+            step = dict(asks)
+            _add(step, sidecars)
+        _raise(starting, step)
+    _add(together, sidecars)
+    _raise(together, starting)
+    for name, amount in amounts((spec.get("resources") or {}).get("requests")).items():
+        if name in _POD_LEVEL or name.startswith(_HUGE_PAGES):
+            together[name] = amount
+    _add(together, amounts(spec.get("overhead")))
+    together[PODS] = 1
+    return together
+
+
+def _container(container: Json, held: Json, infeasible: bool) -> dict[str, int]:
+    """What a container asks for; while it is resized, the most of all that it may have or get."""
+    asks = amounts((container.get("resources") or {}).get("requests"))
+    now = [amounts(held.get("allocatedResources")), amounts((held.get("resources") or {}).get("requests"))]
+    if not any(now):
+        return asks
+    found: dict[str, int] = {} if infeasible else dict(asks)
+    for each in now:
+        _raise(found, each)
+    return {**asks, **found} if infeasible else found
+
+
+def _add(to: dict[str, int], more: Amounts) -> None:
+    for name, amount in more.items():
+        to[name] = to.get(name, 0) + amount
+
+
+def _raise(to: dict[str, int], other: Amounts) -> None:
+    for name, amount in other.items():
+        to[name] = max(to.get(name, 0), amount)
+
+
+def tolerates(tolerations: Sequence[Json], taint: Taint) -> bool:
+    """Whether a pod with these tolerations may come to a node with this taint."""
+    if taint.effect not in _NO_SCHEDULE:
+        return True
+    for each in tolerations:
+        if each.get("effect") not in (None, "", taint.effect):
+            continue
+        if each.get("operator", "Equal") == "Exists":
+            if each.get("key") in (None, "", taint.key):
+                return True
+        elif each.get("key") == taint.key and str(each.get("value") or "") == taint.value:
+            return True
+    return False
+
+
+def free_amounts(
+    nodes: Iterable[NodeFacts],
+    pods: Iterable[PodFacts],
+    tolerations: Sequence[Json] = (),
+    is_ours: Callable[[PodFacts], bool] = lambda _: False,
+) -> dict[str, dict[str, int]]:
+    """What each node has left, never below zero: a pod that was put on a node by its name may have taken too much.
+
+    Args:
+        tolerations: of the pods that are to come; nodes that they may not come to are left out.
+        is_ours: pods that do not count, as their sizes are what is being decided.
+    """
+    left: dict[str, dict[str, int]] = {}
+    for node in nodes:
+        away = node.is_cordoned or not all(tolerates(tolerations, taint) for taint in node.taints)
+        if not away and node.allocatable is not None:
+            left[node.name] = dict(node.allocatable)
+    for pod in pods:
+        here = left.get(pod.node)
+        if here is None or is_ours(pod):
+            continue
+        if pod.asks is None:
+            here.clear()
+            continue
+        for name, amount in pod.asks.items():
+            if name in here:
+                here[name] -= amount
+    return {node: {name: max(0, amount) for name, amount in here.items()} for node, here in left.items()}

@@ -1,0 +1,178 @@
+"""Events: what an agent tells about an object, for `kubectl describe`.
+
+Telling never holds up what it tells about: events wait in a short queue for a thread of their own, one that nobody can
+take is counted and dropped, and the same thing told again within some minutes is the first event with a higher count.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Protocol
+
+import structlog
+
+from cluster_agent.kubernetes.api_server import ContentType, Json, Query
+from cluster_agent.kubernetes.errors import ApiError, NotFound
+from cluster_agent.kubernetes.resources import EVENTS
+from foundation.text import plain_line
+
+_log = structlog.get_logger()
+
+_QUEUE_EVENTS = 200
+_REMEMBERED = 1000
+_SAME_SECONDS = 600.0
+"""For this long the same is the same; a server forgets events after an hour."""
+_LONGEST_MESSAGE = 1000
+"""A server takes 1,024 bytes."""
+
+
+class EventType(StrEnum):
+    """What kubectl colours."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+class EventStore(Protocol):
+    """The requests that events take; `ApiServer` is one."""
+
+    def create(self, path: str, body: Json, query: Query | None = None) -> Json:
+        """Make."""
+        ...
+
+    def patch(self, path: str, body: Json, content_type: ContentType, query: Query | None = None) -> Json:
+        """Change parts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    path: str
+    count: int
+    at: float
+
+
+_Key = tuple[About, str, str]
+
+
+class EventRecorder:
+    """Tells of objects; `tell` from any thread, `step` by one.
+
+    Args:
+        instance: who tells.
+        clock: monotonic seconds.
+        wall_clock: Unix seconds.
+        cluster_namespace: where events about objects without a namespace go.
+    """
+
+    def __init__(
+        self,
+        store: EventStore,
+        instance: str,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        cluster_namespace: str = "default",
+    ) -> None:
+        self._store, self._instance, self._clock, self._wall_clock = store, instance, clock, wall_clock
+        self._cluster_namespace = cluster_namespace
+        self._waiting: queue.Queue[tuple[_Key, EventType]] = queue.Queue(_QUEUE_EVENTS)
+        self._told: OrderedDict[_Key, _Told] = OrderedDict()
+        self._numbers = itertools.count(int(wall_clock() * 1e6))
+        self.dropped = 0
+
+    def tell(self, about: About, reason: str, message: str, event_type: EventType = EventType.NORMAL) -> None:
+        """Tell something of an object; never waits, never fails.
+
+        Args:
+            reason: one word in CamelCase.
+        """
+        try:
+            self._waiting.put_nowait(((about, reason, plain_line(message, _LONGEST_MESSAGE)), event_type))
+        except queue.Full:
+            self.dropped += 1
+
+    def step(self, timeout_seconds: float) -> bool:
+        """Send the next event that waits; False where none came in time."""
+        try:
+            key, event_type = self._waiting.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return False
+        try:
+            self._send(key, event_type)
+        except ApiError as error:
+            self.dropped += 1
+            _log.warning("kubernetes-event", error=plain_line(str(error)))
+        return True
+
+    def run(self, is_stopping: Callable[[], bool]) -> None:
+        """Send events until told to stop, and then those that still wait."""
+        while self.step(0.5) or not is_stopping():
+            pass
+
+    def _send(self, key: _Key, event_type: EventType) -> None:
+        now = self._clock()
+        told = self._told.pop(key, None)
+        if told is not None and now - told.at < _SAME_SECONDS:
+            told = replace(told, count=told.count + 1)
+            try:
+                patch = {"count": told.count, "lastTimestamp": self._time()}
+                self._store.patch(told.path, patch, ContentType.MERGE_PATCH)
+            except NotFound:  # somebody tidied up
+                told = None
+        else:
+            told = None
+        if told is None:
+            told = self._create(key, event_type, now)
+        self._told[key] = told
+        if len(self._told) > _REMEMBERED:
+            self._told.popitem(last=False)
+
+    def _create(self, key: _Key, event_type: EventType, now: float) -> _Told:
+        about, reason, message = key
+        namespace = about.namespace or self._cluster_namespace
+        # Names are at most 253 letters long; those of objects may be that themselves.
+        name = f"{about.name[:200].rstrip('.-')}.{next(self._numbers):x}"
+        time = self._time()
+        body: Json = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": about.api_version,
+                "kind": about.kind,
+                "name": about.name,
+                **({"namespace": about.namespace} if about.namespace else {}),
+                **({"uid": about.uid} if about.uid else {}),
+            },
+            "reason": reason,
+            "message": message,
+            "type": event_type,
+            "count": 1,
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "source": {"component": "fedl2-agent"},
+            "reportingComponent": "fedl2.io/agent",
+            "reportingInstance": self._instance,
+        }
+        self._store.create(EVENTS.path(namespace), body)
+        return _Told(EVENTS.path(namespace, name), 1, now)
+
+    def _time(self) -> str:
+        return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

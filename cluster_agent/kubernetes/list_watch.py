@@ -1,0 +1,220 @@
+"""List and watch: keeps a cache equal to what the server has, through everything that servers and networks do.
+
+A list, or a watch that begins with all objects where the server offers it, gives a state and its resourceVersion; a
+watch gives the changes from there. The client's own informer is not used: it asks 22 times a second of a server that
+answers 500, and 1,554 times of one that closes each watch at once (docs/decisions/0051). Here every failure is waited
+for, longer each time, and forgotten only when a watch has told something or held for a while.
+
+What makes it read everything anew: 410, as an answer or as an event; an object that makes no sense; and a watch that
+stays silent for longer than bookmarks are apart, since a server whose store was set back accepts a watch from a version
+of its future and never says a word.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from cluster_agent.kubernetes.api_server import Json, Query, WatchStream
+from cluster_agent.kubernetes.cache import Cache, Entry, Key, head_of, is_older
+from cluster_agent.kubernetes.errors import ApiError, Expired, Invalid, WatchSilent, error_of
+from cluster_agent.kubernetes.resources import Resource
+from foundation.backoff import Backoff
+from foundation.text import plain_line
+
+_log = structlog.get_logger()
+
+Kept = TypeVar("Kept")
+PAGE_OBJECTS = 500
+SILENCE_SECONDS = 90.0
+"""Servers send a bookmark about every minute."""
+_WATCH_SECONDS = 290
+"""After this a server closes a watch in good order, and the next goes on from there."""
+_STEADY_SECONDS = 5.0
+"""A watch that held so long was one, even if nothing happened."""
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 30.0
+_END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
+
+
+class Source(Protocol):
+    """The two requests that following takes; `ApiServer` is one."""
+
+    def get(self, path: str, query: Query | None = None) -> Json:
+        """Read one page."""
+        ...
+
+    def watch(self, path: str, query: Query, silence_seconds: float) -> AbstractContextManager[WatchStream]:
+        """Open a watch."""
+        ...
+
+
+class ListWatch(Generic[Kept]):
+    """Keeps one cache; `step` does the next thing, and is called by one thread.
+
+    Args:
+        namespace: whose objects; everybody's where empty.
+        selectors: `labelSelector`, `fieldSelector`.
+        clock: monotonic seconds.
+        seed: of the waits; agents differ in it.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        resource: Resource,
+        cache: Cache[Kept],
+        clock: Callable[[], float],
+        namespace: str = "",
+        selectors: Query | None = None,
+        seed: int | str = 0,
+    ) -> None:
+        self._source, self._cache, self._clock = source, cache, clock
+        self._what = resource.plural
+        self._path = resource.path(namespace)
+        self._selectors = dict(selectors or {})
+        self._backoff = Backoff(f"{seed}/{self._path}", _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
+        self._version = ""
+        self._told = False
+        self._said = ""
+        self._offers_watch_list = True
+        self._lock = threading.Lock()
+        self._stream: WatchStream | None = None
+        self._stopped = False
+
+    def step(self) -> float:
+        """Read everything, or follow a watch to its end; the seconds to wait before the next step."""
+        began, self._told = self._clock(), False
+        try:
+            if self._version:
+                self._follow({"resourceVersion": self._version}, None)
+            elif self._offers_watch_list:
+                self._watch_list()
+            else:
+                self._list()
+                return 0.0
+        except Expired as error:
+            self._version = ""
+            self._say("expired", error)
+        except WatchSilent as error:
+            self._version = ""
+            self._say("silent", error)
+        except ApiError as error:
+            self._say("failed", error)
+        except ValueError as error:
+            self._version = ""
+            self._say("senseless", error)
+        if self._told or self._clock() - began >= _STEADY_SECONDS:
+            self._backoff.reset()
+            self._said = ""
+        return self._backoff.next_seconds()
+
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Follow until told to stop.
+
+        Args:
+            wait: waits so many seconds; True when to stop.
+        """
+        while not self._stopped and not wait(self.step()):
+            pass
+
+    def stop(self) -> None:
+        """End a watch that is being followed; from any thread."""
+        with self._lock:
+            self._stopped = True
+            if self._stream is not None:
+                self._stream.shutdown()
+
+    def _list(self) -> None:
+        """Read page by page; a token that has run out midway begins anew, in the next step."""
+        entries: dict[Key, Entry[Kept]] = {}
+        query: dict[str, str | int] = {**self._selectors, "limit": PAGE_OBJECTS}
+        while True:
+            page = self._source.get(self._path, query)
+            items, metadata = page.get("items"), page.get("metadata")
+            if not isinstance(metadata, dict) or not isinstance(items, list | None):
+                raise ValueError("a list without metadata or items")  # noqa: TRY004 — input
+            for item in items or ():
+                key, entry = self._cache.entry_of(item)
+                if entry is not None:
+                    entries[key] = entry
+            self._cache.heard()
+            if not metadata.get("continue"):
+                break
+            query["continue"] = str(metadata["continue"])
+        self._version = str(metadata.get("resourceVersion") or "")
+        if not self._version:
+            raise ValueError("a list without a resourceVersion")
+        self._cache.replace(entries)
+
+    def _watch_list(self) -> None:
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        try:
+            self._follow(query, {})
+        except Invalid:
+            # A server of before 1.32, or one where the feature is off.
+            self._offers_watch_list = False
+
+    def _follow(self, query: Query, initial: dict[Key, Entry[Kept]] | None) -> None:
+        """Take events until the watch ends.
+
+        Args:
+            initial: collects the objects that a watch begins with; None where it begins with changes.
+        """
+        asked = {**self._selectors, **query, "allowWatchBookmarks": "true", "timeoutSeconds": _WATCH_SECONDS}
+        with self._source.watch(self._path, asked, SILENCE_SECONDS) as stream:
+            with self._lock:
+                self._stream = stream
+                if self._stopped:
+                    return
+            try:
+                for event in stream:
+                    initial = self._take(event, initial)
+            finally:
+                with self._lock:
+                    self._stream = None
+
+    def _take(self, event: Json, initial: dict[Key, Entry[Kept]] | None) -> dict[Key, Entry[Kept]] | None:
+        kind, found = event.get("type"), event["object"]
+        if kind == "ERROR":
+            code = found.get("code")
+            raise error_of(code if isinstance(code, int) else 500, found, f"watch of {self._path}")
+        if kind == "BOOKMARK":
+            metadata = found.get("metadata") or {}
+            version = str(metadata.get("resourceVersion") or "")
+            if initial is not None:
+                if (metadata.get("annotations") or {}).get(_END_OF_INITIAL_EVENTS) != "true":
+                    return initial
+                self._cache.replace(initial)
+            self._told, self._version = True, version
+            self._cache.heard()
+            return None
+        if initial is not None:
+            key, entry = self._cache.entry_of(found)
+            if kind == "DELETED" or entry is None:
+                initial.pop(key, None)
+            else:
+                initial[key] = entry
+            return initial
+        if kind in ("ADDED", "MODIFIED"):
+            self._cache.put(found)
+        elif kind == "DELETED":
+            self._cache.remove(found)
+        else:
+            raise ValueError(f"an event of type {kind!r}")
+        version = head_of(found).version
+        # An event may come twice, or after a later one.
+        self._version = self._version if is_older(version, self._version) else version
+        self._told = True
+        self._cache.heard()
+        return None
+
+    def _say(self, what: str, error: Exception) -> None:
+        """Log a failure; the same one over and over is logged once."""
+        said = plain_line(str(error))
+        if not self._stopped and said != self._said:
+            _log.warning("kubernetes-watch", resource=self._what, what=what, error=said)
+        self._said = said

@@ -1,0 +1,154 @@
+"""An ElasticTarget: which job may have how many workers, and how its progress is seen.
+
+The API server has checked it by the CRD's schema and rules. It is checked here once more, as a CRD may be older than
+this agent, and somebody may have stored objects before it had its rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from cluster_agent.kubernetes.resources import Resource
+
+Json = dict[str, Any]
+
+GROUP: Final = "fedl2.io"
+ELASTIC_TARGETS: Final = Resource(GROUP, "v1alpha1", "elastictargets", "ElasticTarget")
+OTHER_TYPE: Final = "other"
+"""The model type of a target that names none."""
+MOST_WORKERS: Final = 16
+_LONGEST_TYPE = 63
+
+
+class UpdateMode(StrEnum):
+    """Whether sizes are only recommended, or set too."""
+
+    OFF = "Off"
+    AUTO = "Auto"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRef:
+    """The object that a target points at, in its own namespace."""
+
+    api_version: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressSource:
+    """Where a job says how far it is: in annotations of the object that the target points at.
+
+    Attributes:
+        samples: name of the annotation that counts samples from the job's beginning.
+        total: the same of how many there will be; empty where nobody knows.
+    """
+
+    samples: str
+    total: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticTarget:
+    """What is kept of an ElasticTarget.
+
+    Attributes:
+        problem: why it cannot be used, in a line; empty where it can.
+        created: RFC 3339.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created: str
+    ref: TargetRef
+    least: int
+    most: int
+    mode: UpdateMode
+    model_type: str
+    progress: ProgressSource | None
+    status: Json
+    problem: str = ""
+
+
+class _Wrong(Exception):
+    """A field that cannot be used."""
+
+
+def elastic_target(found: Json) -> ElasticTarget:
+    """What is kept of an ElasticTarget as the API gives it; one that makes no sense says so in `problem`."""
+    metadata, spec = found["metadata"], found.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    problem = ""
+    ref, least, most, mode, model_type, progress = TargetRef("", "", ""), 0, 0, UpdateMode.OFF, OTHER_TYPE, None
+    try:
+        ref = _ref(spec.get("targetRef"))
+        least, most = _number(spec, "min", 1), _number(spec, "max", None)
+        problem = f"spec.max is {most}, below spec.min, which is {least}" if most < least else ""
+        mode = _mode(spec.get("updateMode", UpdateMode.OFF))
+        model_type = _text(spec, "modelType", OTHER_TYPE)[:_LONGEST_TYPE]
+        progress = _progress(spec.get("progressFrom"))
+    except _Wrong as wrong:
+        problem = str(wrong)
+    status = found.get("status")
+    return ElasticTarget(
+        str(metadata.get("namespace") or ""),
+        str(metadata["name"]),
+        str(metadata.get("uid") or ""),
+        metadata.get("generation") if isinstance(metadata.get("generation"), int) else 0,
+        str(metadata.get("creationTimestamp") or ""),
+        ref,
+        least,
+        most,
+        mode,
+        model_type,
+        progress,
+        status if isinstance(status, dict) else {},
+        problem,
+    )
+
+
+def _ref(found: Any) -> TargetRef:
+    if not isinstance(found, dict):
+        raise _Wrong("spec.targetRef is missing")
+    values = [found.get(name) for name in ("apiVersion", "kind", "name")]
+    for name, value in zip(("apiVersion", "kind", "name"), values, strict=True):
+        if not (isinstance(value, str) and value):
+            raise _Wrong(f"spec.targetRef.{name} is missing")
+    return TargetRef(*(str(value) for value in values))
+
+
+def _number(spec: Json, name: str, default: int | None) -> int:
+    value = spec.get(name, default)
+    if value is None:
+        raise _Wrong(f"spec.{name} is missing")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_WORKERS:
+        raise _Wrong(f"spec.{name} is {value!r}: use 1 to {MOST_WORKERS}")
+    return value
+
+
+def _text(spec: Json, name: str, default: str) -> str:
+    value = spec.get(name, default)
+    if not isinstance(value, str) or not value:
+        raise _Wrong(f"spec.{name} is {value!r}: use a word")
+    return value
+
+
+def _mode(value: Any) -> UpdateMode:
+    try:
+        return UpdateMode(value)
+    except ValueError as error:
+        raise _Wrong(f"spec.updateMode is {value!r}: use Off or Auto") from error
+
+
+def _progress(found: Any) -> ProgressSource | None:
+    if found is None:
+        return None
+    annotations = found.get("annotations") if isinstance(found, dict) else None
+    if not isinstance(annotations, dict):
+        raise _Wrong("spec.progressFrom.annotations is missing")
+    return ProgressSource(_text(annotations, "samples", ""), str(annotations.get("total") or ""))

@@ -1,0 +1,57 @@
+"""The protocol of a kind of target: how its size is read, and how it is set; each kind is one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cluster_agent.kubernetes.capacity import Amounts
+from cluster_agent.kubernetes.resources import Resource
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """What is kept of an object that a target may point at.
+
+    Attributes:
+        uid: also of the owner of its pods.
+        created: RFC 3339.
+        started: likewise, when its pods were first made; empty before.
+        workers: how many it asks for now; 0 while it is suspended.
+        requested: how many its author asked for.
+        asks: what one worker takes; None where it cannot be read.
+        tolerations: of its pods.
+        is_over: it is done, or has failed for good.
+        obstacle: why its size cannot be changed, in a line; empty where it can.
+    """
+
+    uid: str
+    created: str
+    started: str
+    workers: int
+    requested: int
+    asks: Amounts | None
+    tolerations: tuple[Json, ...]
+    annotations: Mapping[str, str]
+    is_over: bool
+    obstacle: str = ""
+
+
+class TargetKind(Protocol):
+    """One kind of object."""
+
+    @property
+    def resource(self) -> Resource:
+        """Where such objects are."""
+        ...
+
+    def facts(self, found: Json) -> TargetFacts:
+        """What is kept of one as the API gives it."""
+        ...
+
+    def resized(self, workers: int) -> Json:
+        """The merge patch that gives one so many workers."""
+        ...

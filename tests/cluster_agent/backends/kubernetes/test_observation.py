@@ -1,0 +1,162 @@
+"""What a decision is about on a cluster: targets that can be used, and the room that others leave them."""
+
+from typing import Any
+
+import pytest
+
+from cluster_agent.backends.kubernetes.observation import Observed, Seen, observed, seconds_of
+from cluster_agent.kubernetes.capacity import node_facts, pod_facts
+from cluster_agent.kubernetes.targets.batch_job import BatchJob
+from cluster_agent.kubernetes.targets.elastic_target import elastic_target
+from policy_net.domain import Allocation, JobKind, Resources
+
+Json = dict[str, Any]
+KINDS = frozenset({"batch/v1 Job"})
+NOW = 1_800_000_000.0
+
+
+def node(name: str = "a", cpu: str = "8", memory: str = "8Gi", gpus: int = 4, **spec: Any) -> Json:
+    allocatable = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus)}
+    return {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": allocatable}}
+
+
+def job(name: str = "train", workers: int = 2, requests: Json | None = None, **spec: Any) -> Json:
+    asks = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"} if requests is None else requests
+    metadata = {"name": name, "namespace": "team", "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    template = {"spec": {"containers": [{"name": "main", "resources": {"requests": asks}}]}}
+    sizes = {"parallelism": workers, "completions": workers, "completionMode": "Indexed"}
+    return {"metadata": metadata, "spec": {**sizes, "template": template, **spec}}
+
+
+def target(name: str = "train", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> Json:
+    metadata = {"name": name, "namespace": "team", "uid": f"t-{name}", "generation": 1, "creationTimestamp": created}
+    ref = {"apiVersion": "batch/v1", "kind": "Job", "name": "train"}
+    return {"metadata": metadata, "spec": {"targetRef": ref, "min": 1, "max": 4, **spec}}
+
+
+def pod(owner: str, on: str = "a", cpu: str = "1") -> Json:
+    requests = {"cpu": cpu, "memory": "1Gi", "nvidia.com/gpu": "1"}
+    return {
+        "metadata": {"name": "p", "ownerReferences": [{"uid": owner, "controller": True}]},
+        "spec": {"nodeName": on, "containers": [{"name": "main", "resources": {"requests": requests}}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def look(targets: list[Json], jobs: list[Json], nodes: list[Json] | None = None, pods: Any = ()) -> Observed:
+    kept = [pod_facts(each) for each in pods]
+    found = {("Job", "team", each["metadata"]["name"]): BatchJob().facts(each) for each in jobs}
+    seen = Seen(
+        [node_facts(each) for each in nodes or [node()]],
+        [each for each in kept if each is not None],
+        [elastic_target(each) for each in targets],
+        found,
+    )
+    return observed(seen, KINDS, NOW, 300.0)
+
+
+def test_a_target_and_its_job_are_an_all_reduce_job_of_the_size_that_it_has() -> None:
+    found = look([target(modelType="resnet-50")], [job()])
+    (one,) = found.state.jobs
+    assert (one.job_id, one.job_type, one.kind) == ("team/train", "resnet-50", JobKind.ALLREDUCE)
+    assert (one.current, one.requested) == (Allocation(2, 0), Allocation(2, 0))
+    assert (one.max_workers, one.min_workers, one.max_ps, one.min_ps) == (4, 1, 0, 0)
+    assert one.submit_time_seconds == seconds_of("2026-01-01T00:00:00Z")
+    assert not one.work_known
+    assert found.left_out == {}
+
+
+def test_what_others_take_is_not_there_and_what_its_own_pods_take_is() -> None:
+    found = look([target()], [job()], pods=[pod("uid-train"), pod("uid-train"), pod("somebody")])
+    assert [each.capacity for each in found.state.nodes] == [Resources(7000, 3)]
+
+
+def test_memory_counts_as_cpu_so_that_neither_is_promised_twice() -> None:
+    big = job(requests={"cpu": "1", "memory": "4Gi"})
+    found = look([target()], [big], [node(cpu="8", memory="8Gi")])
+    (one,) = found.state.jobs
+    assert one.worker_demand == Resources(4000, 0)
+    assert found.state.nodes[0].capacity.cpu_milli == 8000
+
+
+def test_nodes_that_its_pods_may_not_come_to_are_left_out() -> None:
+    taints = [{"key": "gpu", "value": "x", "effect": "NoSchedule"}]
+    nodes = [node("a"), node("b", taints=taints), node("c", unschedulable=True)]
+    assert [each.node_id for each in look([target()], [job()], nodes).state.nodes] == ["a"]
+    tolerant = job()
+    tolerant["spec"]["template"]["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
+    assert [each.node_id for each in look([target()], [tolerant], nodes).state.nodes] == ["a", "b"]
+
+
+def test_progress_is_what_annotations_say_where_they_make_sense() -> None:
+    source = {"annotations": {"samples": "done", "total": "all"}}
+    for said, samples, total in [
+        ({"done": "500", "all": "2000"}, 500.0, 2000.0),
+        ({"done": "500"}, 500.0, None),
+        ({"done": "NaN", "all": "2000"}, None, None),
+        ({"done": "-1"}, None, None),
+        ({"done": "1e99"}, None, None),
+        ({"done": "3000", "all": "2000"}, 3000.0, None),
+    ]:
+        annotated = job()
+        annotated["metadata"]["annotations"] = said
+        member = look([target(progressFrom=source)], [annotated]).members["team/train"]
+        assert (member.samples, member.total_samples) == (samples, total)
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ({"max": 0}, "spec.max is 0: use 1 to 16"),
+        ({"max": 2, "min": 3}, "spec.max is 2, below spec.min, which is 3"),
+        ({"max": "many"}, "spec.max is 'many': use 1 to 16"),
+        ({"min": True}, "spec.min is True: use 1 to 16"),
+        ({"updateMode": "Sometimes"}, "spec.updateMode is 'Sometimes': use Off or Auto"),
+        ({"targetRef": None}, "spec.targetRef is missing"),
+        ({"targetRef": {"kind": "Job", "name": "x"}}, "spec.targetRef.apiVersion is missing"),
+        ({"progressFrom": {"metrics": {}}}, "spec.progressFrom.annotations is missing"),
+        (
+            {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}},
+            "spec.targetRef is a Deployment of apps/v1: use batch/v1 Job",
+        ),
+        (
+            {"targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": "none"}},
+            "there is no Job none in namespace team",
+        ),
+    ],
+)
+def test_a_target_that_cannot_be_used_is_left_out_with_a_line(spec: Json, line: str) -> None:
+    found = look([target(**spec), target("good")], [job()])
+    assert found.left_out == {"team/train": line}
+    assert list(found.members) == ["team/good"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ({"completionMode": "NonIndexed"}, "it is no Indexed Job"),
+        ({"completions": 9}, r"its parallelism \(2\) and completions \(9\) differ"),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, "kueue.x-k8s.io/multikueue manages it"),
+        ({"template": {"spec": {"containers": [{}]}}}, "its pods request neither CPU nor GPUs"),
+        (
+            {"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": "lots"}}}]}}},
+            "the requests of its pods cannot be read",
+        ),
+    ],
+)
+def test_a_job_whose_size_means_nothing_is_left_out(spec: Json, line: str) -> None:
+    found = look([target()], [job(**spec)])
+    assert list(found.members) == []
+    with pytest.raises(ValueError, match=line):
+        raise ValueError(found.left_out["team/train"])
+
+
+def test_a_job_that_is_over_is_in_no_decision_and_takes_nothing() -> None:
+    over = {**job(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    assert look([target()], [over]).left_out == {"team/train": "Job train is over"}
+
+
+def test_of_two_targets_of_one_job_the_older_counts() -> None:
+    found = look([target("late", created="2026-02-01T00:00:00Z"), target("early")], [job()])
+    assert list(found.members) == ["team/early"]
+    assert found.left_out == {"team/late": "ElasticTarget early points at Job train already"}

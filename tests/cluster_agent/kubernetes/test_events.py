@@ -1,0 +1,86 @@
+"""Events: told once and counted after, never in the way of who tells, whatever the server does."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from apiserver.serving import Fault, KubeServer
+from kube_clients import api_of
+
+from cluster_agent.kubernetes.events import About, EventRecorder, EventType
+
+JOB = About("batch/v1", "Job", "team", "train", "1-2")
+
+
+@pytest.fixture
+def server() -> Iterator[KubeServer]:
+    with KubeServer().running() as running:
+        yield running
+
+
+def recorder(server: KubeServer, clock: Any = time.monotonic) -> EventRecorder:
+    return EventRecorder(api_of(server), "agent-0", clock, time.time)
+
+
+def events(server: KubeServer) -> list[dict[str, Any]]:
+    return server.call(lambda: list(server.store.all("events")))
+
+
+def send(told: EventRecorder) -> None:
+    while told.step(0.0):
+        pass
+
+
+def test_the_same_told_again_is_one_event_with_a_count(server: KubeServer) -> None:
+    now = [0.0]
+    told = recorder(server, lambda: now[0])
+    for _ in range(3):
+        told.tell(JOB, "Resized", "from 2 to 4 workers")
+    told.tell(JOB, "Resized", "from 4 to 2 workers", EventType.WARNING)
+    send(told)
+    found = {event["message"]: event for event in events(server)}
+    assert found["from 2 to 4 workers"]["count"] == 3
+    assert found["from 4 to 2 workers"]["type"] == "Warning"
+    assert found["from 2 to 4 workers"]["involvedObject"]["uid"] == "1-2"
+    now[0] = 601.0
+    told.tell(JOB, "Resized", "from 2 to 4 workers")
+    send(told)
+    assert sorted(event["count"] for event in events(server)) == [1, 1, 3]
+
+
+def test_an_event_that_somebody_deleted_is_told_anew(server: KubeServer) -> None:
+    told = recorder(server)
+    told.tell(JOB, "Frozen", "by its label")
+    send(told)
+    name = events(server)[0]["metadata"]["name"]
+    server.call(lambda: server.store.delete("events", "team", name, {}))
+    told.tell(JOB, "Frozen", "by its label")
+    send(told)
+    assert [event["count"] for event in events(server)] == [1]
+
+
+def test_a_server_that_takes_none_costs_events_and_nothing_else(server: KubeServer) -> None:
+    told = recorder(server)
+    server.faults = lambda asked: Fault(code=403)
+    for number in range(300):
+        told.tell(JOB, "Resized", f"{number}")
+    assert told.dropped == 100
+    send(told)
+    assert told.dropped == 300
+    server.faults = lambda asked: None
+    told.tell(JOB, "Resized", "at last")
+    send(told)
+    assert [event["message"] for event in events(server)] == ["at last"]
+
+
+def test_what_is_told_is_one_line_that_a_server_takes(server: KubeServer) -> None:
+    told = recorder(server)
+    told.tell(About("v1", "Node", "", "n" * 253), "Odd", "a\nb\x1b[31m" + "x" * 5000)
+    send(told)
+    event = events(server)[0]
+    assert event["metadata"]["namespace"] == "default"
+    assert len(event["metadata"]["name"]) <= 253
+    assert len(event["message"]) <= 1000
+    assert "\n" not in event["message"]
+    assert "\x1b" not in event["message"]

@@ -1,0 +1,41 @@
+"""Roles: who may ask what, by the rules that a deployment ships."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from apiserver.serving import Asked
+
+Json = dict[str, Any]
+
+
+def allowed_by(rules: Mapping[str, Sequence[Json]]) -> Callable[[Asked], bool]:
+    """A check of requests.
+
+    Args:
+        rules: of each user, as in a ClusterRole; a user without any may do everything, as those who set up a test.
+    """
+
+    def may(asked: Asked) -> bool:
+        of_user = rules.get(asked.user)
+        return of_user is None or any(_grants(rule, asked) for rule in of_user)
+
+    return may
+
+
+def _grants(rule: Json, asked: Asked) -> bool:
+    plural, _, group = asked.resource.partition(".")
+    resource = f"{plural}/{asked.part}" if asked.part else plural
+    names = rule.get("resourceNames")
+    return (
+        _has(rule["apiGroups"], group)
+        and _has(rule["resources"], resource)
+        and _has(rule["verbs"], asked.verb)
+        and (not names or asked.name in names)
+    )
+
+
+def _has(words: Sequence[str], word: str) -> bool:
+    return "*" in words or word in words

@@ -1,0 +1,86 @@
+"""Resources that the test API server serves: those that are built in, and those that CRDs bring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from apiserver.store import Refused
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A resource.
+
+    Attributes:
+        fields: beyond name and namespace, that can be selected by.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    has_status: bool = True
+    short: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> str:
+        """Its name in the store and in Roles."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+BUILT_IN = (
+    Served("", "v1", "namespaces", "Namespace", namespaced=False, short=("ns",)),
+    Served("", "v1", "nodes", "Node", namespaced=False, short=("no",)),
+    Served("", "v1", "pods", "Pod", short=("po",)),
+    Served("", "v1", "events", "Event", has_status=False, short=("ev",)),
+    Served("", "v1", "configmaps", "ConfigMap", has_status=False, short=("cm",)),
+    Served("", "v1", "secrets", "Secret", has_status=False),
+    Served("", "v1", "services", "Service", short=("svc",)),
+    Served("", "v1", "resourcequotas", "ResourceQuota", short=("quota",)),
+    Served("batch", "v1", "jobs", "Job"),
+    Served("coordination.k8s.io", "v1", "leases", "Lease", has_status=False),
+    Served(
+        "apiextensions.k8s.io",
+        "v1",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        namespaced=False,
+        short=("crd",),
+    ),
+)
+
+
+@dataclass(slots=True)
+class Registry:
+    """What is served now."""
+
+    served: dict[tuple[str, str, str], Served] = field(
+        default_factory=lambda: {(each.group, each.version, each.plural): each for each in BUILT_IN}
+    )
+
+    def find(self, group: str, version: str, plural: str) -> Served:
+        found = self.served.get((group, version, plural))
+        if found is None:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        return found
+
+    def groups(self) -> dict[str, list[str]]:
+        """Versions of each group."""
+        found: dict[str, list[str]] = {}
+        for each in self.served.values():
+            versions = found.setdefault(each.group, [])
+            if each.version not in versions:
+                versions.append(each.version)
+        return found
+
+    def of(self, group: str, version: str) -> list[Served]:
+        return [each for each in self.served.values() if (each.group, each.version) == (group, version)]
