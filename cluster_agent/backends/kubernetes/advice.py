@@ -48,11 +48,13 @@ class Adviser:
         failed = []
         self._written = {job_id: seen for job_id, seen in self._written.items() if job_id in targets}
         for job_id, target in targets.items():
-            member = observed.members.get(job_id)
-            if member is None:
-                said = self._refusal(observed.left_out.get(job_id, "it was not there yet"))
-            else:
+            member, problem = observed.members.get(job_id), observed.left_out.get(job_id, "")
+            if problem:
+                said = self._refusal(problem)
+            elif member is not None:
                 said = _recommendation(member, decision.of(job_id).workers)
+            else:
+                continue  # it came after the decision
             if self._written.get(job_id) == (target.uid, target.generation, said):
                 continue
             try:

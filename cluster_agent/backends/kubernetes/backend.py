@@ -92,6 +92,7 @@ class KubernetesBackend:
         self._known_shape: frozenset[object] = frozenset()
         self._decided_seconds = -float("inf")
         self._done: dict[str, float] = {}
+        self._untold: frozenset[str] = frozenset()
 
     @property
     def finished(self) -> bool:
@@ -151,7 +152,14 @@ class KubernetesBackend:
         self._changed.clear()
         failed = self._adviser.advise(about, decision, self._by_id())
         self._wait_until_due(self._settings.debounce_seconds if failed else self._settings.slot_seconds)
-        return [self._progress(member, about.state) for member in about.members.values()]
+        progress = [self._progress(member, about.state) for member in about.members.values()]
+        # Whatever ends between now and the next look is told with the interval after.
+        self._untold = frozenset(
+            member.facts.uid
+            for member, entry in zip(about.members.values(), progress, strict=True)
+            if not entry.finished
+        )
+        return progress
 
     def status(self) -> BackendStatus:
         """How the targets stand now."""
@@ -215,7 +223,7 @@ class KubernetesBackend:
             },
         )
         kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
-        return observed(seen, kinds, self.time_seconds, self._settings.slot_seconds)
+        return observed(seen, kinds, self.time_seconds, self._settings.slot_seconds, self._untold)
 
     def _by_id(self) -> dict[str, ElasticTarget]:
         return {f"{where}/{name}": entry.kept for (where, name), entry in self._targets.entries().items()}

@@ -19,7 +19,7 @@ from typing import Any, Final
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
-from policy_net.domain import Allocation, CapacityMode, ClusterState, Job, JobKind, Node, Resources
+from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Job, JobKind, Node, Resources
 
 MEMORY: Final = "memory"
 GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
@@ -72,11 +72,19 @@ class Seen:
     found: Mapping[tuple[str, str, str], TargetFacts]
 
 
-def observed(seen: Seen, kinds: frozenset[str], unix_seconds: float, slot_seconds: float) -> Observed:
+def observed(
+    seen: Seen,
+    kinds: frozenset[str],
+    unix_seconds: float,
+    slot_seconds: float,
+    untold: frozenset[str] = frozenset(),
+) -> Observed:
     """What a policy is asked about.
 
     Args:
         kinds: of objects that targets may point at, as `group/version Kind`.
+        untold: uids of objects that were in an earlier decision, and of which nobody was told yet that they are over:
+            they are in one more, in which they have nothing and may have nothing.
     """
     members: list[Member] = []
     left_out: dict[str, str] = {}
@@ -87,8 +95,9 @@ def observed(seen: Seen, kinds: frozenset[str], unix_seconds: float, slot_second
         problem = _problem(target, facts, kinds)
         if not problem and facts is not None and facts.uid in taken:
             problem = f"ElasticTarget {taken[facts.uid]} points at {target.ref.kind} {target.ref.name} already"
-        if problem or facts is None:
+        if problem:
             left_out[job_id] = problem
+        if facts is None or (problem and not (facts.is_over and facts.uid in untold - set(taken))):
             continue
         taken[facts.uid] = target.name
         members.append(Member(target, facts, *said_progress(target, facts)))
@@ -170,11 +179,11 @@ def _job(member: Member, per_byte: float, unix_seconds: float) -> Job:
         samples_per_epoch=1.0,
         total_epochs=shown,
         remaining_epochs=max(shown - done, _LEAST_REMAINING),
-        requested=Allocation(min(max(facts.requested, target.least), target.most), 0),
-        max_workers=target.most,
+        requested=SUSPENDED if facts.is_over else Allocation(min(max(facts.requested, target.least), target.most), 0),
+        max_workers=0 if facts.is_over else target.most,
         max_ps=0,
         run_seconds=max(0.0, unix_seconds - began) if began and facts.workers else 0.0,
-        current=Allocation(facts.workers, 0),
+        current=SUSPENDED if facts.is_over else Allocation(facts.workers, 0),
         kind=JobKind.ALLREDUCE,
         min_workers=target.least,
         min_ps=0,

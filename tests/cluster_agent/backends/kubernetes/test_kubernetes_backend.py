@@ -92,7 +92,7 @@ def test_a_target_that_cannot_be_used_says_why_and_the_others_go_on(cluster: Kub
     cluster.job("train", workers=2, on="a")
     cluster.target("train")
     cluster.target("missing")
-    agent.decide()
+    wait_for(lambda: bool(agent.decide()) and bool(cluster.status_of("missing")))
     (condition,) = cluster.status_of("missing")["conditions"]
     assert (condition["status"], condition["message"]) == ("False", "there is no Job missing in namespace team")
     assert cluster.status_of("train")["recommendation"]["workers"] == 1

@@ -8,7 +8,7 @@ from cluster_agent.backends.kubernetes.observation import Observed, Seen, observ
 from cluster_agent.kubernetes.capacity import node_facts, pod_facts
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.elastic_target import elastic_target
-from policy_net.domain import Allocation, JobKind, Resources
+from policy_net.domain import SUSPENDED, Allocation, JobKind, Resources
 
 Json = dict[str, Any]
 KINDS = frozenset({"batch/v1 Job"})
@@ -43,7 +43,13 @@ def pod(owner: str, on: str = "a", cpu: str = "1") -> Json:
     }
 
 
-def look(targets: list[Json], jobs: list[Json], nodes: list[Json] | None = None, pods: Any = ()) -> Observed:
+def look(
+    targets: list[Json],
+    jobs: list[Json],
+    nodes: list[Json] | None = None,
+    pods: Any = (),
+    untold: frozenset[str] = frozenset(),
+) -> Observed:
     kept = [pod_facts(each) for each in pods]
     found = {("Job", "team", each["metadata"]["name"]): BatchJob().facts(each) for each in jobs}
     seen = Seen(
@@ -52,7 +58,7 @@ def look(targets: list[Json], jobs: list[Json], nodes: list[Json] | None = None,
         [elastic_target(each) for each in targets],
         found,
     )
-    return observed(seen, KINDS, NOW, 300.0)
+    return observed(seen, KINDS, NOW, 300.0, untold)
 
 
 def test_a_target_and_its_job_are_an_all_reduce_job_of_the_size_that_it_has() -> None:
@@ -154,6 +160,14 @@ def test_a_job_whose_size_means_nothing_is_left_out(spec: Json, line: str) -> No
 def test_a_job_that_is_over_is_in_no_decision_and_takes_nothing() -> None:
     over = {**job(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     assert look([target()], [over]).left_out == {"team/train": "Job train is over"}
+
+
+def test_a_job_of_whose_end_nobody_was_told_is_in_one_more_decision_without_anything() -> None:
+    over = {**job(), "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+    found = look([target()], [over], untold=frozenset({"uid-train"}))
+    (one,) = found.state.jobs
+    assert (one.current, one.requested, one.max_workers) == (SUSPENDED, SUSPENDED, 0)
+    assert found.left_out == {"team/train": "Job train is over"}
 
 
 def test_of_two_targets_of_one_job_the_older_counts() -> None:
