@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of sizes and arrivals")
     parser.add_argument("--jobs", type=int, default=10)
-    parser.add_argument("--work", type=float, default=1.0, help="of each job's usual work so much")
-    parser.add_argument("--gap", type=float, default=4.0, help="mean seconds from one submission to the next")
+    parser.add_argument("--work", type=float, default=2.0, help="of each job's usual work so much")
+    parser.add_argument("--gap", type=float, default=8.0, help="mean seconds from one submission to the next")
     parser.add_argument("--deadline", type=float, default=1800.0, help="seconds of one run")
     parser.add_argument("--cgroup", type=Path, help="a control group in which each job is kept to its exact millicores")
     parser.add_argument("--folder", type=Path, help="keep what the runs leave; in a temporary folder unless given")
@@ -146,6 +146,7 @@ def _machine(machine: Calibration) -> dict[str, float]:
         "cores": machine.cores,
         "start_seconds": round(machine.start_seconds, 2),
         "resume_seconds": round(machine.resume_seconds, 2),
+        "resize_seconds": round(machine.resize_seconds, 2),
     }
 
 

@@ -21,7 +21,7 @@ from benchmarks.local.plan import Submission
 from cluster_agent.errors import AgentError
 from cluster_agent.jobs.client import JobClient
 from deploy.local.processes import DemoFailed, Processes
-from deploy.train.records import decisions, resizes
+from deploy.train.records import Resize, decisions, resizes
 from elastic_runtime.launcher.job_folder import JobFolder
 
 SLOT_SECONDS = 15.0
@@ -43,8 +43,9 @@ class Run:
     Attributes:
         state_dir: of the agent, with its decision log, in which other runs may stand too.
         facts: of each job, as the agent says them.
-        resized_seconds: for every live resize that came about, from its decision until the job had the size.
-        start_shares: of each of these, how much of it processes took to start.
+        resized: every live resize that came about.
+        resized_seconds: for each of these, from its decision until the job had the size.
+        start_shares: of each, how much of it processes took to start.
         suspended: jobs that were, at any time.
         resume_seconds: of each suspended job that went on, from the request until it trained.
         agent_cpu_share: of one core, over the whole run.
@@ -53,6 +54,7 @@ class Run:
     policy: str
     state_dir: Path
     facts: tuple[dict[str, Any], ...]
+    resized: tuple[Resize, ...]
     resized_seconds: tuple[float, ...]
     start_shares: tuple[float, ...]
     suspended: frozenset[str]
@@ -140,6 +142,7 @@ def run(
         policy,
         state_dir,
         tuple(facts),
+        tuple(live),
         tuple(took),
         tuple(entry.start_seconds / seconds for entry, seconds in zip(live, took, strict=True) if seconds > 0),
         frozenset(entry.job for entry in carried_out if entry.suspends),

@@ -6,9 +6,9 @@ does. The other seeds' runs, with other sizes of jobs and other arrivals, are fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 from benchmarks.local.machine import DEBOUNCE_SECONDS, RESERVED_CPU_MILLI, SLOT_SECONDS, Run
 from benchmarks.local.plan import Submission
@@ -34,6 +34,8 @@ class Calibration:
         samples_per_epoch: of each type.
         start_seconds: from a job's first allocation until it ends, less what it trained; at the median.
         resume_seconds: of a suspended job, likewise.
+        resize_seconds: of training, that a live resize costs at the mean: no job stops for one, but a job that grows
+            trains at its old speed until its tasks have started.
     """
 
     speeds: SpeedModel
@@ -41,10 +43,11 @@ class Calibration:
     cores: int
     start_seconds: float
     resume_seconds: float
+    resize_seconds: float
 
 
 def calibrated(runs: Sequence[Run], submissions: Sequence[Submission], cores: int) -> Calibration:
-    """Fit a machine to what runs of one plan measured; a live resize stops no job, so it costs nothing here."""
+    """Fit a machine to what runs of one plan measured."""
     epochs = {submission.name: float(submission.file["work"]["epochs"]) for submission in submissions}
     sizes: dict[str, list[float]] = {}
     beliefs = GaussianProcessBeliefs()
@@ -64,7 +67,17 @@ def calibrated(runs: Sequence[Run], submissions: Sequence[Submission], cores: in
         cores,
         start,
         median(resumed) if resumed else start,
+        mean([seconds for run in runs for seconds in resize_costs_seconds(run, speeds)] or [0.0]),
     )
+
+
+def resize_costs_seconds(run: Run, speeds: SpeedModel) -> Iterator[float]:
+    """What each live resize cost: the time that it took, for the part of its new speed that its job had not yet."""
+    types = {facts["name"]: facts["modelType"] for facts in run.facts}
+    for resize, seconds in zip(run.resized, run.resized_seconds, strict=True):
+        grid = speeds.grid(types[resize.job])
+        before, after = grid[resize.before[1], resize.before[0]], grid[resize.ps, resize.workers]
+        yield seconds * max(0.0, 1.0 - before / after) if after > 0 else 0.0
 
 
 def _start_seconds(run: Run) -> list[float]:
@@ -100,6 +113,7 @@ def foretold_jct_seconds(policy: SchedulerPolicy, submissions: Sequence[Submissi
         capacity_mode=CapacityMode.POOLED,
         start_seconds=machine.start_seconds,
         resume_seconds=machine.resume_seconds,
+        resize_seconds=machine.resize_seconds,
     )
     jobs = tuple(_spec(submission, machine.samples_per_epoch) for submission in submissions)
     workload = Workload("plan", jobs, (), suggested_nodes=1)

@@ -10,9 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.local.__main__ import POLICIES, main
+from benchmarks.local.machine import Run
 from benchmarks.local.plan import KINDS, plan
-from benchmarks.local.twin import Calibration, foretold_jct_seconds
+from benchmarks.local.twin import Calibration, foretold_jct_seconds, resize_costs_seconds
 from cluster_agent.backends.local.job_file import JobFile
+from deploy.train.records import Resize
 from policy_net.domain import PolicyContext
 from policy_net.policy import SchedulerPolicy, build_policy
 
@@ -29,7 +31,7 @@ class Linear:
 
 
 def machine(start_seconds: float) -> Calibration:
-    return Calibration(Linear(), {kind.model_type: 100.0 for kind in KINDS}, 2, start_seconds, start_seconds)
+    return Calibration(Linear(), {kind.model_type: 100.0 for kind in KINDS}, 2, start_seconds, start_seconds, 0.0)
 
 
 def policy(name: str) -> SchedulerPolicy:
@@ -59,6 +61,14 @@ def test_the_twin_foretells_every_policy_and_starts_cost_time(name: str) -> None
     jobs = plan(2, 10, 1.0, 4.0)
     quick = foretold_jct_seconds(policy(name), jobs, machine(0.0))
     assert 0.0 < quick < foretold_jct_seconds(policy(name), jobs, machine(8.0))
+
+
+def test_a_resize_costs_the_part_of_its_new_speed_that_a_job_did_not_have_yet() -> None:
+    grown = Resize("a", 4, 1, True, 0.0, 2.0, 0.0, 0.5, before=(1, 1))
+    shrunk = Resize("a", 1, 1, True, 0.0, 2.0, 0.0, 0.0, before=(4, 1))
+    facts = {"name": "a", "modelType": "m"}
+    run = Run("set", Path(), (facts,), (grown, shrunk), (2.0, 2.0), (0.25, 0.0), frozenset(), (), 0.0, 0.0)
+    assert list(resize_costs_seconds(run, Linear())) == [1.5, 0.0]
 
 
 @pytest.mark.parametrize("words", [["--jobs", "0"], ["--gap", "-1"], ["--work", "0"], ["--policies", "nosuch"]])

@@ -25,8 +25,13 @@ def demand(job: Job, allocation: Allocation) -> Resources:
 
 
 def peak(job: Job, before: Allocation, after: Allocation) -> Resources:
-    """What a job may take at any moment between two sizes: newcomers start before those who go have gone."""
-    return demand(job, before.most(after))
+    """What a job may take at any moment between two sizes: newcomers start before those who go have gone.
+
+    Its cores are kept for all of its tasks together, so that those who come and those who go share them; a GPU is one
+    task's alone.
+    """
+    either, both = (demand(job, before), demand(job, after)), demand(job, before.most(after))
+    return Resources(max(each.cpu_milli for each in either), both.gpu)
 
 
 @dataclass(frozen=True, slots=True)

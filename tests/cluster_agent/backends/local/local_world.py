@@ -69,12 +69,16 @@ class SimulatedJob:
 
     @property
     def taken(self) -> Resources:
-        """What its processes take, newcomers and those who go alike."""
+        """What its processes take: cores as it is kept to, GPUs of newcomers and of those who go alike."""
         if self.process is None:
             return Resources(0)
         file = self.record.file
-        most = Allocation(max(self.held.workers, self.target.workers), max(self.held.ps, self.target.ps))
-        return file.worker.demand * most.workers + file.ps.demand * most.ps
+
+        def takes(size: Allocation) -> Resources:
+            return file.worker.demand * size.workers + file.ps.demand * size.ps
+
+        either = (takes(self.held), takes(self.target))
+        return Resources(max(each.cpu_milli for each in either), takes(self.held.most(self.target)).gpu)
 
     def start(self, allocation: Allocation) -> None:
         self.instant()

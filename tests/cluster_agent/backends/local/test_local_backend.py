@@ -54,13 +54,26 @@ def test_what_one_job_gives_back_another_gets_only_afterwards(tmp_path: Path) ->
     assert world.most_taken.cpu_milli == 4500
 
 
-def test_a_job_that_gives_servers_and_gets_workers_goes_by_way_of_less_where_there_is_no_room(tmp_path: Path) -> None:
+def test_those_who_come_and_those_who_go_share_the_cores_of_their_job(tmp_path: Path) -> None:
     world = LocalWorld(tmp_path, cpu_milli=5000)
     job = world.submit("a", epochs=50)
     decide(world, a=(1, 8))
     decide(world, a=(3, 4))
     assert job.held == Allocation(3, 4)
-    assert [(row.target.workers, row.target.servers) for row in job.requests] == [(1, 4), (3, 4)]
+    assert [(row.target.workers, row.target.servers) for row in job.requests] == [(3, 4)]
+    assert world.most_taken.cpu_milli == 5000
+
+
+def test_two_that_wait_for_what_the_other_has_go_by_way_of_less(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, cpu_milli=3000, gpus=5)
+    sizes = {"worker": {"cpu": "100m", "gpu": 1, "max": 8}, "ps": {"cpu": "500m", "max": 8}}
+    one, other = world.submit("a", epochs=50, **sizes), world.submit("b", epochs=50, **sizes)
+    decide(world, a=(4, 1), b=(1, 4))
+    assert (one.held, other.held) == (Allocation(4, 1), Allocation(1, 4))
+    decide(world, a=(1, 4), b=(4, 1))
+    assert (one.held, other.held) == (Allocation(1, 4), Allocation(4, 1))
+    assert [(row.target.workers, row.target.servers) for row in one.requests] == [(1, 1), (1, 4)]
+    assert [(row.target.workers, row.target.servers) for row in other.requests] == [(1, 1), (4, 1)]
 
 
 def test_a_job_that_does_not_obey_keeps_what_it_has_and_the_others_go_on(tmp_path: Path) -> None:
