@@ -153,6 +153,11 @@ class ElasticJob:
         self._close_client()
         self._launchers.clear(self.name)
 
+    def begin_anew(self) -> None:
+        """See `JobProcesses`."""
+        self.clear()
+        shutil.rmtree(self._folder.path, ignore_errors=True)
+
     def _gpu_options(self) -> list[str]:
         each = self._file.worker.gpu
         return [f"--worker-gpus={each}", f"--gpu-file={gpu_file(self._jobs, self.name)}"] if each else []

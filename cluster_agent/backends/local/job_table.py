@@ -59,6 +59,7 @@ class JobRecord(Section):
         samples_per_epoch: measured; 0 until then.
         total_epochs: measured; 0 until then.
         failure: why it failed, in a line.
+        too_large: why it could not begin with more than its least, in a line; it keeps to that since.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -79,6 +80,12 @@ class JobRecord(Section):
     samples_per_epoch: float = Field(0.0, ge=0.0)
     total_epochs: float = Field(0.0, ge=0.0)
     failure: str = ""
+    too_large: str = ""
+
+    @property
+    def most(self) -> Allocation:
+        """What it may have."""
+        return self.file.least if self.too_large else self.file.most
 
     @property
     def granted(self) -> Allocation:

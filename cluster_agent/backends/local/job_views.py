@@ -7,7 +7,7 @@ from typing import Any
 from cluster_agent.backends.local.job_table import JobRecord, JobState
 from cluster_agent.backends.local.measured import Measured
 from elastic_runtime.protocol.plan import Phase
-from policy_net.domain import SUSPENDED, Job
+from policy_net.domain import SUSPENDED, Allocation, Job
 
 GUESSED_SAMPLES_PER_EPOCH = 10_000.0
 """Until the first sample of a job, and of all jobs of its type, was counted."""
@@ -64,9 +64,9 @@ def scheduled_job(record: JobRecord, measured: Measured, usual_samples_per_epoch
         samples_per_epoch=per_epoch,
         total_epochs=total,
         remaining_epochs=max(total - done, _LEAST_REMAINING_EPOCHS),
-        requested=SUSPENDED if record.held else file.requested,
-        max_workers=file.most.workers * most,
-        max_ps=file.most.ps * most,
+        requested=SUSPENDED if record.held else _least(file.requested, record.most),
+        max_workers=record.most.workers * most,
+        max_ps=record.most.ps * most,
         run_seconds=record.run_seconds,
         current=measured.current,
         kind=file.kind,
@@ -74,6 +74,10 @@ def scheduled_job(record: JobRecord, measured: Measured, usual_samples_per_epoch
         min_ps=file.least.ps,
         work_known=declared is not None,
     )
+
+
+def _least(one: Allocation, other: Allocation) -> Allocation:
+    return Allocation(min(one.workers, other.workers), min(one.ps, other.ps))
 
 
 def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float, waits: str = "") -> dict[str, Any]:
@@ -110,7 +114,8 @@ def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float, w
         "held": record.held,
         "cancelling": record.cancelling,
         "note": record.failure
-        or ("is being cancelled" if record.cancelling and not record.state.ended else phase or waits),
+        or ("is being cancelled" if record.cancelling and not record.state.ended else phase or waits)
+        or (f"keeps to its least size: {record.too_large}" if record.too_large else ""),
     }
 
 

@@ -105,3 +105,7 @@ class JobProcesses(Protocol):
     def clear(self) -> None:
         """End whatever a launcher that is gone left behind."""
         ...
+
+    def begin_anew(self) -> None:
+        """Forget a job that has trained nothing, so that its next start is a first one; its launcher is gone."""
+        ...

@@ -14,13 +14,17 @@ from cluster_agent.backends.local.measured import JobProcesses, Measured
 from cluster_agent.backends.local.shares.machine_shares import Shares
 from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
-from policy_net.domain import Allocation, Resources
+from policy_net.domain import SUSPENDED, Allocation, Resources
 
 _log = structlog.get_logger()
 _NEVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG})
 """The job's folder is gone, or may not be used: to wait does not help."""
 _STARTS = 3
 """A launcher that ends so often in turn before its job has trained anything fails the job."""
+
+_REFUSAL = "elastic_runtime.errors.BadInput: "
+"""In the failure of a job that its coordinator did not let begin: more servers than its model has blocks, more workers
+than its batch has samples."""
 
 _LOOKED_AFTER_EVERY_SECONDS = 2.0
 """However many watch: to ask a job's coordinator costs some milliseconds."""
@@ -208,7 +212,9 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 self._cancel(record, process)
             elif record.state is not JobState.QUEUED and process.launcher is None:
                 measured = self.measure(record.name)
-                if measured.is_ending:
+                if _is_too_large(record, measured):
+                    self._begin_smaller(record, process, measured.failure.partition(_REFUSAL)[2])
+                elif measured.is_ending:
                     self._end(record, measured.phase is Phase.FINISHED, measured.failure, measured.samples)
                 elif record.state is JobState.RUNNING and measured.phase is Phase.SUSPENDED:
                     process.clear()
@@ -245,6 +251,16 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self.losses += 1
         _log.warning("launcher-lost", job=record.name, starts=futile)
 
+    def _begin_smaller(self, record: JobRecord, process: JobProcesses, why: str) -> None:
+        """What a policy chose is no fault of the job's: it begins anew with its least, and keeps to that."""
+        process.begin_anew()  # killed before this is written down, it is a job whose launcher was lost
+        self._shares.release(record.name)
+        self.table.change(record.name, state=JobState.QUEUED, too_large=why, granted_workers=0, granted_ps=0)
+        self._measured.pop(record.name, None)
+        self._starting_since.pop(record.name, None)
+        self.losses += 1
+        _log.warning("job-too-large", job=record.name, line=why)
+
     def _end(self, record: JobRecord, done: bool, failure: str, samples: float) -> None:
         self._forget(record.name)
         self.table.change(
@@ -276,3 +292,10 @@ class RunningJobs(Mapping[str, JobProcesses]):
         for known in (self._measured, self._processes):
             for old in known.keys() - at_hand:
                 del known[old]
+
+
+def _is_too_large(record: JobRecord, measured: Measured) -> bool:
+    """Whether a job was refused its beginning, and was given more than it needs."""
+    failed = measured.phase is Phase.FAILED and _REFUSAL in measured.failure
+    first = not max(measured.samples, record.samples) and not record.too_large
+    return failed and first and record.granted not in (SUSPENDED, record.file.least)

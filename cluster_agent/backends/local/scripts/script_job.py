@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -141,3 +142,8 @@ class ScriptJob:
     def clear(self) -> None:
         """See `JobProcesses`."""
         self._launchers.clear(self.name)
+
+    def begin_anew(self) -> None:
+        """See `JobProcesses`."""
+        self.clear()
+        shutil.rmtree(self._folder.path, ignore_errors=True)

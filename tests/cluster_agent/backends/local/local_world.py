@@ -58,6 +58,9 @@ class SimulatedJob:
     """Its launcher ends as soon as it was started."""
     cleared: int = 0
     silent_until_seconds: float = 0.0
+    fits: Allocation | None = None
+    """The most that its coordinator lets it begin with."""
+    failure: str = ""
     refuses: str = ""
     """In which words it refuses every change."""
     seats: GpuSeats | None = None
@@ -120,6 +123,7 @@ class SimulatedJob:
             self.samples,
             self.samples / SAMPLES_PER_EPOCH,
             self.total_samples / SAMPLES_PER_EPOCH,
+            failure=self.failure,
             requests=tuple(self.requests),
             fresh=alive and self.now() >= self.silent_until_seconds,
         )
@@ -178,6 +182,13 @@ class SimulatedJob:
         assert self.process is None, "its launcher looks after it"
         self.cleared += 1
 
+    def begin_anew(self) -> None:
+        self.instant()
+        self.clear()
+        assert not self.samples, "it has trained"
+        self.phase, self.failure, self.held, self.target = None, "", SUSPENDED, SUSPENDED
+        self.instant()
+
     @property
     def total_samples(self) -> float:
         work = self.record.file.work
@@ -192,6 +203,10 @@ class SimulatedJob:
                 self.process, self.held, self.target = None, SUSPENDED, SUSPENDED
                 self.seat(0)
             return
+        if self.phase is Phase.STARTING and self.now() >= self.due_seconds and self._is_too_much(self.target):
+            self.phase, self.failure = Phase.FAILED, "worker-0: elastic_runtime.errors.BadInput: ask for less"
+            self.process, self.held, self.target = None, SUSPENDED, SUSPENDED
+            return
         if self.held.workers and (self.held.ps or not self.record.file.kind.uses_ps):
             self.samples += seconds * SAMPLES_PER_WORKER_SECOND * self.held.workers
         if self.samples >= self.total_samples:
@@ -202,6 +217,9 @@ class SimulatedJob:
             self.phase = Phase.RUNNING if self.held.workers else Phase.SUSPENDED
             if self.phase is Phase.SUSPENDED and not self.record.file.kind.uses_ps:
                 self.process = None  # such a launcher ends with its job's suspension
+
+    def _is_too_much(self, size: Allocation) -> bool:
+        return self.fits is not None and size.most(self.fits) != self.fits
 
 
 class WatchedTable(JobTable):

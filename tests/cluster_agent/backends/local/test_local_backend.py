@@ -117,6 +117,37 @@ def test_a_launcher_that_dies_is_followed_by_another_and_nothing_counts_twice(tm
     assert trained <= 3000.0 + 10.0
 
 
+def test_a_job_that_is_refused_what_a_policy_chose_begins_with_its_least_and_keeps_to_it(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    job = world.submit("a", epochs=5)
+    job.fits = Allocation(1, 1)
+    decide(world, a=(2, 2))
+    observed = world.backend.observe()
+    assert observed is not None
+    (seen,) = observed[0].jobs
+    assert (seen.max_workers, seen.max_ps, seen.requested) == (1, 1, Allocation(1, 1))
+    while not world.backend.finished and world.backend.observe() is not None:
+        decide(world, a=(1, 1))
+    record = world.backend.table.get("a")
+    assert record is not None
+    assert (record.state, record.failure, job.starts) == (JobState.DONE, "", 2)
+    assert record.too_large == "ask for less"
+
+
+def test_a_job_that_is_refused_its_least_fails_with_the_line(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    job = world.submit("a", epochs=5)
+    job.fits = SUSPENDED
+    for _ in range(3):
+        if world.backend.finished or world.backend.observe() is None:
+            break
+        decide(world, a=(2, 2) if not job.starts else (1, 1))
+    record = world.backend.table.get("a")
+    assert record is not None
+    assert (record.state, job.starts) == (JobState.FAILED, 2)
+    assert "ask for less" in record.failure
+
+
 def test_a_job_whose_launcher_never_gets_anywhere_fails_with_a_line(tmp_path: Path) -> None:
     world = LocalWorld(tmp_path)
     world.submit("a").broken = True

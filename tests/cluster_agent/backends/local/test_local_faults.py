@@ -129,6 +129,34 @@ def test_an_agent_that_is_killed_at_any_instant_is_followed_by_one_that_goes_on(
     assert instant > 60
 
 
+@pytest.mark.heavy
+def test_an_agent_that_is_killed_while_a_job_begins_anew_with_less_is_followed_by_one_that_goes_on(
+    fast_folder: Path,
+) -> None:
+    for instant in itertools.count(1):
+        world = LocalWorld(fast_folder / str(instant), cpu_milli=4000, slot_seconds=6.0)
+        job = world.submit("tight", epochs=1)
+        job.fits = Allocation(1, 1)
+        world.instants, world.kill_agent_at = 0, instant
+        for _ in range(30):
+            try:
+                observed = world.backend.observe()
+                if observed is None:
+                    break
+                size = {one.job_id: Allocation(min(2, one.max_workers), min(2, one.max_ps)) for one in observed[0].jobs}
+                world.backend.apply(Decision(size))
+            except AgentKilled:
+                world.kill_agent_at = None
+                world.restart()
+        record = world.backend.table.get("tight")
+        assert record is not None
+        assert (record.state, world.ends) == (JobState.DONE, {"tight": 1})
+        assert (job.process, job.samples) == (None, job.total_samples)
+        if world.kill_agent_at is not None:  # it ended before that instant came
+            break
+    assert instant > 10
+
+
 DEATHS: list[Callable[[SimulatedJob], None]] = [
     SimulatedJob.kill,
     SimulatedJob.lose_coordinator,
