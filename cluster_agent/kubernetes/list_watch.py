@@ -85,6 +85,11 @@ class ListWatch(Generic[Kept]):
         self._stream: WatchStream | None = None
         self._stopped = False
 
+    @property
+    def trouble(self) -> str:
+        """What went wrong last, in a line; empty where all is well."""
+        return self._said
+
     def step(self) -> float:
         """Read everything, or follow a watch to its end; the seconds to wait before the next step."""
         began, self._told = self._clock(), False
@@ -118,8 +123,16 @@ class ListWatch(Generic[Kept]):
         Args:
             wait: waits so many seconds; True when to stop.
         """
-        while not self._stopped and not wait(self.step()):
-            pass
+        while not self._stopped:
+            try:
+                seconds = self.step()
+            except Exception:
+                # An object that what keeps it was not made for: it must not end the following of all others.
+                _log.exception("kubernetes-watch-fault", resource=self._what)
+                self._version, self._said = "", "a fault of this program; see its log"
+                seconds = self._backoff.next_seconds()
+            if wait(seconds):
+                return
 
     def stop(self) -> None:
         """End a watch that is being followed; from any thread."""
@@ -149,6 +162,7 @@ class ListWatch(Generic[Kept]):
         if not self._version:
             raise ValueError("a list without a resourceVersion")
         self._cache.replace(entries)
+        self._said = ""
 
     def _watch_list(self) -> None:
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -189,8 +203,8 @@ class ListWatch(Generic[Kept]):
                 if (metadata.get("annotations") or {}).get(_END_OF_INITIAL_EVENTS) != "true":
                     return initial
                 self._cache.replace(initial)
-            self._told, self._version = True, version
-            self._cache.heard()
+            self._version = version
+            self._on_told()
             return None
         if initial is not None:
             key, entry = self._cache.entry_of(found)
@@ -208,9 +222,12 @@ class ListWatch(Generic[Kept]):
         version = head_of(found).version
         # An event may come twice, or after a later one.
         self._version = self._version if is_older(version, self._version) else version
-        self._told = True
-        self._cache.heard()
+        self._on_told()
         return None
+
+    def _on_told(self) -> None:
+        self._told, self._said = True, ""
+        self._cache.heard()
 
     def _say(self, what: str, error: Exception) -> None:
         """Log a failure; the same one over and over is logged once."""

@@ -77,7 +77,8 @@ class KubernetesBackend:
         self._changed = threading.Event()
         self._adviser = Adviser(api, unix_clock)
         self._stopping = threading.Event()
-        self._threads: list[tuple[threading.Thread, ListWatch[Any]]] = []
+        self._threads: list[threading.Thread] = []
+        self._followed: dict[str, tuple[Cache[Any], ListWatch[Any]]] = {}
         self._nodes = self._follow(NODES, node_facts, everywhere=True)
         # What pods do waits for the slot: they come and go with every decision.
         self._pods: Cache[PodFacts] = self._follow(PODS, pod_facts, everywhere=True, wakes=False)
@@ -91,7 +92,7 @@ class KubernetesBackend:
         self._known_nodes: frozenset[str] = frozenset()
         self._known_shape: frozenset[object] = frozenset()
         self._decided_seconds = -float("inf")
-        self._done: dict[str, float] = {}
+        self._done, self._done_seconds = 0, 0.0
         self._untold: frozenset[str] = frozenset()
 
     @property
@@ -117,7 +118,7 @@ class KubernetesBackend:
 
     def start(self) -> None:
         """Begin to follow the cluster."""
-        for thread, _ in self._threads:
+        for thread in self._threads:
             thread.start()
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
@@ -169,16 +170,17 @@ class KubernetesBackend:
             time_seconds=self.time_seconds,
             jobs_running=running,
             jobs_waiting=len(found.members) - running,
-            jobs_done=len(self._done),
+            jobs_done=self._done,
             jobs_total=0,
-            avg_jct_seconds=sum(self._done.values()) / len(self._done) if self._done else 0.0,
+            avg_jct_seconds=self._done_seconds / self._done if self._done else 0.0,
         )
 
     def close(self) -> None:
         """Follow no longer; the cluster goes on as it is."""
         self._stopping.set()
-        for thread, following in self._threads:
+        for _, following in self._followed.values():
             following.stop()
+        for thread in self._threads:
             if thread.is_alive():
                 thread.join(_END_SECONDS)
         self._api.close()
@@ -192,11 +194,9 @@ class KubernetesBackend:
         following: ListWatch[Any] = ListWatch(self._api, resource, cache, self._parts.clock, namespace, seed=seed)
         name = f"watch-{resource.plural}"
         thread = threading.Thread(target=following.run, args=(self._stopping.wait,), name=name, daemon=True)
-        self._threads.append((thread, following))
+        self._threads.append(thread)
+        self._followed[resource.plural] = (cache, following)
         return cache
-
-    def _caches(self) -> dict[str, Cache[Any]]:
-        return {"nodes": self._nodes, "pods": self._pods, "elastictargets": self._targets, **self._objects}
 
     def _check_fresh(self) -> None:
         """Refuse to decide by what is not known, or no longer.
@@ -204,11 +204,16 @@ class KubernetesBackend:
         Raises:
             BackendUnavailable: something could not be read yet, or has not been heard of for too long.
         """
-        for name, cache in self._caches().items():
-            if not cache.wait_synced(self._settings.request_seconds):
-                raise BackendUnavailable(f"{name} could not be read yet from {self._api.address}")
+        began = self._parts.clock()
+        for name, (cache, following) in self._followed.items():
+            while not cache.is_synced:
+                late = self._parts.clock() - began > self._settings.request_seconds
+                if late or self._parts.wait(_LOOK_SECONDS):
+                    why = f": {following.trouble}" if following.trouble else ""
+                    raise BackendUnavailable(f"{name} could not be read yet from {self._api.address}{why}")
             if cache.age_seconds > _STALE_SECONDS:
-                raise BackendUnavailable(f"nothing was heard of {name} for {cache.age_seconds:.0f} s")
+                why = f": {following.trouble}" if following.trouble else ""
+                raise BackendUnavailable(f"nothing was heard of {name} for {cache.age_seconds:.0f} s{why}")
 
     def _look(self) -> Observed:
         nodes: list[NodeFacts] = [entry.kept for entry in self._nodes.entries().values()]
@@ -278,7 +283,8 @@ class KubernetesBackend:
         facts = None if entry is None or entry.uid != before.facts.uid else entry.kept
         finished = facts is not None and facts.is_over
         if finished:
-            self._done[before.facts.uid] = self.time_seconds - job.submit_time_seconds
+            self._done += 1
+            self._done_seconds += self.time_seconds - job.submit_time_seconds
         samples, seconds = 0.0, 0.0
         if facts is not None and facts.workers == before.facts.workers > 0 and before.target.progress is not None:
             now, _ = said_progress(before.target, facts)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from apiserver.serving import Asked, Fault, KubeServer
-from apiserver.store import Refused
 from kube_clients import api_of, pod
 
 from cluster_agent.kubernetes import list_watch
@@ -265,6 +264,38 @@ def test_objects_that_make_no_sense_are_read_anew(server: KubeServer, follow: Ca
     wait_for(lambda: follower.has() == {"a": "Pending", "c": "Pending"})
 
 
-def test_a_resource_that_is_not_there_yet_is_waited_for(server: KubeServer) -> None:
-    with pytest.raises(Refused, match="could not find"):
-        server.registry.find("fedl2.io", "v1alpha1", "elastictargets")
+def test_an_object_that_its_reader_cannot_take_does_not_end_the_following(server: KubeServer) -> None:
+    def fussy(found: dict[str, Any]) -> str:
+        if found["metadata"]["name"] == "odd":
+            raise TypeError("odd")
+        return str(found["metadata"]["name"])
+
+    make(server, "a")
+    cache: Cache[str] = Cache(fussy, time.monotonic, lambda: None)
+    stop = threading.Event()
+    following = ListWatch(api_of(server), PODS, cache, time.monotonic)
+    thread = threading.Thread(target=following.run, args=(stop.wait,), daemon=True)
+    thread.start()
+    wait_for(lambda: cache.is_synced)
+    make(server, "odd")
+    wait_for(lambda: "fault" in following.trouble)
+    end(server, "odd")
+    make(server, "b")
+    wait_for(lambda: {name for _, name in cache.entries()} == {"a", "b"})
+    stop.set()
+    following.stop()
+    thread.join(DEADLINE_SECONDS)
+
+
+def test_a_resource_that_is_not_there_yet_is_waited_for(server: KubeServer, follow: Callable[..., Follower]) -> None:
+    follower = follow(resource=Resource("fedl2.io", "v1", "things", "Thing"))
+    wait_for(lambda: "404" in follower.list_watch.trouble)
+    names = {"plural": "things", "kind": "Thing"}
+    version = {"name": "v1", "served": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    spec = {"group": "fedl2.io", "scope": "Namespaced", "names": names, "versions": [version]}
+    crds = "customresourcedefinitions.apiextensions.k8s.io"
+    server.call(lambda: server.store.create(crds, {"metadata": {"name": "things.fedl2.io"}, "spec": spec}))
+    thing = {"metadata": {"name": "a", "namespace": "team"}, "status": {"phase": "here"}}
+    server.call(lambda: server.store.create("things.fedl2.io", thing))
+    wait_for(lambda: follower.has() == {"a": "here"})
+    assert follower.list_watch.trouble == ""

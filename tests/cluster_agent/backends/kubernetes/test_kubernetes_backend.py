@@ -179,7 +179,7 @@ def test_a_server_that_does_not_answer_is_unavailable_and_then_back(cluster: Kub
     cluster.target("train")
     cluster.server.faults = lambda asked: Fault(code=503)
     agent = Agent(cluster, tmp_path, request_seconds=0.3)
-    with pytest.raises(BackendUnavailable, match="nodes could not be read yet"):
+    with pytest.raises(BackendUnavailable, match=r"nodes could not be read yet from .*503"):
         agent.backend.observe()
     cluster.server.faults = lambda asked: None
     wait_for(lambda: _answers(agent))
