@@ -160,6 +160,11 @@ class KubernetesBackendSettings(Section):
     namespace: str = ""
     """Whose ElasticTargets are looked after; those of all namespaces unless set. Nodes and pods are read everywhere:
     what others take is not free."""
+    lease_namespace: str = ""
+    """Where agents of one cluster agree by a Lease which of them acts; the others stand by. Unless set there is no
+    Lease, and only one agent may run."""
+    lease_name: str = Field("fedl2-agent", min_length=1)
+    """Of that Lease."""
     slot_seconds: Seconds = 300.0
     """The tick of decisions where nothing else happens; on traces 300 s cost 2% against deciding at every event."""
     debounce_seconds: float = Field(10.0, ge=0.0, le=3600.0)

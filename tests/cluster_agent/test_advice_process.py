@@ -24,7 +24,8 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def config(folder: Path, cluster: KubeCluster) -> Path:
+def config(folder: Path, cluster: KubeCluster, **more: str) -> Path:
+    folder.mkdir(exist_ok=True)
     kubeconfig = {
         "clusters": [{"name": "c", "cluster": {"server": cluster.server.address}}],
         "users": [{"name": "u", "user": {"token": "agent"}}],
@@ -33,6 +34,7 @@ def config(folder: Path, cluster: KubeCluster) -> Path:
     }
     (folder / "kubeconfig.yaml").write_text(yaml.safe_dump(kubeconfig), encoding="utf-8")
     backend = {"kind": "kubernetes", "kubeconfig": "kubeconfig.yaml", "slot_seconds": 1.0, "debounce_seconds": 0.1}
+    backend |= more
     agent = {"cluster": "gpu-east", "state_dir": "state", "backend": backend, "policy": {"initial": "set"}}
     path = folder / "agent.yaml"
     path.write_text(yaml.safe_dump(agent), encoding="utf-8")
@@ -116,3 +118,60 @@ def test_credentials_that_cannot_be_used_are_one_line_and_exit_code_2(tmp_path: 
     assert process.returncode == 2, output
     assert f"{tmp_path / 'kubeconfig.yaml'} cannot be used" in output
     assert "Traceback" not in output
+
+
+def test_of_two_agents_one_acts_and_a_frozen_one_is_followed_and_writes_no_more(tmp_path: Path) -> None:
+    with kube_cluster() as cluster:
+        cluster.node("a", gpus=4)
+        cluster.job("alone", workers=1, on="a")
+        cluster.target("alone", most=4)
+        cluster.server.tokens |= {"one": "one", "other": "other"}
+        processes = {}
+        try:
+            for name in ("one", "other"):
+                path = config(tmp_path / name, cluster, lease_namespace="fedl2")
+                kubeconfig = (tmp_path / name / "kubeconfig.yaml").read_text(encoding="utf-8")
+                (tmp_path / name / "kubeconfig.yaml").write_text(
+                    kubeconfig.replace("token: agent", f"token: {name}"), encoding="utf-8"
+                )
+                processes[name] = start(path)
+            wait_for(lambda: bool(advisers(cluster)))
+            (first,) = advisers(cluster)
+            (second,) = {"one", "other"} - {first}
+            processes[first].send_signal(signal.SIGSTOP)
+            cluster.job("later", workers=1, on="a")
+            cluster.target("later", most=4)
+            wait_for(lambda: advised(cluster, "later") is not None)
+            assert advisers(cluster) == [first, second]
+            before = epoch(cluster)
+            processes[first].send_signal(signal.SIGCONT)
+            cluster.job("last", workers=1, on="a")
+            cluster.target("last", most=4)
+            wait_for(lambda: advised(cluster, "last") is not None)
+            time.sleep(1.0)
+            assert advisers(cluster)[-1] == second, "who woke up wrote again"
+            assert epoch(cluster) == before
+            # Who ends in good order gives the lease back, and is followed at once.
+            processes[second].send_signal(signal.SIGTERM)
+            processes[second].wait(DEADLINE_SECONDS)
+            cluster.job("now", workers=1, on="a")
+            cluster.target("now", most=4)
+            wait_for(lambda: advised(cluster, "now") is not None)
+            assert advisers(cluster)[-1] == first
+            assert epoch(cluster) > before
+        finally:
+            for process in processes.values():
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+                process.communicate(timeout=DEADLINE_SECONDS)
+
+
+def advisers(cluster: KubeCluster) -> list[str]:
+    """Who wrote advice, in turn."""
+    wrote = [asked.user for asked in list(cluster.server.asked) if asked.verb == "patch"]
+    return [name for number, name in enumerate(wrote) if not number or wrote[number - 1] != name]
+
+
+def epoch(cluster: KubeCluster) -> int:
+    leases = cluster.server.call(lambda: cluster.server.store.get("leases.coordination.k8s.io", "fedl2", "fedl2-agent"))
+    return int(leases["metadata"]["annotations"]["fedl2.io/epoch"])

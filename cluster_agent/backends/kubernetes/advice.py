@@ -36,10 +36,13 @@ class Adviser:
 
     Args:
         wall_clock: Unix seconds.
+        may_write: asked before each write; whoever has lost its lease leaves the rest to another.
     """
 
-    def __init__(self, store: StatusStore, wall_clock: Callable[[], float]) -> None:
-        self._store = store
+    def __init__(
+        self, store: StatusStore, wall_clock: Callable[[], float], may_write: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._store, self._may_write = store, may_write
         self._wall_clock = wall_clock
         self._written: dict[str, tuple[str, int, Json]] = {}
 
@@ -56,6 +59,9 @@ class Adviser:
             else:
                 continue  # it came after the decision
             if self._written.get(job_id) == (target.uid, target.generation, said):
+                continue
+            if not self._may_write():
+                failed.append(job_id)
                 continue
             try:
                 self._write(target, said)

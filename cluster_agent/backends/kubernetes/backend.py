@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer, Json
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, node_facts, pod_facts
+from cluster_agent.kubernetes.elector import Elector, LeaseTimes
 from cluster_agent.kubernetes.list_watch import ListWatch
 from cluster_agent.kubernetes.resources import NODES, PODS, Resource
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
@@ -53,8 +55,21 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBack
     """The cluster that the kubeconfig or the pod's service account names; see `BackendModule`."""
     if not isinstance(settings, KubernetesBackendSettings):
         raise BadConfig(f"setting backend.kind = {settings.kind}: is no Kubernetes cluster")
-    api = ApiServer(open_client(Access(settings.kubeconfig, settings.context)), settings.request_seconds)
-    return KubernetesBackend(settings, parts, api, time.time)
+    client = open_client(Access(settings.kubeconfig, settings.context))
+    elector = None
+    if settings.lease_namespace:
+        times = LeaseTimes()
+        elector = Elector(
+            # A renewal that takes longer than this is of no use.
+            ApiServer(client, times.renew_deadline_seconds / 2),
+            settings.lease_namespace,
+            settings.lease_name,
+            f"{socket.gethostname()}_{uuid.uuid4()}",
+            lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+            time.time,
+            times,
+        )
+    return KubernetesBackend(settings, parts, ApiServer(client, settings.request_seconds), time.time, elector)
 
 
 class KubernetesBackend:
@@ -63,6 +78,7 @@ class KubernetesBackend:
     Args:
         api: of the cluster.
         unix_clock: the time of day in seconds.
+        elector: says whether this agent acts; without one it does.
     """
 
     def __init__(
@@ -71,11 +87,12 @@ class KubernetesBackend:
         parts: AgentParts,
         api: ApiServer,
         unix_clock: Callable[[], float],
+        elector: Elector | None = None,
     ) -> None:
-        self._settings, self._parts, self._api = settings, parts, api
+        self._settings, self._parts, self._api, self._elector = settings, parts, api, elector
         self._offset_seconds = unix_clock() - parts.clock()
         self._changed = threading.Event()
-        self._adviser = Adviser(api, unix_clock)
+        self._adviser = Adviser(api, unix_clock, lambda: self._acts)
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._followed: dict[str, tuple[Cache[Any], ListWatch[Any]]] = {}
@@ -118,6 +135,8 @@ class KubernetesBackend:
 
     def start(self) -> None:
         """Begin to follow the cluster."""
+        if self._elector is not None:
+            self._threads.append(threading.Thread(target=self._elect, args=(self._elector,), name="lease", daemon=True))
         for thread in self._threads:
             thread.start()
 
@@ -126,6 +145,9 @@ class KubernetesBackend:
         while self._observed is None:
             if self._parts.wait(0.0):
                 return None
+            if not self._acts:
+                self._parts.wait(_LOOK_SECONDS)
+                continue
             self._check_fresh()
             self._known_shape = self._shape()
             found = self._look()
@@ -178,12 +200,22 @@ class KubernetesBackend:
     def close(self) -> None:
         """Follow no longer; the cluster goes on as it is."""
         self._stopping.set()
+        if self._elector is not None:
+            self._elector.release()
         for _, following in self._followed.values():
             following.stop()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(_END_SECONDS)
         self._api.close()
+
+    @property
+    def _acts(self) -> bool:
+        return self._elector is None or self._elector.seconds_left > 0.0
+
+    def _elect(self, elector: Elector) -> None:
+        while not self._stopping.wait(elector.step()):
+            pass
 
     def _follow(
         self, resource: Resource, keep: Callable[[Json], Any], *, everywhere: bool = False, wakes: bool = True

@@ -15,7 +15,8 @@ def allowed_by(rules: Mapping[str, Sequence[Json]]) -> Callable[[Asked], bool]:
     """A check of requests.
 
     Args:
-        rules: of each user, as in a ClusterRole; a user without any may do everything, as those who set up a test.
+        rules: of each user, as in a ClusterRole, or with the `namespace` of a Role; a user without any may do
+            everything, as those who set up a test.
     """
 
     def may(asked: Asked) -> bool:
@@ -30,7 +31,8 @@ def _grants(rule: Json, asked: Asked) -> bool:
     resource = f"{plural}/{asked.part}" if asked.part else plural
     names = rule.get("resourceNames")
     return (
-        _has(rule["apiGroups"], group)
+        rule.get("namespace", asked.namespace) == asked.namespace
+        and _has(rule["apiGroups"], group)
         and _has(rule["resources"], resource)
         and _has(rule["verbs"], asked.verb)
         and (not names or asked.name in names)

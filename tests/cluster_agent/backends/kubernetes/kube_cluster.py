@@ -22,9 +22,12 @@ class KubeCluster:
     def __init__(self, server: KubeServer) -> None:
         self.server = server
         crd = yaml.safe_load((DEPLOY / "crd-elastictargets.yaml").read_text(encoding="utf-8"))
-        role = yaml.safe_load((DEPLOY / "advice-role.yaml").read_text(encoding="utf-8"))
+        rules = []
+        for role in yaml.safe_load_all((DEPLOY / "advice-role.yaml").read_text(encoding="utf-8")):
+            where = {"namespace": role["metadata"]["namespace"]} if role["kind"] == "Role" else {}
+            rules += [{**rule, **where} for rule in role["rules"]]
         server.tokens = {"agent": "agent", "root": "root"}
-        server.may = allowed_by({"agent": role["rules"]})
+        server.may = allowed_by({"agent": rules})
         self.make("customresourcedefinitions.apiextensions.k8s.io", crd)
 
     def make(self, plural: str, found: Json) -> Json:
@@ -98,5 +101,5 @@ class KubeCluster:
 
 @contextlib.contextmanager
 def kube_cluster() -> Iterator[KubeCluster]:
-    with KubeServer(bookmark_seconds=0.5).running() as server:
+    with KubeServer(bookmark_seconds=0.5, namespaces=("team", "fedl2")).running() as server:
         yield KubeCluster(server)
