@@ -47,7 +47,8 @@ def test_an_agent_killed_in_mid_run_goes_on_where_its_cluster_stood(fleet: Fleet
         agent = fleet.start_agent("killed")
     assert agent.ended() == 0
     assert undisturbed.ended() == 0
-    killed = fleet.decisions("killed")
+    # Killed between a decision's line and its own memory of it, an agent makes it again: the later line counts.
+    killed = list({line["number"]: line for line in fleet.decisions("killed")}.values())
     assert is_rising([line["number"] for line in killed])
     assert same_states(killed) == same_states(fleet.decisions("undisturbed"))
     summary = fleet.summary("killed")
