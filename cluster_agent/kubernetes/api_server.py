@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from enum import StrEnum
 from http import HTTPStatus
 from http.client import HTTPException
@@ -257,3 +258,13 @@ class _Stream:
 def _seconds_of(header: str | None) -> float:
     """Of a `Retry-After`; the other form, a date, is not used by API servers."""
     return float(header) if header is not None and header.isascii() and header.isdigit() else 0.0
+
+
+def whole_time(unix_seconds: float) -> str:
+    """A time as most objects have it."""
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time(unix_seconds: float) -> str:
+    """A time as Leases have it, always with six digits: one without a fraction gets 400."""
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

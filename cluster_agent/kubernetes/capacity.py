@@ -62,7 +62,6 @@ class PodFacts:
         node: on which it is, or for which it is nominated; empty while it waits.
         asks: None where it cannot be read: its node counts as full.
         owner: uid of the controller that it belongs to; empty where it has none.
-        claims: its claims for devices (dynamic resource allocation), by name.
     """
 
     node: str
@@ -70,7 +69,6 @@ class PodFacts:
     owner: str
     phase: str
     is_terminating: bool
-    claims: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=4096)
@@ -129,11 +127,8 @@ def pod_facts(pod: Json) -> PodFacts | None:
     except (ValueError, TypeError, AttributeError):
         asks = None
     owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
-    claims = tuple(
-        str(each.get("resourceClaimName") or each.get("name", "")) for each in status.get("resourceClaimStatuses") or ()
-    )
     node = str(spec.get("nodeName") or status.get("nominatedNodeName") or "")
-    return PodFacts(node, asks, str(owner.get("uid", "")), phase, "deletionTimestamp" in metadata, claims)
+    return PodFacts(node, asks, str(owner.get("uid", "")), phase, "deletionTimestamp" in metadata)
 
 
 def requests_of(spec: Json, status: Json) -> dict[str, int]:

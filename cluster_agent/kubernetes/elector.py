@@ -13,12 +13,11 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import structlog
 
-from cluster_agent.kubernetes.api_server import Json, Query
+from cluster_agent.kubernetes.api_server import Json, Query, micro_time
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotFound
 from cluster_agent.kubernetes.resources import LEASES
 from foundation.text import plain_line
@@ -237,11 +236,6 @@ class Elector:
 
     def _now(self) -> str:
         return micro_time(self._wall_clock())
-
-
-def micro_time(unix_seconds: float) -> str:
-    """A time as the API takes it, always with six digits: one without a fraction gets 400."""
-    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _spec_of(lease: Json) -> Json:

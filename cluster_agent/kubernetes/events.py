@@ -11,13 +11,12 @@ import queue
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
 import structlog
 
-from cluster_agent.kubernetes.api_server import ContentType, Json, Query
+from cluster_agent.kubernetes.api_server import ContentType, Json, Query, whole_time
 from cluster_agent.kubernetes.errors import ApiError, NotFound
 from cluster_agent.kubernetes.resources import EVENTS
 from foundation.text import plain_line
@@ -175,4 +174,4 @@ class EventRecorder:
         return _Told(EVENTS.path(namespace, name), 1, now)
 
     def _time(self) -> str:
-        return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return whole_time(self._wall_clock())

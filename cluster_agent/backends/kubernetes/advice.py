@@ -6,13 +6,12 @@ A status is written only where it says something new, so that a calm cluster cos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import structlog
 
 from cluster_agent.backends.kubernetes.observation import Member, Observed
-from cluster_agent.kubernetes.api_server import ContentType, Json, Query
+from cluster_agent.kubernetes.api_server import ContentType, Json, Query, whole_time
 from cluster_agent.kubernetes.errors import ApiError, NotFound
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget
 from foundation.text import plain_line
@@ -79,7 +78,7 @@ class Adviser:
         return {"recommendation": None, "condition": {"status": "False", "reason": "NotUsable", "message": line}}
 
     def _write(self, target: ElasticTarget, said: Json) -> None:
-        now = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = whole_time(self._wall_clock())
         condition: Json = {"type": _READY, "observedGeneration": target.generation, **said["condition"]}
         before = next((each for each in _conditions(target) if each.get("type") == _READY), {})
         same = before.get("status") == condition["status"]

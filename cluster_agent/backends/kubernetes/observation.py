@@ -191,6 +191,11 @@ def _job(member: Member, per_byte: float, unix_seconds: float) -> Job:
     )
 
 
+def _requested(member: Member) -> Allocation:
+    """What its author asked for: nobody else sets it."""
+    return Allocation(min(max(member.facts.workers, member.target.least), member.target.most), 0)
+
+
 def _milli_per_byte(free: Iterable[Amounts]) -> float:
     """Millicores that stand for a byte; 0 where nothing is known of memory."""
     rooms = list(free)

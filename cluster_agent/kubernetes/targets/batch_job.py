@@ -14,9 +14,6 @@ from cluster_agent.kubernetes.targets.target_kind import TargetFacts
 
 Json = dict[str, Any]
 
-REQUESTED = "fedl2.io/requested-workers"
-"""An annotation, written with the first change of size: what the Job's author had asked for."""
-
 
 class BatchJob:
     """The kind Job of batch/v1."""
@@ -33,23 +30,18 @@ class BatchJob:
         annotations = {str(name): str(value) for name, value in (metadata.get("annotations") or {}).items()}
         parallelism, completions = spec.get("parallelism", 1), spec.get("completions")
         conditions = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
-        said = annotations.get(REQUESTED, "")
         return TargetFacts(
             uid=str(metadata.get("uid") or ""),
             created=str(metadata.get("creationTimestamp") or ""),
             started=str(status.get("startTime") or ""),
             workers=0 if spec.get("suspend") else parallelism,
-            requested=int(said) if said.isascii() and said.isdigit() else parallelism,
+            requested=parallelism,
             asks=_asks(template),
             tolerations=tuple(template.get("tolerations") or ()),
             annotations=annotations,
             is_over=bool(conditions & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}),
             obstacle=_obstacle(spec, parallelism, completions),
         )
-
-    def resized(self, workers: int) -> Json:
-        """Both numbers at once; a server refuses one without the other."""
-        return {"spec": {"parallelism": workers, "completions": workers}}
 
 
 def _asks(template: Json) -> Amounts | None:

@@ -23,10 +23,9 @@ _LONGEST_TYPE = 63
 
 
 class UpdateMode(StrEnum):
-    """Whether sizes are only recommended, or set too."""
+    """What is done about sizes; so far they are recommended, and never set."""
 
     OFF = "Off"
-    AUTO = "Auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ def _mode(value: Any) -> UpdateMode:
     try:
         return UpdateMode(value)
     except ValueError as error:
-        raise _Wrong(f"spec.updateMode is {value!r}: use Off or Auto") from error
+        raise _Wrong(f"spec.updateMode is {value!r}: use Off") from error
 
 
 def _progress(found: Any) -> ProgressSource | None:

@@ -1,4 +1,4 @@
-"""The protocol of a kind of target: how its size is read, and how it is set; each kind is one file."""
+"""The protocol of a kind of target: how its size is read; each kind is one file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TargetFacts:
         created: RFC 3339.
         started: likewise, when its pods were first made; empty before.
         workers: how many it asks for now; 0 while it is suspended.
-        requested: how many its author asked for.
+        requested: how many its author asked for, also while it is suspended.
         asks: what one worker takes; None where it cannot be read.
         tolerations: of its pods.
         is_over: it is done, or has failed for good.
@@ -50,8 +50,4 @@ class TargetKind(Protocol):
 
     def facts(self, found: Json) -> TargetFacts:
         """What is kept of one as the API gives it."""
-        ...
-
-    def resized(self, workers: int) -> Json:
-        """The merge patch that gives one so many workers."""
         ...

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.kubernetes.api_server import Json
-from cluster_agent.kubernetes.elector import EPOCH, Elector, LeaseTimes, micro_time
+from cluster_agent.kubernetes.api_server import Json, micro_time
+from cluster_agent.kubernetes.elector import EPOCH, Elector, LeaseTimes
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiUnanswered, Conflict, NotFound
 
 TIMES = LeaseTimes(lease_seconds=15, renew_deadline_seconds=10.0, retry_seconds=2.0)
