@@ -7,7 +7,7 @@ waiting, and what it writes to disk may fail without stopping it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from cluster_agent.guard import Guard, GuardedDecision
 from cluster_agent.recording.decision_recorder import Before, DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.telemetry import Telemetry
-from policy_net.domain import ClusterState, Progress, Trigger
+from policy_net.domain import ClusterState, Origin, Progress, Trigger
 from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
 from policy_net.policy import Samples
@@ -165,7 +165,8 @@ class DecisionLoop:
         guarded = self._guard.decide(partial(self._asker.ask, candidate.policy), state, trigger)
         self.decisions += 1
         self._keep(state, trigger, candidate, guarded, before)
-        progress = self._backend.apply(guarded.decision)
+        origin = Origin(candidate.identity.name, number)
+        progress = self._backend.apply(replace(guarded.decision, origin=origin))
         seconds = self._backend.time_seconds - state.time_seconds
         reward = self._learn_from(state, progress, seconds, candidate, guarded)
         self._previous_reward = reward

@@ -180,15 +180,25 @@ Placement = Mapping[str, tuple[Share, ...]]
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a decision comes from, for whoever carries it out and says so: a policy's name, and a number of the log."""
+
+    policy: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What a policy wants for every job until the next decision.
 
-    A job that is not named is suspended. `reasons` are short words for the log, such as `fallback:nan`.
+    A job that is not named is suspended. `reasons` are short words for the log, such as `fallback:nan`. Decisions are
+    equal whoever took them.
     """
 
     allocation: Mapping[str, Allocation]
     placement: Placement | None = None
     reasons: tuple[str, ...] = ()
+    origin: Origin = field(default=Origin(), compare=False)
 
     def of(self, job_id: str) -> Allocation:
         """The allocation of one job; 0/0 if the decision does not name it."""

@@ -26,7 +26,7 @@ from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
-from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Origin, Progress, Trigger
 from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import RewardKind
@@ -109,6 +109,7 @@ def test_a_decision_is_applied_logged_rewarded_and_learned_from(tmp_path: Path) 
     world = World(tmp_path, FixedRecordingPolicy(PAIRS, make_samples()))
     world.run()
     assert world.backend.applied == [PAIRS] * 3
+    assert [each.origin for each in world.backend.applied] == [Origin("fixed", number) for number in range(3)]
     assert [entry.seconds for entry in world.learned] == [1200.0] * 3
     assert all(entry.reward > 0.0 for entry in world.learned)
     lines = list(read_log(tmp_path / CURRENT))
