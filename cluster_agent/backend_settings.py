@@ -5,10 +5,12 @@ No backend is imported here: a configuration is checked before the backend that 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from policy_net.domain import CapacityMode
 from policy_net.settings import Seconds, Section
@@ -149,8 +151,67 @@ class LocalBackendSettings(Section):
     """Longest wait for a job to start or to go on; it imports, and reads its data, first."""
 
 
+def _time_of_day(found: Any) -> Any:
+    """YAML without quotes reads 22:00 as a number to the base of 60."""
+    text = f"{found // 60:02}:{found % 60:02}" if type(found) is int else str(found)
+    if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", text):
+        raise ValueError(f"{found!r} is no time of day: write HH:MM, such as 22:00")
+    return text
+
+
+TimeOfDay = Annotated[str, BeforeValidator(_time_of_day)]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DAYS: tuple[Day, ...] = get_args(Day)
+
+
+class MaintenanceWindow(Section):
+    """A time of the week in which no size changes."""
+
+    days: tuple[Day, ...] = Field(DAYS, min_length=1)
+    """On which it begins; all unless set."""
+    begin: TimeOfDay = Field(alias="from")
+    """When it begins, such as 22:00."""
+    end: TimeOfDay = Field(alias="to")
+    """When it ends; at or before `from`, it ends on the next day. 00:00 to 00:00 is a whole day."""
+    timezone: str = "UTC"
+    """An IANA name, such as Europe/Berlin."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise ValueError(f"{name!r} is no time zone here: use an IANA name, such as Europe/Berlin") from error
+        return name
+
+
+class KubernetesLimits(Section):
+    """Limits of what the agent may do to jobs whose sizes it sets. Which namespaces have opted in, and what is frozen,
+    stands on the objects themselves."""
+
+    changes_per_hour: int = Field(6, ge=1, le=3600)
+    """Most changes of a running job's size in an hour, of each job: every one costs it seconds of training. Starts are
+    not counted."""
+    maintenance: tuple[MaintenanceWindow, ...] = ()
+    """Times in which no size changes."""
+    min_shares: dict[str, Annotated[float, Field(gt=0.0, le=1.0)]] = Field(default_factory=dict)
+    """By namespace, the share of the cluster's CPU or GPUs, whichever is larger, that its jobs have at least while they
+    can use it."""
+    room_seconds: Seconds = 120.0
+    """Longest wait of a job that is to grow for the pods of others to be gone; then it gets what there is. Pods have
+    30 s to end unless they say otherwise."""
+
+    @field_validator("min_shares")
+    @classmethod
+    def _leave_each_other_room(cls, shares: dict[str, float]) -> dict[str, float]:
+        if sum(shares.values()) > 1.0 + 1e-9:
+            raise ValueError(f"the shares add up to {sum(shares.values()):g}: promise no more than 1")
+        return shares
+
+
 class KubernetesBackendSettings(Section):
-    """A Kubernetes cluster: recommends sizes for the jobs that ElasticTargets point at, and changes none."""
+    """A Kubernetes cluster: recommends sizes for the jobs that ElasticTargets point at, and sets those that it may."""
 
     kind: Literal["kubernetes"] = "kubernetes"
     kubeconfig: Path | None = None
@@ -171,6 +232,8 @@ class KubernetesBackendSettings(Section):
     """Least time between two decisions, so that what is applied together is one event."""
     request_seconds: Seconds = 10.0
     """Longest wait for an answer of the API server."""
+    limits: KubernetesLimits = KubernetesLimits()
+    """For jobs whose sizes are set."""
 
 
 def _kind_unless_said(content: Any) -> Any:

@@ -140,9 +140,10 @@ def _suggestion(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
 
 def _paths(model: type[BaseModel], before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     for name, field in model.model_fields.items():
-        yield (*before, name)
+        path = (*before, field.alias or name)
+        yield path
         for section in _sections(field.annotation):
-            yield from _paths(section, (*before, name))
+            yield from _paths(section, path)
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:

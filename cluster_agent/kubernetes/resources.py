@@ -41,6 +41,7 @@ class Resource:
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS = Resource("", "v1", "pods", "Pod")
 EVENTS = Resource("", "v1", "events", "Event")

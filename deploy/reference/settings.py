@@ -46,7 +46,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]
             meaning = model.__doc__ or ""  # the word that chooses this section says what the section is
         sections = _sections(field.annotation)
         if meaning or not sections:
-            yield prefix + name, _default(field, bool(sections)), _cell(meaning)
+            yield f"{prefix}{field.alias or name}", _default(field, bool(sections)), _cell(meaning)
         for section in sections:
             repeated = "[]" if typing.get_origin(field.annotation) is tuple else ""
             yield from _rows(section, f"{prefix}{name}{repeated}.")

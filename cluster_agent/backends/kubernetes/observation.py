@@ -11,6 +11,7 @@ may stay unused where tasks differ much in what they need more of.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,12 +33,17 @@ _MOST_SAMPLES = 1e15
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A target that a decision is about, and the object that it points at."""
+    """A target that a decision is about, and the object that it points at.
+
+    Attributes:
+        is_whole: as many of its pods run as it is to have workers, and none is leaving.
+    """
 
     target: ElasticTarget
     facts: TargetFacts
     samples: float | None
     total_samples: float | None
+    is_whole: bool = False
 
     @property
     def job_id(self) -> str:
@@ -86,6 +92,8 @@ def observed(
         untold: uids of objects that were in an earlier decision, and of which nobody was told yet that they are over:
             they are in one more, in which they have nothing and may have nothing.
     """
+    pods = list(seen.pods)
+    running = running_workers(pods)
     members: list[Member] = []
     left_out: dict[str, str] = {}
     taken: dict[str, str] = {}
@@ -100,8 +108,8 @@ def observed(
         if facts is None or (problem and not (facts.is_over and facts.uid in untold - set(taken))):
             continue
         taken[facts.uid] = target.name
-        members.append(Member(target, facts, *said_progress(target, facts)))
-    pods = list(seen.pods)
+        is_whole = running.get(facts.uid) == facts.workers
+        members.append(Member(target, facts, *said_progress(target, facts), is_whole))
     owners = set(taken)
     nodes = list(seen.nodes)
     free: dict[str, dict[str, int]] = {}
@@ -143,6 +151,17 @@ def _problem(target: ElasticTarget, facts: TargetFacts | None, kinds: frozenset[
 
 def _takes_any(asks: Amounts) -> bool:
     return asks.get(CPU, 0) > 0 or _gpus(asks) > 0
+
+
+def running_workers(pods: Iterable[PodFacts]) -> dict[str, int]:
+    """How many pods of each owner run, by its uid; of one with a pod that is leaving, nobody can say."""
+    found: Counter[str] = Counter()
+    leaving = set()
+    for pod in pods:
+        found[pod.owner] += pod.phase == "Running"
+        if pod.is_terminating:
+            leaving.add(pod.owner)
+    return {uid: count for uid, count in found.items() if uid and uid not in leaving}
 
 
 def said_progress(target: ElasticTarget, facts: TargetFacts) -> tuple[float | None, float | None]:
@@ -189,11 +208,6 @@ def _job(member: Member, per_byte: float, unix_seconds: float) -> Job:
         min_ps=0,
         work_known=total is not None,
     )
-
-
-def _requested(member: Member) -> Allocation:
-    """What its author asked for: nobody else sets it."""
-    return Allocation(min(max(member.facts.workers, member.target.least), member.target.most), 0)
 
 
 def _milli_per_byte(free: Iterable[Amounts]) -> float:

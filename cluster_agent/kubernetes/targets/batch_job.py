@@ -2,6 +2,9 @@
 
 Kubernetes takes the pods with the highest indices away first, and lets both numbers change only together and only in
 Indexed mode (elastic Indexed Jobs, stable since 1.31). Other Jobs are work queues or single pods: they keep their size.
+
+A Job in a queue of Kueue is Kueue's to start. Kueue stops a running one whose size somebody changes, unless the Job is
+marked as elastic; then each change is a workload to admit, of which the pods that are not there yet are the sign.
 """
 
 from __future__ import annotations
@@ -10,9 +13,14 @@ from typing import Any
 
 from cluster_agent.kubernetes.capacity import Amounts, requests_of
 from cluster_agent.kubernetes.resources import JOBS, Resource
-from cluster_agent.kubernetes.targets.target_kind import TargetFacts
+from cluster_agent.kubernetes.targets.target_kind import Hold, TargetFacts
 
 Json = dict[str, Any]
+
+_QUEUE = "kueue.x-k8s.io/queue-name"
+_ELASTIC = "kueue.x-k8s.io/elastic-job"
+WAITS_FOR_KUEUE = "WaitsForKueue"
+FINISHING = "Finishing"
 
 
 class BatchJob:
@@ -41,7 +49,14 @@ class BatchJob:
             annotations=annotations,
             is_over=bool(conditions & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}),
             obstacle=_obstacle(spec, parallelism, completions),
+            hold=_hold(metadata, spec, status),
+            generation=metadata.get("generation") or 0,
         )
+
+    def resized(self, facts: TargetFacts, workers: int) -> Json:
+        """Both numbers in one patch: the server refuses one of them alone."""
+        start = {} if facts.workers else {"suspend": False}
+        return {"spec": {"parallelism": workers, "completions": workers, **start}}
 
 
 def _asks(template: Json) -> Amounts | None:
@@ -59,3 +74,19 @@ def _obstacle(spec: Json, parallelism: Any, completions: Any) -> str:
     if spec.get("managedBy") not in (None, "kubernetes.io/job-controller"):
         return f"{spec['managedBy']} manages it"
     return ""
+
+
+def _hold(metadata: Json, spec: Json, status: Json) -> Hold | None:
+    queue = (metadata.get("labels") or {}).get(_QUEUE)
+    if queue:
+        if spec.get("suspend"):
+            return Hold(WAITS_FOR_KUEUE, f"Kueue starts it, when queue {queue} has room")
+        if (metadata.get("annotations") or {}).get(_ELASTIC) != "true":
+            line = f"Kueue (queue {queue}) would stop it if its size changed: annotate it with {_ELASTIC}=true"
+            return Hold(WAITS_FOR_KUEUE, line)
+        if (status.get("ready") or 0) < spec.get("parallelism", 1) or status.get("terminating"):
+            return Hold(WAITS_FOR_KUEUE, f"Kueue (queue {queue}) has not admitted all of its pods yet")
+    if status.get("succeeded"):
+        # More indices would have to be done again, fewer would end it before its time.
+        return Hold(FINISHING, "some of its pods are done: it keeps its size to its end")
+    return None

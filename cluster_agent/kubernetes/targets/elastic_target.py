@@ -6,6 +6,7 @@ this agent, and somebody may have stored objects before it had its rules.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -22,10 +23,21 @@ MOST_WORKERS: Final = 16
 _LONGEST_TYPE = 63
 
 
+FROZEN: Final = "fedl2.io/frozen"
+"""An annotation of a target, its job or their namespace: sizes stay as they are."""
+
+
 class UpdateMode(StrEnum):
-    """What is done about sizes; so far they are recommended, and never set."""
+    """What is done about sizes: they are recommended only, or set."""
 
     OFF = "Off"
+    AUTO = "Auto"
+
+
+def is_frozen(annotations: Any) -> bool:
+    """Whether annotations freeze what they are on. A misspelt value does: somebody wanted to be left alone."""
+    said = annotations.get(FROZEN) if isinstance(annotations, Mapping) else None
+    return said is not None and str(said).strip().lower() != "false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,7 @@ class ElasticTarget:
     Attributes:
         problem: why it cannot be used, in a line; empty where it can.
         created: RFC 3339.
+        is_frozen: by an annotation of its own.
     """
 
     namespace: str
@@ -72,6 +85,7 @@ class ElasticTarget:
     progress: ProgressSource | None
     status: Json
     problem: str = ""
+    is_frozen: bool = False
 
 
 class _Wrong(Exception):
@@ -108,6 +122,7 @@ def elastic_target(found: Json) -> ElasticTarget:
         progress,
         status if isinstance(status, dict) else {},
         problem,
+        is_frozen(metadata.get("annotations")),
     )
 
 
@@ -141,7 +156,7 @@ def _mode(value: Any) -> UpdateMode:
     try:
         return UpdateMode(value)
     except ValueError as error:
-        raise _Wrong(f"spec.updateMode is {value!r}: use Off") from error
+        raise _Wrong(f"spec.updateMode is {value!r}: use Auto or Off") from error
 
 
 def _progress(found: Any) -> ProgressSource | None:

@@ -1,4 +1,4 @@
-"""The protocol of a kind of target: how its size is read; each kind is one file."""
+"""The protocol of a kind of target: how its size is read and changed; each kind is one file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.resources import Resource
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why an object's size must not be changed for now: a condition's reason, and a line."""
+
+    reason: str
+    line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,8 @@ class TargetFacts:
         tolerations: of its pods.
         is_over: it is done, or has failed for good.
         obstacle: why its size cannot be changed, in a line; empty where it can.
+        hold: why not for now, where it can.
+        generation: rises with every change of what it asks for.
     """
 
     uid: str
@@ -38,6 +48,8 @@ class TargetFacts:
     annotations: Mapping[str, str]
     is_over: bool
     obstacle: str = ""
+    hold: Hold | None = None
+    generation: int = 0
 
 
 class TargetKind(Protocol):
@@ -50,4 +62,8 @@ class TargetKind(Protocol):
 
     def facts(self, found: Json) -> TargetFacts:
         """What is kept of one as the API gives it."""
+        ...
+
+    def resized(self, facts: TargetFacts, workers: int) -> Json:
+        """The merge patch that gives one so many workers, at least one; it starts one that is suspended."""
         ...

@@ -117,7 +117,7 @@ def test_progress_is_what_annotations_say_where_they_make_sense() -> None:
         ({"max": 2, "min": 3}, "spec.max is 2, below spec.min, which is 3"),
         ({"max": "many"}, "spec.max is 'many': use 1 to 16"),
         ({"min": True}, "spec.min is True: use 1 to 16"),
-        ({"updateMode": "Auto"}, "spec.updateMode is 'Auto': use Off"),
+        ({"updateMode": "Some"}, "spec.updateMode is 'Some': use Auto or Off"),
         ({"targetRef": None}, "spec.targetRef is missing"),
         ({"targetRef": {"kind": "Job", "name": "x"}}, "spec.targetRef.apiVersion is missing"),
         ({"progressFrom": {"metrics": {}}}, "spec.progressFrom.annotations is missing"),

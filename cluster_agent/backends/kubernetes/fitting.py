@@ -1,0 +1,159 @@
+"""Fitting of a decision to what may be done: some jobs keep their size, none that runs goes below its least, and
+namespaces have their shares; what that leaves of the cluster is what the others get.
+
+Pure, and in sums over the cluster: whether a task finds a node is asked when it is about to get one (`sizing.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Mapping
+
+from policy_net.domain import ClusterState, Decision, Job, Resources
+from policy_net.placement.capacity import dominant_share
+
+_NOTHING = Resources(0)
+
+
+def fitted(
+    state: ClusterState, decision: Decision, fixed: Mapping[str, int], min_shares: Mapping[str, float]
+) -> dict[str, int]:
+    """Workers of every job of the state.
+
+    Args:
+        fixed: jobs that keep their size, and that size.
+        min_shares: by namespace, which is what a job's id begins with.
+
+    Returns:
+        Sizes that fit together unless what the jobs have does not; then nothing grows.
+    """
+    fitting = _Fitting(state, decision, fixed)
+    fitting.shrink_to_room()
+    fitting.give_back(decision)
+    for namespace in sorted(min_shares):
+        fitting.give_share(namespace, min_shares)
+    return fitting.sizes
+
+
+class _Fitting:
+    def __init__(self, state: ClusterState, decision: Decision, fixed: Mapping[str, int]) -> None:
+        self._total = state.total
+        self._jobs = {job.job_id: job for job in state.jobs}
+        self._free = {job_id: job for job_id, job in self._jobs.items() if job_id not in fixed and job.max_workers}
+        self.sizes = {
+            job_id: _wanted(job, decision.of(job_id).workers) if job_id in self._free else fixed.get(job_id, 0)
+            for job_id, job in self._jobs.items()
+        }
+        self._used = self._sum(self.sizes)
+        self._used_in: defaultdict[str, Resources] = defaultdict(lambda: _NOTHING)
+        for job_id, job in self._jobs.items():
+            self._used_in[namespace_of(job_id)] += job.worker_demand * self.sizes[job_id]
+
+    def shrink_to_room(self) -> None:
+        """Take back growth, one worker at a time from whoever would grow most, until all fits or nothing grows."""
+        order = {job_id: number for number, job_id in enumerate(self._free)}
+        heap = [(-self._growth(job_id), -number, job_id) for job_id, number in order.items() if self._growth(job_id)]
+        heapq.heapify(heap)
+        while heap and not self._used.fits_in(self._total):
+            _, number, job_id = heapq.heappop(heap)
+            step = self._step_down(self._free[job_id])
+            if not self._helps(self._free[job_id]):
+                continue
+            self._move(job_id, -step)
+            if self._growth(job_id):
+                heapq.heappush(heap, (-self._growth(job_id), number, job_id))
+
+    def give_back(self, decision: Decision) -> None:
+        """Leave running jobs what was to be taken from them for others who may not have it now."""
+        decided = self._sum({job_id: decision.of(job_id).workers for job_id in self._jobs})
+        for job_id, job in self._free.items():
+            if (decided + job.worker_demand).fits_in(self._total):
+                continue  # it was to be smaller for its own sake: there was room for more
+            while self.sizes[job_id] < min(job.current.workers, job.max_workers) and self._fits(job, 1):
+                self._move(job_id, 1)
+
+    def give_share(self, namespace: str, min_shares: Mapping[str, float]) -> None:
+        """Grow a namespace's jobs to its share, from what is unused and then from who has more than a share."""
+        while self._share(namespace) < min_shares[namespace]:
+            grown = self._grows_next(namespace)
+            if grown is None:
+                return
+            step = self._step_up(self._free[grown])
+            given: list[tuple[str, int]] = []
+            while not self._fits(self._free[grown], step):
+                donor = self._gives_next(namespace, min_shares)
+                if donor is None:
+                    for job_id, count in given:
+                        self._move(job_id, count)
+                    return
+                down = self._step_down(self._free[donor])
+                self._move(donor, -down)
+                given.append((donor, down))
+            self._move(grown, step)
+
+    def _grows_next(self, namespace: str) -> str | None:
+        able = [
+            job_id
+            for job_id, job in self._free.items()
+            if namespace_of(job_id) == namespace and self.sizes[job_id] + self._step_up(job) <= job.max_workers
+        ]
+        return min(able, key=lambda job_id: self.sizes[job_id], default=None)
+
+    def _gives_next(self, namespace: str, min_shares: Mapping[str, float]) -> str | None:
+        able = [
+            job_id
+            for job_id, job in self._free.items()
+            if namespace_of(job_id) != namespace
+            and self.sizes[job_id] > _floor(job)
+            and self._share(namespace_of(job_id), job.worker_demand * self._step_down(job))
+            >= min_shares.get(namespace_of(job_id), 0.0)
+        ]
+        return max(able, key=lambda job_id: (self._growth(job_id), self.sizes[job_id]), default=None)
+
+    def _share(self, namespace: str, less: Resources = _NOTHING) -> float:
+        return dominant_share(self._used_in[namespace] - less, self._total)
+
+    def _growth(self, job_id: str) -> int:
+        return max(0, self.sizes[job_id] - self._jobs[job_id].current.workers)
+
+    def _step_up(self, job: Job) -> int:
+        return 1 if self.sizes[job.job_id] else max(1, job.min_workers)
+
+    def _step_down(self, job: Job) -> int:
+        """One worker, or all of a job that does not run yet and has only its least."""
+        size = self.sizes[job.job_id]
+        return size if not job.current.workers and size <= job.min_workers else 1
+
+    def _fits(self, job: Job, more: int) -> bool:
+        return (self._used + job.worker_demand * more).fits_in(self._total)
+
+    def _helps(self, job: Job) -> bool:
+        """Whether less of a job is less of what there is too little of."""
+        over = self._used - self._total
+        return (over.cpu_milli > 0 < job.worker_demand.cpu_milli) or (over.gpu > 0 < job.worker_demand.gpu)
+
+    def _move(self, job_id: str, workers: int) -> None:
+        more = self._jobs[job_id].worker_demand * workers
+        self.sizes[job_id] += workers
+        self._used = self._used + more
+        self._used_in[namespace_of(job_id)] += more
+
+    def _sum(self, sizes: Mapping[str, int]) -> Resources:
+        return sum((self._jobs[job_id].worker_demand * size for job_id, size in sizes.items()), _NOTHING)
+
+
+def namespace_of(job_id: str) -> str:
+    """What the id of a target's job begins with."""
+    return job_id.partition("/")[0]
+
+
+def _floor(job: Job) -> int:
+    """A job that runs is never stopped, nor made smaller than it trains with; one that is smaller already stays so."""
+    return min(job.current.workers, job.min_workers, job.max_workers)
+
+
+def _wanted(job: Job, workers: int) -> int:
+    if workers < job.min_workers:
+        return _floor(job)
+    return min(workers, job.max_workers)
