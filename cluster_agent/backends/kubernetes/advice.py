@@ -1,4 +1,4 @@
-"""Advice: what a decision would have given each target, written into its status, and nothing else.
+"""Advice: what a decision gives each target, written into its status; and where sizes are set, what came of that.
 
 A status is written only where it says something new, so that a calm cluster costs no calls.
 """
@@ -6,20 +6,43 @@ A status is written only where it says something new, so that a calm cluster cos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
 
+from cluster_agent.backends.kubernetes.limits import Reason
 from cluster_agent.backends.kubernetes.observation import Member, Observed
 from cluster_agent.kubernetes.api_server import ContentType, Json, Query, whole_time
 from cluster_agent.kubernetes.errors import ApiError, NotFound
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget
+from cluster_agent.kubernetes.targets.target_kind import Hold
 from foundation.text import plain_line
 from policy_net.domain import Decision
 
 _log = structlog.get_logger()
 
-_READY = "Ready"
+READY, RESIZED, LIMITED = "Ready", "Resized", "Limited"
+_OURS = (READY, RESIZED, LIMITED)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a decision for a target whose sizes are set, or would be.
+
+    Attributes:
+        workers: that its job has now.
+        limited: why its job keeps its size, or has another than was decided; None where nothing limits it.
+        resized: of the condition; None where its size is not set at all.
+        is_resized: whether the job has the size that it is to have.
+        allocation: the last change that was made; None where none was in this process's life.
+    """
+
+    workers: int
+    limited: Hold | None = None
+    resized: Hold | None = None
+    is_resized: bool = False
+    allocation: Json | None = None
 
 
 class StatusStore(Protocol):
@@ -45,8 +68,18 @@ class Adviser:
         self._wall_clock = wall_clock
         self._written: dict[str, tuple[str, int, Json]] = {}
 
-    def advise(self, observed: Observed, decision: Decision, targets: Mapping[str, ElasticTarget]) -> list[str]:
-        """Write what changed; the targets whose status could not be written, which is tried again next time."""
+    def advise(
+        self,
+        observed: Observed,
+        decision: Decision,
+        targets: Mapping[str, ElasticTarget],
+        outcomes: Mapping[str, Outcome] | None = None,
+    ) -> list[str]:
+        """Write what changed; the targets whose status could not be written, which is tried again next time.
+
+        Args:
+            outcomes: of those that ask for their sizes to be set.
+        """
         failed = []
         self._written = {job_id: seen for job_id, seen in self._written.items() if job_id in targets}
         for job_id, target in targets.items():
@@ -54,7 +87,7 @@ class Adviser:
             if problem:
                 said = self._refusal(problem)
             elif member is not None:
-                said = _recommendation(member, decision.of(job_id).workers)
+                said = _said(member, decision.of(job_id).workers, (outcomes or {}).get(job_id))
             else:
                 continue  # it came after the decision
             if self._written.get(job_id) == (target.uid, target.generation, said):
@@ -75,41 +108,59 @@ class Adviser:
 
     @staticmethod
     def _refusal(line: str) -> Json:
-        return {"recommendation": None, "condition": {"status": "False", "reason": "NotUsable", "message": line}}
+        return {"recommendation": None, "conditions": [_condition(READY, False, Hold(Reason.NOT_USABLE, line))]}
 
     def _write(self, target: ElasticTarget, said: Json) -> None:
         now = whole_time(self._wall_clock())
-        condition: Json = {"type": _READY, "observedGeneration": target.generation, **said["condition"]}
-        before = next((each for each in _conditions(target) if each.get("type") == _READY), {})
-        same = before.get("status") == condition["status"]
-        condition["lastTransitionTime"] = before.get("lastTransitionTime", now) if same else now
-        others = [each for each in _conditions(target) if each.get("type") != _READY]
+        conditions = [each for each in conditions_of(target) if each.get("type") not in _OURS]
+        for each in said["conditions"]:
+            before = next((old for old in conditions_of(target) if old.get("type") == each["type"]), {})
+            since = before.get("lastTransitionTime", now) if before.get("status") == each["status"] else now
+            conditions.append({**each, "observedGeneration": target.generation, "lastTransitionTime": since})
         status: dict[str, Any] = {
             "observedGeneration": target.generation,
             "recommendation": said["recommendation"] and {**said["recommendation"], "time": now},
-            "conditions": [*others, condition],
+            "conditions": conditions,
         }
+        if said.get("allocation"):
+            status["allocation"] = said["allocation"]
         # With the uid, a target that was made anew under this name is not written to.
         body = {"metadata": {"uid": target.uid}, "status": status}
         path = ELASTIC_TARGETS.path(target.namespace, target.name, "status")
         self._store.patch(path, body, ContentType.MERGE_PATCH)
 
 
-def _conditions(target: ElasticTarget) -> list[Json]:
+def conditions_of(target: ElasticTarget) -> list[Json]:
+    """Conditions that stand in a target's status."""
     found = target.status.get("conditions")
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _recommendation(member: Member, workers: int) -> Json:
-    now = member.facts.workers
+def advice(now: int, workers: int) -> str:
+    """What a job is advised to do, for people."""
     if workers == now:
-        line = "as it is"
-    elif not workers:
-        line = f"wait: others get more done with what its {now} workers have" if now else "wait"
-    elif not now:
-        line = f"start with {workers}"
-    else:
-        line = f"{'more' if workers > now else 'fewer'}: {workers} rather than {now}"
-    recommendation = {"workers": workers, "current": now, "message": line}
-    condition = {"status": "True", "reason": "Advised", "message": "sizes are recommended, and not set"}
-    return {"recommendation": recommendation, "condition": condition}
+        return "as it is"
+    if not workers:
+        return f"wait: others get more done with what its {now} workers have" if now else "wait"
+    if not now:
+        return f"start with {workers}"
+    return f"{'more' if workers > now else 'fewer'}: {workers} rather than {now}"
+
+
+def _said(member: Member, workers: int, outcome: Outcome | None) -> Json:
+    now = member.facts.workers if outcome is None else outcome.workers
+    recommendation = {"workers": workers, "current": now, "message": advice(now, workers)}
+    ready = Hold(Reason.ADVISED, "sizes are recommended, and not set")
+    if outcome is None:
+        return {"recommendation": recommendation, "conditions": [_condition(READY, True, ready)]}
+    limited = outcome.limited or Hold(Reason.WITHIN_LIMITS, "no limit is in the way")
+    conditions = [_condition(LIMITED, outcome.limited is not None, limited)]
+    if outcome.resized is not None:
+        ready = Hold(Reason.SET, "sizes are set")
+        conditions.append(_condition(RESIZED, outcome.is_resized, outcome.resized))
+    conditions.append(_condition(READY, True, ready))
+    return {"recommendation": recommendation, "conditions": conditions, "allocation": outcome.allocation}
+
+
+def _condition(kind: str, is_so: bool, why: Hold) -> Json:
+    return {"type": kind, "status": "True" if is_so else "False", "reason": str(why.reason), "message": why.line}

@@ -1,35 +1,32 @@
-"""Kubernetes backend: follows a cluster, asks what to do at each change, and writes down what it would have done.
+"""Kubernetes backend: follows a cluster, asks what to do at each change, and says so in the status of ElasticTargets.
 
-So far it advises: nothing of the cluster changes but the status of its ElasticTargets.
+Of those that ask for it, and may, it sets the sizes of their jobs (`auto.py`); else nothing changes but that status.
 """
 
 from __future__ import annotations
 
-import os
 import socket
-import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from cluster_agent.backend_settings import BackendSettings, KubernetesBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.kubernetes.advice import Adviser
-from cluster_agent.backends.kubernetes.observation import Member, Observed, Seen, observed, said_progress
+from cluster_agent.backends.kubernetes.auto import Auto, Clocks
+from cluster_agent.backends.kubernetes.changes import SizeWriter
+from cluster_agent.backends.kubernetes.observation import Member, Observed, observed, running_workers, said_progress
+from cluster_agent.backends.kubernetes.sight import LOOK_SECONDS, ClusterSight
 from cluster_agent.errors import BackendUnavailable, BadConfig
 from cluster_agent.kubernetes.access import Access, open_client
-from cluster_agent.kubernetes.api_server import ApiServer, Json
-from cluster_agent.kubernetes.cache import Cache
-from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, node_facts, pod_facts
+from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.elector import Elector, LeaseTimes
-from cluster_agent.kubernetes.list_watch import ListWatch
-from cluster_agent.kubernetes.resources import NODES, PODS, Resource
+from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
-from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 from policy_net.errors import InvalidAllocation
@@ -38,10 +35,6 @@ _log = structlog.get_logger()
 
 KINDS: tuple[TargetKind, ...] = (BatchJob(),)
 """What targets may point at."""
-_LOOK_SECONDS = 0.1
-_STALE_SECONDS = 180.0
-"""What was heard longer ago is nothing to decide by; bookmarks come every minute."""
-_END_SECONDS = 5.0
 
 
 def resolve_paths(settings: KubernetesBackendSettings, folder: Path) -> KubernetesBackendSettings:
@@ -91,18 +84,18 @@ class KubernetesBackend:
     ) -> None:
         self._settings, self._parts, self._api, self._elector = settings, parts, api, elector
         self._offset_seconds = unix_clock() - parts.clock()
-        self._changed = threading.Event()
+        self._sight = ClusterSight(api, parts, KINDS, settings.namespace, settings.request_seconds)
         self._adviser = Adviser(api, unix_clock, lambda: self._acts)
-        self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._followed: dict[str, tuple[Cache[Any], ListWatch[Any]]] = {}
-        self._nodes = self._follow(NODES, node_facts, everywhere=True)
-        # What pods do waits for the slot: they come and go with every decision.
-        self._pods: Cache[PodFacts] = self._follow(PODS, pod_facts, everywhere=True, wakes=False)
-        self._targets = self._follow(ELASTIC_TARGETS, elastic_target)
-        self._objects: dict[str, Cache[TargetFacts]] = {
-            kind.resource.kind: self._follow(kind.resource, kind.facts) for kind in KINDS
-        }
+        kinds = {kind.resource.kind: kind for kind in KINDS}
+        self._writer = SizeWriter(api, kinds, self._sight.objects, parts.clock, lambda: self._acts)
+        self._auto = Auto(
+            self._sight,
+            self._writer,
+            EventRecorder(api, socket.gethostname(), parts.clock, unix_clock),
+            settings.limits,
+            Clocks(parts.clock, unix_clock),
+            lambda: 0 if elector is None else elector.epoch,
+        )
         self._observed: Observed | None = None
         self._trigger = Trigger.SLOT
         self._known: frozenset[str] = frozenset()
@@ -130,15 +123,14 @@ class KubernetesBackend:
     @property
     def job_types(self) -> Sequence[str]:
         """Those of the targets that there are."""
-        entries = self._targets.entries().values()
+        entries = self._sight.targets.entries().values()
         return list(dict.fromkeys(entry.kept.model_type for entry in entries if not entry.kept.problem))
 
     def start(self) -> None:
         """Begin to follow the cluster."""
+        self._sight.start()
         if self._elector is not None:
-            self._threads.append(threading.Thread(target=self._elect, args=(self._elector,), name="lease", daemon=True))
-        for thread in self._threads:
-            thread.start()
+            self._sight.run(partial(self._elect, self._elector), "lease")
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; waits as long as there is no target that a decision could be about."""
@@ -146,22 +138,22 @@ class KubernetesBackend:
             if self._parts.wait(0.0):
                 return None
             if not self._acts:
-                self._parts.wait(_LOOK_SECONDS)
+                self._parts.wait(LOOK_SECONDS)
                 continue
-            self._check_fresh()
-            self._known_shape = self._shape()
+            self._sight.check_fresh()
+            self._known_shape = self._sight.shape()
             found = self._look()
             if found.members:
                 self._trigger = self._what_happened(found)
                 self._observed = found
             else:
-                self._adviser.advise(found, Decision({}), self._by_id())
+                self._adviser.advise(found, Decision({}), self._sight.by_id())
                 if self._wait_for_change():
                     return None
         return self._observed.state, self._trigger
 
     def apply(self, decision: Decision) -> list[Progress]:
-        """See `Backend.apply`: writes recommendations, and waits until the next decision is due."""
+        """See `Backend.apply`: sets sizes where it may, says what it did, and waits until the next decision is due."""
         if self._observed is None:
             raise BackendUnavailable("nothing was observed that this decision could be about")
         about = self._observed
@@ -172,10 +164,14 @@ class KubernetesBackend:
             if decision.of(job.job_id).workers > job.max_workers or decision.of(job.job_id).ps:
                 raise InvalidAllocation(f"{job.job_id}: {decision.of(job.job_id)} is more than it may have")
         self._observed, self._decided_seconds = None, self._parts.clock()
-        self._changed.clear()
-        failed = self._adviser.advise(about, decision, self._by_id())
-        self._wait_until_due(self._settings.debounce_seconds if failed else self._settings.slot_seconds)
-        progress = [self._progress(member, about.state) for member in about.members.values()]
+        self._sight.changed.clear()
+        outcomes = self._auto.begin(about, decision)
+        failed = self._adviser.advise(about, decision, self._sight.by_id(), outcomes)
+        soon = failed or self._auto.is_undone
+        due_seconds = self._settings.debounce_seconds if soon else self._settings.slot_seconds
+        self._wait_until_due(due_seconds, about, decision)
+        running = running_workers(entry.kept for entry in self._sight.pods.entries().values())
+        progress = [self._progress(member, about.state, running) for member in about.members.values()]
         # Whatever ends between now and the next look is told with the interval after.
         self._untold = frozenset(
             member.facts.uid
@@ -199,14 +195,9 @@ class KubernetesBackend:
 
     def close(self) -> None:
         """Follow no longer; the cluster goes on as it is."""
-        self._stopping.set()
         if self._elector is not None:
             self._elector.release()
-        for _, following in self._followed.values():
-            following.stop()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(_END_SECONDS)
+        self._sight.close()
         self._api.close()
 
     @property
@@ -214,56 +205,12 @@ class KubernetesBackend:
         return self._elector is None or self._elector.seconds_left > 0.0
 
     def _elect(self, elector: Elector) -> None:
-        while not self._stopping.wait(elector.step()):
+        while not self._sight.wait(elector.step()):
             pass
 
-    def _follow(
-        self, resource: Resource, keep: Callable[[Json], Any], *, everywhere: bool = False, wakes: bool = True
-    ) -> Cache[Any]:
-        cache: Cache[Any] = Cache(keep, self._parts.clock, self._changed.set if wakes else lambda: None)
-        namespace = "" if everywhere else self._settings.namespace
-        seed = f"{socket.gethostname()}/{os.getpid()}"
-        following: ListWatch[Any] = ListWatch(self._api, resource, cache, self._parts.clock, namespace, seed=seed)
-        name = f"watch-{resource.plural}"
-        thread = threading.Thread(target=following.run, args=(self._stopping.wait,), name=name, daemon=True)
-        self._threads.append(thread)
-        self._followed[resource.plural] = (cache, following)
-        return cache
-
-    def _check_fresh(self) -> None:
-        """Refuse to decide by what is not known, or no longer.
-
-        Raises:
-            BackendUnavailable: something could not be read yet, or has not been heard of for too long.
-        """
-        began = self._parts.clock()
-        for name, (cache, following) in self._followed.items():
-            while not cache.is_synced:
-                late = self._parts.clock() - began > self._settings.request_seconds
-                if late or self._parts.wait(_LOOK_SECONDS):
-                    why = f": {following.trouble}" if following.trouble else ""
-                    raise BackendUnavailable(f"{name} could not be read yet from {self._api.address}{why}")
-            if cache.age_seconds > _STALE_SECONDS:
-                why = f": {following.trouble}" if following.trouble else ""
-                raise BackendUnavailable(f"nothing was heard of {name} for {cache.age_seconds:.0f} s{why}")
-
     def _look(self) -> Observed:
-        nodes: list[NodeFacts] = [entry.kept for entry in self._nodes.entries().values()]
-        seen = Seen(
-            sorted(nodes, key=lambda node: node.name),
-            [entry.kept for entry in self._pods.entries().values()],
-            [entry.kept for entry in self._targets.entries().values()],
-            {
-                (kind, namespace, name): entry.kept
-                for kind, cache in self._objects.items()
-                for (namespace, name), entry in cache.entries().items()
-            },
-        )
         kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
-        return observed(seen, kinds, self.time_seconds, self._settings.slot_seconds, self._untold)
-
-    def _by_id(self) -> dict[str, ElasticTarget]:
-        return {f"{where}/{name}": entry.kept for (where, name), entry in self._targets.entries().items()}
+        return observed(self._sight.seen(), kinds, self.time_seconds, self._settings.slot_seconds, self._untold)
 
     def _what_happened(self, found: Observed) -> Trigger:
         jobs, nodes = frozenset(found.members), frozenset(node.node_id for node in found.state.nodes)
@@ -276,52 +223,55 @@ class KubernetesBackend:
             return Trigger.COMPLETION
         return Trigger.NODE_CHANGE if moved and not first else Trigger.SLOT
 
-    def _wait_until_due(self, longest_seconds: float) -> None:
-        while not self._parts.wait(_LOOK_SECONDS):
+    def _wait_until_due(self, longest_seconds: float, about: Observed, decision: Decision) -> None:
+        """Wait until the next decision is due; jobs that wait for room get it meanwhile."""
+        while not self._parts.wait(LOOK_SECONDS):
+            outcomes = self._auto.go_on()
+            if outcomes is not None:
+                self._adviser.advise(about, decision, self._sight.by_id(), outcomes)
             waited = self._parts.clock() - self._decided_seconds
             if waited >= longest_seconds or (waited >= self._settings.debounce_seconds and self._is_news()):
                 return
 
     def _is_news(self) -> bool:
         """Whether there is another target, job or node than at the last decision, or one that is otherwise now."""
-        if not self._changed.is_set():
+        if not self._sight.changed.is_set():
             return False
-        self._changed.clear()
-        return self._shape() != self._known_shape
-
-    def _shape(self) -> frozenset[object]:
-        """What a decision would be about, without how far jobs are, and how large."""
-        targets = [(key, entry.uid, entry.kept.generation) for key, entry in self._targets.entries().items()]
-        objects = [
-            (kind, key, entry.uid, entry.kept.is_over, entry.kept.obstacle)
-            for kind, cache in self._objects.items()
-            for key, entry in cache.entries().items()
-        ]
-        return frozenset([*targets, *objects, *(entry.kept for entry in self._nodes.entries().values())])
+        self._sight.changed.clear()
+        return self._sight.shape() != self._known_shape
 
     def _wait_for_change(self) -> bool:
         """Wait until something has changed, or a slot is over; True when the agent is to stop."""
         began = self._parts.clock()
-        self._changed.clear()
-        while not self._parts.wait(_LOOK_SECONDS):
-            if self._changed.is_set() or self._parts.clock() - began >= self._settings.slot_seconds:
+        self._sight.changed.clear()
+        while not self._parts.wait(LOOK_SECONDS):
+            if self._sight.changed.is_set() or self._parts.clock() - began >= self._settings.slot_seconds:
                 return False
         return True
 
-    def _progress(self, before: Member, state: ClusterState) -> Progress:
-        """What a target's job did in the interval, if it had one size at both ends of it; else nothing is known."""
+    def _progress(self, before: Member, state: ClusterState, running: Mapping[str, int]) -> Progress:
+        """What a target's job did in the interval, if it had all of its workers, and the same, at both ends of it and
+        nobody changed it in between; else nothing is known: what it did, it did with several sizes.
+        """
         job = next(job for job in state.jobs if job.job_id == before.job_id)
-        entry = self._objects[before.target.ref.kind].get((before.target.namespace, before.target.ref.name))
+        entry = self._sight.object_of(before.target)
         facts = None if entry is None or entry.uid != before.facts.uid else entry.kept
         finished = facts is not None and facts.is_over
         if finished:
             self._done += 1
             self._done_seconds += self.time_seconds - job.submit_time_seconds
         samples, seconds = 0.0, 0.0
-        if facts is not None and facts.workers == before.facts.workers > 0 and before.target.progress is not None:
+        if facts is not None and before.target.progress is not None and self._kept_its_size(before, facts, running):
             now, _ = said_progress(before.target, facts)
             if now is not None and before.samples is not None and now > before.samples:
                 samples, seconds = now - before.samples, self.time_seconds - state.time_seconds
         return Progress(
             job.job_id, job.job_type, job.current, seconds, samples, samples, job.remaining_epochs, finished
         )
+
+    def _kept_its_size(self, before: Member, facts: TargetFacts, running: Mapping[str, int]) -> bool:
+        if not (before.is_whole and self._writer.is_settled(before.target)):
+            return False
+        same = facts.workers == before.facts.workers > 0 and facts.generation == before.facts.generation
+        # Of a job that is done no pod runs any more.
+        return same and (facts.is_over or running.get(facts.uid) == facts.workers)

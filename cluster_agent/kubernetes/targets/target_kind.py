@@ -29,7 +29,7 @@ class TargetFacts:
         created: RFC 3339.
         started: likewise, when its pods were first made; empty before.
         workers: how many it asks for now; 0 while it is suspended.
-        requested: how many its author asked for, also while it is suspended.
+        requested: how many it is to have by its own word, also while it is suspended.
         asks: what one worker takes; None where it cannot be read.
         tolerations: of its pods.
         is_over: it is done, or has failed for good.

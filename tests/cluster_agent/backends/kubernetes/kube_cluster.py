@@ -17,17 +17,15 @@ JOBS, PODS, TARGETS = "jobs.batch", "pods", "elastictargets.fedl2.io"
 
 
 class KubeCluster:
-    """Changes objects as kubectl, controllers and kubelets do; `agent` is the token of one with the advice role."""
+    """Changes objects as kubectl, controllers and kubelets do; `agent` is the token of one with the advice role, `auto`
+    of one that may set sizes besides."""
 
     def __init__(self, server: KubeServer) -> None:
         self.server = server
         crd = yaml.safe_load((DEPLOY / "crd-elastictargets.yaml").read_text(encoding="utf-8"))
-        rules = []
-        for role in yaml.safe_load_all((DEPLOY / "advice-role.yaml").read_text(encoding="utf-8")):
-            where = {"namespace": role["metadata"]["namespace"]} if role["kind"] == "Role" else {}
-            rules += [{**rule, **where} for rule in role["rules"]]
-        server.tokens = {"agent": "agent", "root": "root"}
-        server.may = allowed_by({"agent": rules})
+        advice = _rules("advice-role.yaml")
+        server.tokens = {"agent": "agent", "auto": "auto", "root": "root"}
+        server.may = allowed_by({"agent": advice, "auto": [*advice, *_rules("auto-role.yaml")]})
         self.make("customresourcedefinitions.apiextensions.k8s.io", crd)
 
     def make(self, plural: str, found: Json) -> Json:
@@ -37,8 +35,10 @@ class KubeCluster:
         allocatable = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus), "pods": "110"}
         self.make("nodes", {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": allocatable}})
 
-    def job(self, name: str, workers: int, gpus: int = 1, cpu: str = "1", on: str = "", **spec: Any) -> Json:
-        """An Indexed Job and its pods, on a node if one is named."""
+    def job(
+        self, name: str, workers: int, gpus: int = 1, cpu: str = "1", on: str = "", pods: int | None = None, **spec: Any
+    ) -> Json:
+        """An Indexed Job and its pods, on a node if one is named; a suspended one has none."""
         requests = {"cpu": cpu, "memory": "1Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
         containers = [{"name": "main", "resources": {"requests": requests}}]
         job = self.make(
@@ -55,13 +55,58 @@ class KubeCluster:
                 "status": {},
             },
         )
-        owner = [{"uid": job["metadata"]["uid"], "controller": True, "kind": "Job", "name": name}]
-        for number in range(workers):
-            pod = {"metadata": {"name": f"{name}-{number}", "namespace": "team", "ownerReferences": owner}}
-            place = {"nodeName": on} if on else {}
-            phase = "Running" if on else "Pending"
-            self.make(PODS, {**pod, "spec": {"containers": containers, **place}, "status": {"phase": phase}})
+        for number in range(0 if spec.get("suspend") else workers if pods is None else pods):
+            self._pod(job, number, on)
         return job
+
+    def _pod(self, job: Json, number: int, on: str) -> None:
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        owner = [{"uid": uid, "controller": True, "kind": "Job", "name": name}]
+        pod = {"metadata": {"name": f"{name}-{number}", "namespace": "team", "ownerReferences": owner}}
+        place = {"nodeName": on} if on else {}
+        spec = {**job["spec"]["template"]["spec"], **place}
+        self.make(PODS, {**pod, "spec": spec, "status": {"phase": "Running" if on else "Pending"}})
+
+    def follow(self, name: str, on: str = "a", *, leaving: bool = False) -> None:
+        """Bring a Job's pods in line with its size, as its controller does: the highest indices go first.
+
+        Args:
+            leaving: those that go are still on their way out.
+        """
+        job = self.server.call(lambda: self.server.store.get(JOBS, "team", name))
+        wanted = 0 if job["spec"].get("suspend") else job["spec"]["parallelism"]
+        there = {pod["metadata"]["name"] for pod in self.server.call(lambda: list(self.server.store.all(PODS, "team")))}
+        for number in range(32):
+            pod = f"{name}-{number}"
+            if number < wanted and pod not in there:
+                self._pod(job, number, on)
+            elif number >= wanted and pod in there:
+                self.server.call(
+                    lambda pod=pod: self.server.store.delete(  # type: ignore[misc]
+                        PODS, "team", pod, {"gracePeriodSeconds": 30 if leaving else 0}
+                    )
+                )
+
+    def size(self, name: str) -> int:
+        """What a Job asks for; 0 while it is suspended."""
+        spec = self.server.call(lambda: self.server.store.get(JOBS, "team", name))["spec"]
+        assert spec["parallelism"] == spec["completions"]
+        return 0 if spec.get("suspend") else int(spec["parallelism"])
+
+    def opt_in(self, **annotations: str) -> None:
+        """Give the namespace the label, and annotations."""
+
+        def write() -> None:
+            found = self.server.store.get("namespaces", "", "team")
+            metadata = {**found["metadata"], "labels": {"fedl2.io/update-mode": "Auto"}, "annotations": annotations}
+            self.server.store.replace("namespaces", "", "team", {**found, "metadata": metadata})
+
+        self.server.call(write)
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """Kind of the object, reason and message of each."""
+        found = self.server.call(lambda: list(self.server.store.all("events", "team")))
+        return [(each["involvedObject"]["kind"], each["reason"], each["message"]) for each in found]
 
     def target(self, job: str, most: int = 4, **spec: Any) -> None:
         ref = {"apiVersion": "batch/v1", "kind": "Job", "name": job}
@@ -90,13 +135,21 @@ class KubeCluster:
 
         self.server.call(write)
 
-    def writes(self) -> list[tuple[str, str, str]]:
-        """What the agent wrote."""
+    def writes(self, user: str = "agent") -> list[tuple[str, str, str]]:
+        """What an agent wrote."""
         return [
             (asked.verb, asked.resource, asked.part)
-            for asked in self.server.asked
-            if asked.user == "agent" and asked.writes
+            for asked in list(self.server.asked)
+            if asked.user == user and asked.writes
         ]
+
+
+def _rules(file: str) -> list[Json]:
+    rules = []
+    for role in yaml.safe_load_all((DEPLOY / file).read_text(encoding="utf-8")):
+        where = {"namespace": role["metadata"]["namespace"]} if role["kind"] == "Role" else {}
+        rules += [{**rule, **where} for rule in role["rules"]]
+    return rules
 
 
 @contextlib.contextmanager

@@ -1,45 +1,18 @@
 """The Kubernetes backend against a server: it recommends, says what it cannot use, and changes nothing else."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from apiserver.serving import Fault
-from kube_clients import api_of
+from kube_agents import DEADLINE_SECONDS, Agent, wait_for
 from kube_cluster import JOBS, KubeCluster, kube_cluster
 
-from cluster_agent.backend_settings import KubernetesBackendSettings
-from cluster_agent.backends.base import AgentParts
-from cluster_agent.backends.kubernetes.backend import KubernetesBackend
 from cluster_agent.errors import BackendUnavailable
-from policy_net.domain import Allocation, Decision, Progress, Trigger
+from policy_net.domain import Allocation, Decision, Trigger
 from policy_net.errors import InvalidAllocation
-
-DEADLINE_SECONDS = 60.0
-
-
-class Agent:
-    """A backend and the thread of decisions over it."""
-
-    def __init__(self, cluster: KubeCluster, folder: Path, **settings: Any) -> None:
-        self.stop = threading.Event()
-        parts = AgentParts(folder, "drf", None, self.stop.wait, time.monotonic)
-        values = {"slot_seconds": 0.5, "debounce_seconds": 0.0, **settings}
-        read = KubernetesBackendSettings.model_validate(values)
-        self.backend = KubernetesBackend(read, parts, api_of(cluster.server, "agent"), time.time)
-        self.backend.start()
-        self.progress: list[Progress] = []
-
-    def decide(self, **workers: int) -> Trigger:
-        found = self.backend.observe()
-        assert found is not None
-        state, trigger = found
-        sizes = {job.job_id: Allocation(workers.get(job.job_id.partition("/")[2], 1), 0) for job in state.jobs}
-        self.progress = self.backend.apply(Decision(sizes))
-        return trigger
 
 
 @pytest.fixture
@@ -55,13 +28,6 @@ def agent(cluster: KubeCluster, tmp_path: Path) -> Iterator[Agent]:
     yield made
     made.stop.set()
     made.backend.close()
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_recommendation_stands_in_the_status_and_nothing_else_has_changed(cluster: KubeCluster, agent: Agent) -> None:

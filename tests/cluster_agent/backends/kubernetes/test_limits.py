@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from kube_facts import NOW, OPEN, facts, member, situation, target
 from cluster_agent.backend_settings import KubernetesLimits, MaintenanceWindow
 from cluster_agent.backends.kubernetes.limits import (
     NamespaceFacts,
+    Reason,
     has_opted_in,
     is_within,
     limit_of,
     namespace_facts,
 )
 from cluster_agent.backends.kubernetes.observation import Member
-from cluster_agent.kubernetes.targets.batch_job import BatchJob
+from cluster_agent.kubernetes.targets.batch_job import FINISHING, WAITS_FOR_KUEUE, BatchJob
 from cluster_agent.kubernetes.targets.target_kind import Hold
 
 LIMITS = KubernetesLimits(changes_per_hour=2)
@@ -211,3 +213,8 @@ def test_a_job_of_kueue_is_left_alone_until_it_is_settled(
     hold = BatchJob().facts({"metadata": metadata, "spec": {**sizes, **spec}, "status": status}).hold
     assert (hold is None) == (not line)
     assert hold is None or line in hold.line
+
+
+def test_the_guide_says_what_each_reason_means() -> None:
+    guide = (Path(__file__).parents[4] / "docs/guide/kubernetes-auto.md").read_text(encoding="utf-8")
+    assert [word for word in (*Reason, FINISHING, WAITS_FOR_KUEUE) if f"`{word}`" not in guide] == []

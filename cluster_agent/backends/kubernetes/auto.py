@@ -1,0 +1,295 @@
+"""Sizes that are set: a decision, kept within the limits, is carried out on the jobs whose targets ask for it.
+
+What gives room goes first. What needs room gets it once it is seen to be there, until the next decision or for as long
+as an operator said; then less than all is better than nothing. Where anything is in doubt, nothing changes: a policy
+that failed, a sight that is old, a lease that is gone. Every target says in its conditions how it stands, and an Event
+tells each change, and each new reason why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from cluster_agent.backend_settings import KubernetesLimits
+from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, Outcome, advice, conditions_of
+from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
+from cluster_agent.backends.kubernetes.fitting import fitted
+from cluster_agent.backends.kubernetes.limits import Reason, Situation, has_opted_in, limit_of
+from cluster_agent.backends.kubernetes.observation import Member, Observed, seconds_of
+from cluster_agent.backends.kubernetes.sight import ClusterSight
+from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitting_size
+from cluster_agent.kubernetes.api_server import Json, whole_time
+from cluster_agent.kubernetes.events import About, EventRecorder, EventType
+from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, UpdateMode
+from cluster_agent.kubernetes.targets.target_kind import Hold
+from policy_net.domain import Decision, Origin
+
+_FALLBACK = "fallback:"
+_HOUR_SECONDS = 3600.0
+_LOOK_SECONDS = 1.0
+"""Between two looks whether room has come: all pods are counted each time."""
+_NO_NEWS = frozenset({Reason.SET, Reason.WAITS, Reason.PENDING})
+"""No Events by themselves: a change has its own, and the others pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Monotonic seconds, and Unix seconds."""
+
+    monotonic: Callable[[], float]
+    unix: Callable[[], float]
+
+
+class Auto:
+    """Carries decisions out; used by the thread of decisions.
+
+    Args:
+        epoch: of the lease that is held; 0 without one.
+    """
+
+    def __init__(
+        self,
+        sight: ClusterSight,
+        writer: SizeWriter,
+        events: EventRecorder,
+        limits: KubernetesLimits,
+        clocks: Clocks,
+        epoch: Callable[[], int],
+    ) -> None:
+        self._sight, self._writer, self._events, self._limits = sight, writer, events, limits
+        self._clocks, self._epoch = clocks, epoch
+        self._waiting: list[Change] = []
+        self._give_up_seconds = 0.0
+        self._looked_seconds = -float("inf")
+        self._origin = Origin()
+        self._situation = Situation(0.0)
+        self._outcomes: dict[str, Outcome] = {}
+        self._changed: dict[str, list[float]] = {}
+        self._told: dict[tuple[str, str], str] = {}
+        self._tells = False
+        self._is_undone = False
+
+    def begin(self, about: Observed, decision: Decision) -> Mapping[str, Outcome]:
+        """Carry out what can be now; what waits for room is gone on with by `go_on`."""
+        self._waiting, self._origin, self._is_undone = [], decision.origin, False
+        members = {job_id: each for job_id, each in about.members.items() if not each.facts.is_over}
+        if all(each.target.mode is UpdateMode.OFF for each in members.values()):
+            self._outcomes = {}
+            return self._outcomes
+        self._situation = situation = self._see(members, decision)
+        limits = {job_id: limit_of(each, situation, self._limits) for job_id, each in members.items()}
+        opted_in = {job_id for job_id, each in members.items() if has_opted_in(each, situation)}
+        fixed = {
+            job_id: self._writer.holds(members[job_id].target)
+            for job_id, why in limits.items()
+            if why is not None or not self._writer.is_settled(members[job_id].target)
+        }
+        sizes = fitted(about.state, decision, fixed, self._limits.min_shares)
+        old, self._outcomes = self._outcomes, {}
+        for job_id, member in members.items():
+            if member.target.mode is UpdateMode.AUTO:
+                why = limits[job_id] or _why_other(decision.of(job_id).workers, sizes[job_id])
+                stands = _stands(member, sizes[job_id], decision.of(job_id).workers, limits[job_id])
+                self._outcomes[job_id] = Outcome(
+                    self._writer.holds(member.target),
+                    why,
+                    stands if job_id in opted_in else None,
+                    stands.reason == Reason.SET,
+                    old[job_id].allocation if job_id in old else None,
+                )
+        self._give_up_seconds = self._clocks.monotonic() + self._limits.room_seconds
+        for change in changes_of(about, {job_id: size for job_id, size in sizes.items() if job_id not in fixed}):
+            if change.grows:
+                self._waiting.append(change)
+            else:
+                self._set(change, change.after)
+        self._give_room()
+        self._tell_reasons(members, opted_in)
+        return self._outcomes
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether a change of the last decision could not be written: the next decision may have it."""
+        return self._is_undone
+
+    def go_on(self) -> Mapping[str, Outcome] | None:
+        """Look again whether there is room for what waits; None where nothing is new."""
+        now = self._clocks.monotonic()
+        has_moved = self._sight.pods_changed.is_set() and now - self._looked_seconds >= _LOOK_SECONDS
+        if not self._waiting or not (has_moved or now >= self._give_up_seconds):
+            return None
+        before = dict(self._outcomes)
+        self._see_again()
+        self._give_room()
+        return None if self._outcomes == before else self._outcomes
+
+    def _see_again(self) -> None:
+        """Of what waits, keep what nobody has limited or changed meanwhile."""
+        namespaces, unread = self._sight.namespaces()
+        situation = replace(self._situation, unix_seconds=self._clocks.unix(), namespaces=namespaces, unread=unread)
+        targets, waiting, self._waiting = self._sight.by_id(), self._waiting, []
+        for change in waiting:
+            target = targets.get(change.member.job_id)
+            entry = None if target is None else self._sight.object_of(target)
+            if target is None or entry is None or target.uid != change.member.target.uid:
+                continue
+            member = replace(change.member, target=target, facts=entry.kept)
+            limit = limit_of(member, situation, self._limits)
+            if limit is None:
+                self._waiting.append(replace(change, member=member))
+            else:
+                self._outcomes[member.job_id] = replace(self._outcomes[member.job_id], limited=limit)
+                self._note(member, limit)
+
+    def _see(self, members: Mapping[str, Member], decision: Decision) -> Situation:
+        namespaces, unread = self._sight.namespaces()
+        now = self._clocks.unix()
+        self._writer.forget(self._sight.uids())
+        self._told = {key: reason for key, reason in self._told.items() if key[0] in members}
+        self._changed = {
+            each.facts.uid: _recent({*_stated(each.target), *self._changed.get(each.facts.uid, ())}, now)
+            for each in members.values()
+        }
+        failed = next((word.removeprefix(_FALLBACK) for word in decision.reasons if word.startswith(_FALLBACK)), "")
+        return Situation(now, namespaces, unread, self._changed, self._writer.failing(), failed)
+
+    def _give_room(self) -> None:
+        """Give those that grow what is there now, in their order."""
+        self._sight.pods_changed.clear()
+        self._looked_seconds = self._clocks.monotonic()
+        if not self._waiting:
+            return
+        is_late = self._looked_seconds >= self._give_up_seconds
+        room = self._room()
+        is_last = is_late or not room.is_coming
+        waiting, self._waiting = self._waiting, []
+        for change in waiting:
+            size = fitting_size(room, change, is_last=is_last)
+            if size:
+                self._set(change, size)
+                continue
+            if not is_last:
+                self._waiting.append(change)
+            line = f"to {change.words}, it waits for pods of others to be gone"
+            if is_last:
+                late = f" within {self._limits.room_seconds:g} s" if is_late else ""
+                line = f"to {change.words}, there is no room on any node{late}; the next decision sees"
+            self._note(change.member, Hold(Reason.WAITS_FOR_ROOM, line))
+
+    def _room(self) -> Room:
+        seen = self._sight.seen()
+        holders = {}
+        for target in seen.targets:
+            facts = seen.found.get((target.ref.kind, target.namespace, target.ref.name))
+            if facts is not None and not facts.is_over:
+                holders[facts.uid] = Holder(facts, self._writer.holds(target))
+        return Room(seen.nodes, seen.pods, holders.values())
+
+    def _set(self, change: Change, workers: int) -> None:
+        if not self._sight.is_fresh:
+            written, line = Written.NOT_NOW, "the cluster has not been heard of lately: nothing changes"
+        elif self._clocks.monotonic() > self._give_up_seconds + self._limits.room_seconds:
+            written, line = Written.NOT_NOW, "the API server takes too long: the next decision counts"
+        else:
+            written, line = self._writer.set(replace(change, after=workers))
+        if written is Written.SET:
+            self._on_set(change, workers)
+        else:
+            self._is_undone = True
+            reason = Reason.CHANGE_FAILED if written is Written.FAILED else Reason.PENDING
+            self._note(change.member, Hold(reason, line))
+
+    def _on_set(self, change: Change, workers: int) -> None:
+        member, job_id, now = change.member, change.member.job_id, self._clocks.unix()
+        times = self._changed.setdefault(member.facts.uid, [])
+        if change.before:
+            times.append(float(int(now)))
+        line = advice(change.before, workers)
+        if workers < change.after:
+            line += f"; {change.after} are wanted, and there is room for no more"
+        allocation: Json = {
+            "workers": workers,
+            "time": whole_time(now),
+            "policyVersion": self._origin.policy,
+            "decisionId": self._origin.number,
+            "leaseEpoch": self._epoch(),
+            "reason": line,
+            "recentChanges": [whole_time(each) for each in times],
+        }
+        reason = Reason.SET if workers == change.after else Reason.WAITS_FOR_ROOM
+        resized = Hold(reason, f"has {workers} workers" if reason is Reason.SET else line)
+        limited = self._outcomes[job_id].limited
+        self._outcomes[job_id] = Outcome(workers, limited, resized, reason is Reason.SET, allocation)
+        why = f"{line} (policy {self._origin.policy or 'unknown'}, decision {self._origin.number})"
+        self._tell(member, "Resized" if change.before else "Started", why)
+
+    def _note(self, member: Member, why: Hold) -> None:
+        """Say why a job does not have its size."""
+        self._outcomes[member.job_id] = replace(self._outcomes[member.job_id], resized=why, is_resized=False)
+        self._tell_reason(member, RESIZED, why)
+
+    def _tell_reasons(self, members: Mapping[str, Member], opted_in: set[str]) -> None:
+        for job_id in opted_in:
+            why = self._outcomes[job_id].limited
+            if why is not None:
+                self._tell_reason(members[job_id], LIMITED, why)
+
+    def _tell_reason(self, member: Member, condition: str, why: Hold) -> None:
+        """Tell a reason that is new; what stands in the status already was told in an earlier life."""
+        stated = next((each for each in conditions_of(member.target) if each.get("type") == condition), {})
+        told = self._told.get((member.job_id, condition), stated.get("reason"))
+        self._told[member.job_id, condition] = str(why.reason)
+        if why.reason in _NO_NEWS or why.reason == told:
+            return
+        is_fault = why.reason in (Reason.CHANGE_FAILED, Reason.POLICY_FAILED)
+        self._tell(member, str(why.reason), why.line, EventType.WARNING if is_fault else EventType.NORMAL)
+
+    def _tell(self, member: Member, reason: str, line: str, event_type: EventType = EventType.NORMAL) -> None:
+        if not self._tells:
+            # Whoever only advises may not tell; here somebody has opted in.
+            self._tells = True
+            self._sight.run(lambda: self._events.run(lambda: self._sight.is_stopping), "events")
+        target = member.target
+        about = About(ELASTIC_TARGETS.api_version, ELASTIC_TARGETS.kind, target.namespace, target.name, target.uid)
+        job = About(target.ref.api_version, target.ref.kind, target.namespace, target.ref.name, member.facts.uid)
+        for each in (about, job):
+            self._events.tell(each, reason, line, event_type)
+
+
+def _why_other(decided: int, size: int) -> Hold | None:
+    """Why a job that may change gets another size than was decided."""
+    if size == decided:
+        return None
+    if not decided and size:
+        line = f"it runs, and is never stopped: it keeps {size} workers, though others would get more done with them"
+    else:
+        line = f"{size} workers rather than {decided}: what is fixed and promised to others leaves no more"
+        if size > decided:
+            line = f"{size} workers rather than {decided}: nobody else may have them now, or its namespace has a share"
+    return Hold(Reason.BOUNDS_AND_SHARES, line)
+
+
+def _stands(member: Member, size: int, decided: int, limit: Hold | None) -> Hold:
+    """How a job stands to its size before anything is changed."""
+    now = member.facts.workers
+    if limit is not None and now != decided:
+        return limit
+    if not now and not size:
+        return Hold(Reason.WAITS, "others get more done with what there is")
+    if now == size:
+        return Hold(Reason.SET, f"has {now} workers")
+    return Hold(Reason.PENDING, "its change is under way")
+
+
+def _stated(target: ElasticTarget) -> list[float]:
+    """When the sizes of a target's job were changed, as its status has it."""
+    allocation = target.status.get("allocation")
+    times = allocation.get("recentChanges") if isinstance(allocation, dict) else None
+    found = [seconds_of(each) for each in times] if isinstance(times, list) else []
+    return [each for each in found if each]
+
+
+def _recent(times: set[float], now: float) -> list[float]:
+    # A clock may be set back; what is far ahead of it is nothing that happened.
+    return sorted(each for each in times if -_HOUR_SECONDS < now - each < _HOUR_SECONDS)

@@ -1,0 +1,218 @@
+"""Changes of size, written: each on exactly the object that it was decided about, or not at all.
+
+A patch carries the uid and the resourceVersion that were seen, so that what somebody changed meanwhile is never
+overwritten. Where no answer came the object is looked at once more; while it is not known whether the patch still comes
+to pass, the job counts as having the larger of both sizes. That ends with the object's next version, after which the
+patch would be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+import structlog
+
+from cluster_agent.backends.kubernetes.sizing import Change
+from cluster_agent.kubernetes.api_server import ContentType, Json, Query
+from cluster_agent.kubernetes.cache import Cache, Entry, is_older
+from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Conflict, NotFound
+from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
+from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
+from foundation.text import plain_line
+
+_log = structlog.get_logger()
+
+_MOST_FAILURES = 3
+_ADVICE_SECONDS = 900.0
+"""After some failures in a row a job is left alone for so long: a webhook or a quota is not mended within a minute."""
+_DOUBT_SECONDS = 90.0
+"""A server ends a request after a minute."""
+
+
+class Written(StrEnum):
+    """What came of a change."""
+
+    SET = "set"
+    CONFLICT = "conflict"
+    GONE = "gone"
+    FAILED = "failed"
+    NOT_NOW = "not-now"
+
+
+class ObjectStore(Protocol):
+    """The requests that changes take; `ApiServer` is one."""
+
+    def get(self, path: str, query: Query | None = None) -> Json:
+        """Read."""
+        ...
+
+    def patch(self, path: str, body: Json, content_type: ContentType, query: Query | None = None) -> Json:
+        """Change parts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A patch that was sent: from which version, to how many workers, and the version that it made; "" if unknown."""
+
+    seen: str
+    workers: int
+    made: str
+    until_seconds: float
+
+
+@dataclass(slots=True)
+class _Failures:
+    """In a row; forgotten after a while without another."""
+
+    count: int = 0
+    line: str = ""
+    until_seconds: float = 0.0
+
+
+class SizeWriter:
+    """Writes sizes, and remembers what is not seen yet and what failed; used by one thread.
+
+    Args:
+        kinds: of objects, by the kind's word.
+        objects: caches of them.
+        clock: monotonic seconds.
+        may_write: asked before each write.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        kinds: dict[str, TargetKind],
+        objects: dict[str, Cache[TargetFacts]],
+        clock: Callable[[], float],
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._store, self._kinds, self._objects = store, kinds, objects
+        self._clock, self._may_write = clock, may_write
+        self._asked: dict[str, _Asked] = {}
+        self._failures: dict[str, _Failures] = {}
+
+    def holds(self, target: ElasticTarget) -> int:
+        """Workers that a target's object has or may have, as far as is known now; 0 where there is none."""
+        entry = self._entry(target)
+        if entry is None:
+            return 0
+        asked = self._not_seen_yet(entry)
+        if asked is None:
+            return entry.kept.workers
+        return asked.workers if asked.made else max(asked.workers, entry.kept.workers)
+
+    def is_settled(self, target: ElasticTarget) -> bool:
+        """Whether what is seen of a target's object is all that was asked of it."""
+        entry = self._entry(target)
+        return entry is None or self._not_seen_yet(entry) is None
+
+    def failing(self) -> dict[str, str]:
+        """Why changes are given up for now, by the uid of the object; it ends by itself."""
+        now = self._clock()
+        self._failures = {uid: each for uid, each in self._failures.items() if now < each.until_seconds}
+        return {uid: each.line for uid, each in self._failures.items() if each.count >= _MOST_FAILURES}
+
+    def forget(self, uids: frozenset[str]) -> None:
+        """Remember nothing of objects but of these."""
+        self._asked = {uid: each for uid, each in self._asked.items() if uid in uids}
+        self._failures = {uid: each for uid, each in self._failures.items() if uid in uids}
+
+    def set(self, change: Change) -> tuple[Written, str]:
+        """Give a job its size; what came of it, and a line where it is not set."""
+        entry = self._entry(change.member.target)
+        if entry is None or entry.uid != change.member.facts.uid:
+            return Written.GONE, "it is not there any more"
+        if not self._is_as_decided(entry, change):
+            return Written.CONFLICT, "it has changed since the decision: the next one counts"
+        if not self._may_write():
+            return Written.NOT_NOW, "another agent acts now"
+        return self._try(entry, change)
+
+    def _try(self, entry: Entry[TargetFacts], change: Change) -> tuple[Written, str]:
+        try:
+            self._patch(entry, change)
+        except (Conflict, NotFound):
+            return Written.CONFLICT, "it was changed or deleted at the same moment: the next decision counts"
+        except ApiError as error:
+            line = plain_line(str(error))
+            if isinstance(error, ApiUnanswered) and not error.may_have_happened:
+                return Written.NOT_NOW, line  # the server is busy, or there are no credentials: not the job's fault
+            return Written.FAILED, self._fail(entry.uid, line)
+        self._failures.pop(entry.uid, None)
+        return Written.SET, ""
+
+    def _is_as_decided(self, entry: Entry[TargetFacts], change: Change) -> bool:
+        now = entry.kept
+        same = now.workers == change.before and not (now.hold or now.obstacle or now.is_over)
+        return same and self._not_seen_yet(entry) is None
+
+    def _patch(self, entry: Entry[TargetFacts], change: Change) -> None:
+        target = change.member.target
+        kind = self._kinds[target.ref.kind]
+        path = kind.resource.path(target.namespace, target.ref.name)
+        metadata = {"uid": entry.uid, "resourceVersion": entry.version}
+        body = {"metadata": metadata, **kind.resized(entry.kept, change.after)}
+        try:
+            made = _version_of(self._store.patch(path, body, ContentType.MERGE_PATCH))
+        except ApiUnanswered as error:
+            if not error.may_have_happened:
+                raise
+            self._note(entry, change, "")
+            if not self._came_to_pass(path, kind, entry, change):
+                raise
+        else:
+            self._note(entry, change, made)
+
+    def _entry(self, target: ElasticTarget) -> Entry[TargetFacts] | None:
+        return self._objects[target.ref.kind].get((target.namespace, target.ref.name))
+
+    def _note(self, entry: Entry[TargetFacts], change: Change, made: str) -> None:
+        self._asked[entry.uid] = _Asked(entry.version, change.after, made, self._clock() + _DOUBT_SECONDS)
+
+    def _not_seen_yet(self, entry: Entry[TargetFacts]) -> _Asked | None:
+        """What was asked of an object and is not in the cache; None where the cache has all there will be."""
+        asked = self._asked.get(entry.uid)
+        if asked is None:
+            return None
+        if asked.made:
+            is_behind = is_older(entry.version, asked.made)
+        else:
+            is_behind = entry.version == asked.seen and self._clock() < asked.until_seconds
+        if is_behind:
+            return asked
+        del self._asked[entry.uid]
+        return None
+
+    def _came_to_pass(self, path: str, kind: TargetKind, entry: Entry[TargetFacts], change: Change) -> bool:
+        """Look whether a patch was carried out of which no answer came."""
+        try:
+            found = self._store.get(path)
+        except ApiError as error:
+            _log.warning("change-in-doubt", object=path, error=plain_line(str(error)))
+            return False
+        version = _version_of(found)
+        if (found.get("metadata") or {}).get("uid") != entry.uid or version == entry.version:
+            return False
+        self._note(entry, change, version)
+        if kind.facts(found).workers != change.after:
+            # Somebody else was first, so that the patch can no longer be carried out.
+            del self._asked[entry.uid]
+            return False
+        return True
+
+    def _fail(self, uid: str, line: str) -> str:
+        found = self._failures.setdefault(uid, _Failures())
+        found.count, found.line, found.until_seconds = found.count + 1, line, self._clock() + _ADVICE_SECONDS
+        if found.count >= _MOST_FAILURES:
+            minutes = _ADVICE_SECONDS / 60
+            found.line = f"{found.count} changes failed, so there is only advice for {minutes:.0f} minutes: {line}"
+        return found.line
+
+
+def _version_of(found: dict[str, Any]) -> str:
+    return str((found.get("metadata") or {}).get("resourceVersion") or "")

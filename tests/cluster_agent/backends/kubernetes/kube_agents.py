@@ -1,0 +1,62 @@
+"""Agents of a test cluster whose decisions a test takes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kube_clients import api_of
+from kube_cluster import KubeCluster
+
+from cluster_agent.backend_settings import KubernetesBackendSettings
+from cluster_agent.backends.base import AgentParts
+from cluster_agent.backends.kubernetes.backend import KubernetesBackend
+from cluster_agent.kubernetes.elector import Elector
+from policy_net.domain import Allocation, Decision, Origin, Progress, Trigger
+
+DEADLINE_SECONDS = 60.0
+
+
+class Agent:
+    """A backend and the thread of decisions over it.
+
+    Args:
+        user: whose rights it has.
+    """
+
+    def __init__(
+        self, cluster: KubeCluster, folder: Path, user: str = "agent", elector: Elector | None = None, **settings: Any
+    ) -> None:
+        self.stop = threading.Event()
+        parts = AgentParts(folder, "drf", None, self.stop.wait, time.monotonic)
+        values = {"slot_seconds": 0.5, "debounce_seconds": 0.0, **settings}
+        read = KubernetesBackendSettings.model_validate(values)
+        self.backend = KubernetesBackend(read, parts, api_of(cluster.server, user), time.time, elector)
+        self.backend.start()
+        self.progress: list[Progress] = []
+        self.decisions = 0
+
+    def decide(self, reasons: tuple[str, ...] = (), **workers: int) -> Trigger:
+        """Take a decision, once those that are named are seen; a job that is not named gets one worker."""
+        wait_for(lambda: {f"team/{name}" for name in workers} <= set(self.backend._look().members))
+        found = self.backend.observe()
+        assert found is not None
+        state, trigger = found
+        sizes = {job.job_id: Allocation(workers.get(job.job_id.partition("/")[2], 1), 0) for job in state.jobs}
+        self.decisions += 1
+        self.progress = self.backend.apply(Decision(sizes, None, reasons, Origin("v7", self.decisions)))
+        return trigger
+
+    def close(self) -> None:
+        self.stop.set()
+        self.backend.close()
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
