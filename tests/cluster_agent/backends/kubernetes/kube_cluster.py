@@ -87,6 +87,16 @@ class KubeCluster:
                     )
                 )
 
+    def foreign_pod(self, name: str, on: str = "a") -> None:
+        """Put a pod with a GPU on a node, that no target has to do with."""
+        containers = [{"name": "main", "resources": {"requests": {"cpu": "100m", "nvidia.com/gpu": "1"}}}]
+        metadata = {"name": name, "namespace": "team"}
+        spec = {"containers": containers, "nodeName": on}
+        self.make(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+
+    def remove_pod(self, name: str) -> None:
+        self.server.call(lambda: self.server.store.delete(PODS, "team", name, {"gracePeriodSeconds": 0}))
+
     def size(self, name: str) -> int:
         """What a Job asks for; 0 while it is suspended."""
         spec = self.server.call(lambda: self.server.store.get(JOBS, "team", name))["spec"]
