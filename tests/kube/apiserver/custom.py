@@ -55,7 +55,7 @@ def admitted(served: Served, schema: Json, found: Json) -> Json:
         Refused: 422, with every field that is wrong.
     """
     result = copy.deepcopy(found)
-    always = {name: result[name] for name in ("apiVersion", "kind", "metadata") if name in result}
+    always: Json = {name: result[name] for name in ("apiVersion", "kind", "metadata") if name in result}
     body = {name: value for name, value in result.items() if name not in always}
     _complete(schema, body)
     causes: list[Json] = []

@@ -44,6 +44,8 @@ BUILT_IN = (
     Served("", "v1", "events", "Event", has_status=False, short=("ev",)),
     Served("", "v1", "configmaps", "ConfigMap", has_status=False, short=("cm",)),
     Served("", "v1", "secrets", "Secret", has_status=False),
+    Served("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short=("pvc",)),
+    Served("", "v1", "serviceaccounts", "ServiceAccount", has_status=False, short=("sa",)),
     Served("", "v1", "services", "Service", short=("svc",)),
     Served("", "v1", "resourcequotas", "ResourceQuota", short=("quota",)),
     Served("batch", "v1", "jobs", "Job"),

@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from aiohttp import web
 
+from apiserver.controllers.stepping import Controller, has_ended
 from apiserver.custom import admitted, schemas_of, served_by
 from apiserver.registry import Registry, Served
 from apiserver.selection import Matches, selected
@@ -25,6 +27,8 @@ from apiserver.store import Change, Refused, Store, expired
 Json = dict[str, Any]
 Result = TypeVar("Result")
 _CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+_LOG_SECONDS = 0.1
+_LONGEST_STEP_SECONDS = 0.2
 _PATCHES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 
 
@@ -78,8 +82,9 @@ class KubeServer:
         tokens: dict[str, str] | None = None,
         bookmark_seconds: float = 60.0,
         namespaces: tuple[str, ...] = ("team",),
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self.store = Store(time.time)
+        self.store = Store(wall_clock)
         self.registry = Registry()
         self.schemas: dict[tuple[str, str], Json] = {}
         self.asked: list[Asked] = []
@@ -92,6 +97,13 @@ class KubeServer:
         self._loop = asyncio.new_event_loop()
         for name in ("default", "kube-system", *namespaces):
             self.store.create("namespaces", {"metadata": {"name": name}, "status": {"phase": "Active"}})
+        self.logs: Callable[[Json], Path] | None = None
+        """File with what a pod has said; without it no pod has a log."""
+        self.controllers: list[Controller] = []
+        self.failures: list[Exception] = []
+        """Of controllers; `running` raises the first."""
+        self._step_asked = False
+        self._timer: asyncio.TimerHandle | None = None
         self._watchers: set[asyncio.Queue[Change | None]] = set()
         self.store.on_change.append(self._tell)
         self.port = 0
@@ -111,6 +123,20 @@ class KubeServer:
         finally:
             self._loop.call_soon_threadsafe(self._end.set)
             thread.join(30)
+        if self.failures:
+            raise self.failures[0]
+
+    def attach(self, controller: Controller) -> None:
+        """Let a stand-in work on this server, from now on; before it runs, or within `call`."""
+        self.controllers.append(controller)
+        self.store.on_change.append(controller.note)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the controllers do a step soon; in the thread that owns the store, or before it runs."""
+        if not self._step_asked and not self._loop.is_closed():
+            self._step_asked = True
+            self._loop.call_soon(self._step)
 
     def call(self, do: Callable[[], Result]) -> Result:
         """Do something with the store, in the thread that owns it."""
@@ -119,6 +145,44 @@ class KubeServer:
             return do()
 
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result(30)
+
+    def settle(self, seconds: float = 120.0) -> None:
+        """Wait until the controllers have nothing to do that is due by the store's clock.
+
+        Raises:
+            TimeoutError: they did not come to an end.
+        """
+        deadline = time.monotonic() + seconds
+        while self.call(self._has_work):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the controllers were not done within {seconds} s")
+
+    def _has_work(self) -> bool:
+        before = self.store.version
+        due = [at for at in [controller.step() for controller in self.controllers] if at is not None]
+        return self.store.version != before or any(at <= self.store.seconds() for at in due)
+
+    def _step(self) -> None:
+        """One step of each controller; another one soon if they wrote, else when the next thing is due."""
+        self._step_asked = False
+        if self._timer is not None:
+            self._timer.cancel()
+        before = self.store.version
+        due = []
+        for controller in self.controllers:
+            try:
+                due.append(controller.step())
+            except Exception as error:
+                self.failures.append(error)
+                raise
+        if self.store.version != before:
+            self.wake()
+            return
+        times = [at for at in due if at is not None]
+        if times:
+            # The store's clock need not go like that of the loop: a test may set it.
+            wait = min(max(min(times) - self.store.seconds(), 0.005), _LONGEST_STEP_SECONDS)
+            self._timer = self._loop.call_later(wait, self._step)
 
     def close_watches(self) -> None:
         """End all watches, as a server that restarts does."""
@@ -152,6 +216,8 @@ class KubeServer:
                 self.schemas[served.table, served.version] = schemas_of(crd)[served.version]
         for queue in self._watchers:
             queue.put_nowait(change)
+        if self.controllers:
+            self.wake()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -198,6 +264,8 @@ class KubeServer:
             return _json(status, fault.code, headers)
         if asked.verb == "watch":
             return await self._watch(request, served, namespace, fault)
+        if (asked.resource, asked.part, asked.verb) == ("pods", "log", "get"):
+            return await self._log(request, asked)
         answer = await self._do(request, served, asked)
         if fault.hang_seconds:
             await asyncio.sleep(fault.hang_seconds)
@@ -285,6 +353,28 @@ class KubeServer:
             return _json(self._shown(served, self.store.create(table, body, dry_run=dry)), 201)
         found = self.store.replace(table, asked.namespace, asked.name, body, asked.part, dry_run=dry)
         return _json(self._shown(served, found))
+
+    async def _log(self, request: web.Request, asked: Asked) -> web.StreamResponse:
+        """What a pod has said, and with `follow` what it says until it has ended."""
+        pod = self.store.get("pods", asked.namespace, asked.name)
+        if self.logs is None:
+            raise Refused(400, "BadRequest", f"no log of pod {asked.name}: its containers are not real")
+        path, lines = self.logs(pod), request.query.get("tailLines")
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        at = 0
+        while True:
+            found = self.store.objects["pods"].get((asked.namespace, asked.name))
+            last = found is None or has_ended(found) or request.query.get("follow") not in ("1", "true")
+            text = path.read_bytes()[at:] if path.exists() else b""
+            at += len(text)
+            if lines is not None:
+                text, lines = b"".join(text.splitlines(keepends=True)[-int(lines) :]), None
+            with contextlib.suppress(ConnectionResetError):
+                await response.write(text)
+            if last:
+                return response
+            await asyncio.sleep(_LOG_SECONDS)
 
     def _may_be_made_in(self, asked: Asked) -> None:
         where = self.store.get("namespaces", "", asked.namespace)

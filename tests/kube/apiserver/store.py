@@ -78,6 +78,10 @@ class Store:
         self.history: deque[Change] = deque()
         self.on_change: list[Callable[[Change], None]] = []
 
+    def seconds(self) -> float:
+        """The time, in Unix seconds."""
+        return self._wall_clock()
+
     def now(self) -> str:
         return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
