@@ -77,6 +77,8 @@ class Store:
         self.objects: dict[str, dict[Key, Json]] = {}
         self.history: deque[Change] = deque()
         self.on_change: list[Callable[[Change], None]] = []
+        self.on_create: dict[str, Callable[[Json], None]] = {}
+        """What a server fills in of a new object, by its resource."""
 
     def seconds(self) -> float:
         """The time, in Unix seconds."""
@@ -135,6 +137,7 @@ class Store:
         metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
         metadata["creationTimestamp"] = self.now()
         metadata["generation"] = 1
+        self.on_create.get(plural, _as_it_is)(found)
         return found if dry_run else self._write(plural, None, found)
 
     def replace(
@@ -265,3 +268,7 @@ def _is_graceful(plural: str, found: Json) -> bool:
 
 
 assert set(_LETTERS) <= set(string.ascii_lowercase + string.digits)
+
+
+def _as_it_is(found: Json) -> None:
+    """Most objects are kept as they come."""

@@ -52,6 +52,9 @@ class Runtime(Protocol):
     def exit_code(self, uid: str) -> int | None:
         """With which a run ended; None while it runs."""
 
+    def last_words(self, pod: Json) -> str:
+        """What a run that has ended by itself left to be read."""
+
     def due(self, uid: str) -> float | None:
         """When a run will end by itself, in seconds of the store's clock; None where nobody knows."""
 
@@ -178,7 +181,8 @@ class Kubelet:
     def _ended(self, pod: Json, run: _Run, code: int) -> None:
         run.runs = False
         policy = pod["spec"].get("restartPolicy", "Always")
-        ended = {"terminated": self._terminated(code, run)}
+        words = self._runtime.last_words(pod)
+        ended = {"terminated": {**self._terminated(code, run), **({"message": words} if words else {})}}
         if "deletionTimestamp" in pod["metadata"] or policy == "Never" or (policy == "OnFailure" and code == 0):
             self._write(pod, run, "Failed" if code else "Succeeded", ended)
             return

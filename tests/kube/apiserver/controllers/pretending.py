@@ -70,6 +70,10 @@ class Pretending:
             run.code = run.fate.exit_code
         return run.code
 
+    def last_words(self, pod: Json) -> str:
+        del pod
+        return ""
+
     def due(self, uid: str) -> float | None:
         return self._runs[uid].ends_at
 

@@ -30,6 +30,7 @@ from foundation.marked_processes import end_marked
 
 Json = dict[str, Any]
 MARK = "FEDL2_TEST_CLUSTER"
+_LONGEST_WORDS, _LOG_END_CHARACTERS = 4096, 2048
 _CHECKOUT = Path(__file__).parents[4]
 _GUARD = "import sys; from foundation.marked_processes import end_marked; sys.stdin.read(); end_marked(*sys.argv[1:])"
 
@@ -92,7 +93,9 @@ class Processes:
         if not command:
             text = f'image "{container.get("image", "")}" is not registered here, and the container has no command'
             raise CannotStart("ImagePullBackOff", text)
-        folders = self.volumes.folders(pod, container)
+        last_words = self.volumes.pod_folder(uid) / "termination-log"
+        last_words.write_bytes(b"")
+        folders = self.volumes.folders(pod, container) | {_last_words_path(pod): last_words}
         rewrite = rewriting(folders, self._store, self._addresses, _address_of)
         self.volumes.fill(pod, address, rewrite)
         variables = environment_of(pod, container, address, self._store)
@@ -143,6 +146,15 @@ class Processes:
         run = self._runs.get(uid)
         return 137 if run is None else run.exit_code()
 
+    def last_words(self, pod: Json) -> str:
+        """What its process left in its file for that; or, if it failed and the pod says so, the end of its log."""
+        path = self.volumes.pod_folder(pod["metadata"]["uid"]) / "termination-log"
+        said = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        policy = pod["spec"]["containers"][0].get("terminationMessagePolicy")
+        if not said and policy == "FallbackToLogsOnError" and self.exit_code(pod["metadata"]["uid"]):
+            said = self.log_path(pod).read_text(encoding="utf-8", errors="replace")[-_LOG_END_CHARACTERS:]
+        return said[-_LONGEST_WORDS:]
+
     def due(self, uid: str) -> float | None:
         del uid
         return None
@@ -173,6 +185,10 @@ class Processes:
             asyncio.get_running_loop().remove_reader(run.handle)
             run.exit_code()
             os.close(run.handle)
+
+
+def _last_words_path(pod: Json) -> str:
+    return str(pod["spec"]["containers"][0].get("terminationMessagePath") or "/dev/termination-log")
 
 
 def _address_of(pod: Json) -> str:
