@@ -68,10 +68,14 @@ class CoordinatorCalls(Protocol):
         ...
 
 
-def open_line(line: Line) -> CoordinatorCalls:
-    """A client of the coordinator at the other end."""
+def open_line(line: Line, epoch: Callable[[], int] = lambda: 0) -> CoordinatorCalls:
+    """A client of the coordinator at the other end.
+
+    Args:
+        epoch: of the agent's lease, which a coordinator compares: the API server cannot.
+    """
     credentials = ClientCredentials(line.token, line.ca_pem.encode())
-    return ControlClient(line.address, line.job, credentials, CALL_SECONDS)
+    return ControlClient(line.address, line.job, credentials, CALL_SECONDS, epoch)
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ class TrainingJobs:
         on_news: Callable[[], None],
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
-        connect: Callable[[Line], CoordinatorCalls] = open_line,
+        connect: Callable[[Line, Callable[[], int]], CoordinatorCalls] = open_line,
     ) -> None:
         self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
         self._news = threading.Event()
@@ -86,7 +86,7 @@ class TrainingJobs:
             "pods of TrainingJobs": (pods, follow(PODS, pods, ours)),
             "services of TrainingJobs": (services, follow(SERVICES, services, ours)),
         }
-        self._coordinators = Coordinators(clock, wake, connect)
+        self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch))
         self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock)
         hands = Hands(api, self._coordinators, self._events, agent_key, may_write)
         self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
