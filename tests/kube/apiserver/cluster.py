@@ -6,6 +6,7 @@ with running_cluster(nodes=(Node("a"), Node("b", gpus=8)), kubelet="processes") 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import shutil
@@ -23,6 +24,7 @@ from apiserver.controllers.kubelet import Kubelet
 from apiserver.controllers.pretending import Pretending
 from apiserver.controllers.processes import Processes
 from apiserver.controllers.scheduler import Scheduler
+from apiserver.rbac import allowed_by
 from apiserver.serving import KubeServer
 from apiserver.store import Refused
 
@@ -66,7 +68,6 @@ class Cluster:
     """A cluster that runs.
 
     Attributes:
-        kubeconfig: a file for `kubectl --kubeconfig`, of one who may do everything.
         folder: of volumes and logs, gone at the end.
     """
 
@@ -74,12 +75,35 @@ class Cluster:
     kubelet: Kubelet
     addresses: Addresses
     runtime: Pretending | Processes
-    kubeconfig: Path
     folder: Path
+    _rules: dict[str, list[Json]] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
         return self.server.address
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A file for `kubectl --kubeconfig`, of one who may do everything."""
+        return self.kubeconfig_of("admin")
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """A file for `kubectl --kubeconfig`, and for our own programs."""
+        path = self.folder / f"kubeconfig-{user}"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(_kubeconfig(self.server, user)), encoding="utf-8")
+        return path
+
+    def grant(self, user: str, rules: Sequence[Json]) -> Path:
+        """Let a user do what rules allow, and nothing else; their file for kubectl.
+
+        Args:
+            rules: of a ClusterRole, or of a Role with its `namespace`.
+        """
+        self._rules[user] = list(rules)
+        self.server.tokens[f"{user}-token"] = user
+        self.server.may = allowed_by(self._rules)
+        return self.kubeconfig_of(user)
 
     @property
     def pretending(self) -> Pretending:
@@ -202,12 +226,17 @@ def running_cluster(
         seed: of generated names.
         images: entry points of images, with `processes`.
     """
-    server, waits = server or KubeServer(bookmark_seconds=1.0), waits or Waits()
+    waits = waits or Waits()
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="fedl2-cluster-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        if server is None:
+            certificates = folder / "certificates"
+            certificates.mkdir()
+            server = KubeServer({"admin-token": "admin"}, bookmark_seconds=1.0, certificates=certificates)
         addresses = Addresses(server.store)
         stack.callback(addresses.close)
+        server.writer.service_address = addresses.for_service
         stack.enter_context(server.running())
         runtime: Pretending | Processes
         if kubelet == "processes":
@@ -220,27 +249,30 @@ def running_cluster(
         controllers = (
             Collector(server.store, waits.lost_node_seconds),
             JobController(server.store, seed, waits.job_backoff_seconds),
+            server.writer.quotas,
             Scheduler(server.store),
             kubelets,
         )
-        stack.callback(server.call, server.controllers.clear)
+        stack.callback(server.call, server.detach_all)
         for controller in controllers:
             server.call(lambda each=controller: server.attach(each))  # type: ignore[misc]
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps(_kubeconfig(server)), encoding="utf-8")
-        cluster = Cluster(server, kubelets, addresses, runtime, kubeconfig, folder)
+        cluster = Cluster(server, kubelets, addresses, runtime, folder)
         for node in nodes:
             cluster.add(node)
         yield cluster
 
 
-def _kubeconfig(server: KubeServer) -> Json:
-    token = next(iter(server.tokens), "")
+def _kubeconfig(server: KubeServer, user: str) -> Json:
+    token = next((token for token, of in server.tokens.items() if of == user), "")
+    cluster = {"server": server.address}
+    if server.ca_file is not None:
+        authority = base64.b64encode(server.ca_file.read_bytes()).decode()
+        cluster = {"server": server.secure_address, "certificate-authority-data": authority}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": server.address}}],
-        "users": [{"name": "test", "user": {"token": token} if token else {}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "team"}}],
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": user, "user": {"token": token} if token else {}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": user, "namespace": "team"}}],
     }

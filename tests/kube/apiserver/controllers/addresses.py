@@ -40,7 +40,6 @@ class Addresses:
         self._services: dict[str, str] = {}  # by uid
         self._nodes: dict[str, str] = {}
         self._next = self._next_service = 0
-        store.on_create["services"] = self._give_address
 
     def close(self) -> None:
         self._holding.close()
@@ -81,13 +80,6 @@ class Addresses:
         """A new address for a Service."""
         number, self._next_service = self._next_service, self._next_service + 1
         return f"127.{self._block}.{250 + number // 250}.{1 + number % 250}"
-
-    def _give_address(self, service: Json) -> None:
-        """As a server does when a Service is made; a headless one has none."""
-        spec = service.setdefault("spec", {})
-        if not spec.get("clusterIP") and spec.get("type") != "ExternalName":
-            spec["clusterIP"] = self.for_service()
-            spec["clusterIPs"] = [spec["clusterIP"]]
 
     def _of_service_for(self, pod: Json) -> str:
         namespace, _ = pair_of(pod)
