@@ -16,12 +16,12 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
-import yaml
-from apiserver.cluster import Node, kubeconfig_of, running_cluster
-from apiserver.rbac import allowed_by
-from apiserver.serving import KubeServer
+import yaml  # noqa: E402 — the path first
+from apiserver.cluster import Node, running_cluster  # noqa: E402
 
 Json = dict[str, Any]
+NAMESPACES = ("fedl2",)
+"""Beside those that a cluster has: `default`, `kube-system`, `team`."""
 
 
 def rules_of(paths: list[Path]) -> list[Json]:
@@ -44,18 +44,16 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--cpu", default="2", help="of each node")
     given = parser.parse_args()
-    server = KubeServer(
-        {"administrator": "admin", "agent": "agent"}, bookmark_seconds=20.0, namespaces=("team", "fedl2")
-    )
-    server.may = allowed_by({"agent": rules_of(given.role)})
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     nodes = [Node(f"node-{number + 1}", cpu=given.cpu, memory="8Gi", gpus=0) for number in range(given.nodes)]
-    with running_cluster(nodes, "processes", server) as cluster:
-        given.administrator.write_text(kubeconfig_of(cluster, "administrator"), encoding="utf-8")
+    with running_cluster(nodes, "processes") as cluster:
+        for namespace in NAMESPACES:
+            cluster.make("namespaces", {"metadata": {"name": namespace}, "status": {"phase": "Active"}})
+        given.administrator.write_bytes(cluster.kubeconfig.read_bytes())
         partial = given.agent.with_suffix(".partial")
-        partial.write_text(kubeconfig_of(cluster, "agent"), encoding="utf-8")
+        partial.write_bytes(cluster.grant("agent", rules_of(given.role)).read_bytes())
         partial.replace(given.agent)
         stop.wait()
 
