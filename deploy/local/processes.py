@@ -65,6 +65,19 @@ class Processes:
 
     def start(self, name: str, module: str, arguments: Sequence[str]) -> None:
         """Start `python -m module arguments…` under a name."""
+        self._start(name, ["-m", module, *arguments])
+
+    def start_script(self, name: str, script: Path, arguments: Sequence[str]) -> None:
+        """Start `python script arguments…` under a name."""
+        self._start(name, [str(script), *arguments])
+
+    def kill(self, name: str) -> None:
+        """End a process at once; it may be started again."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def _start(self, name: str, arguments: Sequence[str]) -> None:
         # One thread each: three agents and a learner share the machine, and small matrices gain nothing from more.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         if self._guardian is not None:
@@ -72,7 +85,7 @@ class Processes:
         with self.log_of(name).open("ab") as log:
             # A session of its own: Ctrl-C reaches the demo alone, which then ends the fleet in order.
             self._running[name] = subprocess.Popen(  # noqa: S603  (our own programs, our own files)
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -5,7 +5,7 @@ Each call has a deadline, and shows that its sender has the job's token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +30,7 @@ class ControlClient:
         job: its name.
         credentials: token and TLS.
         timeout_seconds: of every call.
+        epoch: of the caller's lease, where schedulers stand by for one another; 0: it has none.
 
     Raises:
         BadInput: of every call: wrong token, wrong job, or a request that the coordinator refuses, in its words.
@@ -37,7 +38,15 @@ class ControlClient:
         ResizeFailed: of requests: none is taken now.
     """
 
-    def __init__(self, address: str, job: str, credentials: ClientCredentials, timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        job: str,
+        credentials: ClientCredentials,
+        timeout_seconds: float = 10.0,
+        epoch: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._epoch = epoch
         self._timeout_seconds = timeout_seconds
         self._channel = SealedChannel(address, job, credentials)
         self._job = JobControlStub(self._channel)
@@ -60,17 +69,21 @@ class ControlClient:
     ) -> tuple[RequestOutcome, str]:
         """Ask for another size; 0/0 suspends. The answer is the request's state and a line about it."""
         message = pb.ResizeRequest(
-            request_id=request_id, target=size_to_message(target), victims=victims, mode=mode_to_message(mode)
+            request_id=request_id,
+            target=size_to_message(target),
+            victims=victims,
+            mode=mode_to_message(mode),
+            epoch=self._epoch(),
         )
         return _outcome(self._call(self._job.Resize, message))
 
     def suspend(self, request_id: str) -> tuple[RequestOutcome, str]:
         """Ask for a checkpoint, after which all tasks end."""
-        return _outcome(self._call(self._job.Suspend, pb.SuspendRequest(request_id=request_id)))
+        return _outcome(self._call(self._job.Suspend, pb.SuspendRequest(request_id=request_id, epoch=self._epoch())))
 
     def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
         """Ask a suspended job to go on with so many tasks."""
-        message = pb.ResumeRequest(request_id=request_id, target=size_to_message(target))
+        message = pb.ResumeRequest(request_id=request_id, target=size_to_message(target), epoch=self._epoch())
         return _outcome(self._call(self._job.Resume, message))
 
     def status(self) -> JobStatus:
@@ -79,7 +92,7 @@ class ControlClient:
 
     def task_ended(self, task: str, exit_code: int, last_line: str = "") -> None:
         """Say how a task's process ended; negative exit codes are signals."""
-        message = pb.TaskEndedRequest(task=task, exit_code=exit_code, last_line=last_line[-1000:])
+        message = pb.TaskEndedRequest(task=task, exit_code=exit_code, last_line=last_line[-1000:], epoch=self._epoch())
         self._call(self._members.TaskEnded, message)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from elastic_runtime.control.addresses import path_of_socket
+from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.metrics import serve_metrics
@@ -93,6 +94,7 @@ def serve(options: Options, stop: threading.Event) -> int:
             if waited_seconds >= (options.settings.leave_seconds if status.tasks else _LINGER_SECONDS):
                 break
         server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS + 1)
+    _tell_end(options.end_file, runner.status())
     return 1 if runner.status().phase is Phase.FAILED else 0
 
 
@@ -107,6 +109,22 @@ def _write_address(path: Path, address: str, incarnation: int) -> None:
         write_whole(path, json.dumps(content) + "\n", durable=False)
     except OSError as error:
         raise BadInput(f"the coordinator's address cannot be written to {path}: {error}") from error
+
+
+def _tell_end(path: Path | None, status: JobStatus) -> None:
+    """Say how the job has ended, for whoever looks when nobody can be asked any more; nothing of one that goes on.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    if path is None or status.phase not in {Phase.FINISHED, Phase.FAILED}:
+        return
+    line = status.failure if status.phase is Phase.FAILED else f"{status.epoch:g} epochs, {status.samples} samples"
+    try:
+        # In place: in a container it is a mounted file.
+        path.write_text(f"{status.phase.value}: {plain_line(line, LONGEST_ERROR_CHARACTERS)}\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"how the job has ended cannot be written to {path}: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 
 from elastic_runtime.checkpoint import (
@@ -30,6 +31,17 @@ def _found(manifest: Manifest) -> FoundCheckpoint:
     return FoundCheckpoint(manifest.folder.name, manifest.step, manifest.layout.to_json().decode(), book_json)
 
 
+class Restore(StrEnum):
+    """What becomes of checkpoints that are there before a job begins."""
+
+    NEVER = "never"
+    """There must be none."""
+    ALWAYS = "always"
+    """The job begins from the newest."""
+    IF_THERE = "if-there"
+    """Likewise, and anew where there are none: of one whose folder nobody else has."""
+
+
 class CheckpointStore:
     """A folder of checkpoints, each a folder of shards.
 
@@ -42,19 +54,21 @@ class CheckpointStore:
         self._folder = folder
         self._kept = kept
 
-    def found(self, restore: bool) -> SearchResult | None:
+    def found(self, restore: Restore) -> SearchResult | None:
         """The newest sound checkpoint, for a new job to begin from; None: it begins anew.
 
         Raises:
             BadInput: there is none, or one that cannot be read, or there is one and nobody said that it is meant.
         """
         old = list_checkpoints(self._folder)
-        if not restore:
+        if restore is Restore.NEVER:
             if old:
                 raise BadInput(
                     f"{self._folder} holds checkpoints of an earlier job, up to step {old[-1][0]}: "
                     "give --restore to begin from the newest, or another folder"
                 )
+            return None
+        if not old and restore is Restore.IF_THERE:
             return None
         if not old:
             raise BadInput(f"{self._folder} holds no complete checkpoint; leave out --restore")

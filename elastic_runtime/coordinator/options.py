@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from elastic_runtime.control.addresses import check_coordinator, path_of_socket
 from elastic_runtime.control.credentials import ServerCredentials, read_pem, read_token
+from elastic_runtime.coordinator.checkpoint_store import Restore
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
 
@@ -23,8 +24,9 @@ class Options:
         folder: of its journal.
         checkpoints: of the job's checkpoints.
         address_file: where it says where it answers.
+        end_file: where it says how the job has ended, once it has; None: nowhere.
         bind: `host:port`, port 0 takes any; or `unix:` and a socket's path.
-        restore: begin from the newest complete checkpoint that is there already.
+        restore: whether to begin from the newest complete checkpoint that is there already.
         relaunched: no process of the job runs any more; go on with as many as the settings say.
         listener: descriptor of a socket that listens at `bind` already; None: there is none.
         metrics_host: where metrics are answered.
@@ -37,11 +39,12 @@ class Options:
     address_file: Path
     bind: str
     credentials: ServerCredentials
-    restore: bool = False
+    restore: Restore = Restore.NEVER
     relaunched: bool = False
     listener: int | None = None
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
+    end_file: Path | None = None
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -57,12 +60,21 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument("--folder", type=Path, required=True, help="the journal's folder, made if it is missing")
     parser.add_argument("--checkpoints", type=Path, help="folder of the job's checkpoints; FOLDER/checkpoints")
     parser.add_argument("--address-file", type=Path, help="written once it serves; FOLDER/coordinator.json")
+    parser.add_argument("--end-file", type=Path, help="gets a line about how the job has ended, in its last moment")
     parser.add_argument(
         "--bind", default="127.0.0.1:0", help="host, host:port (port 0: any that is free) or unix:PATH to serve at"
     )
     parser.add_argument("--port", type=int, help="port to serve at, if --bind names only a host")
     parser.add_argument("--listener", type=int, help="descriptor of a socket that listens at --bind already")
-    parser.add_argument("--restore", action="store_true", help="a new job begins from the newest checkpoint there")
+    parser.add_argument(
+        "--restore",
+        nargs="?",
+        type=Restore,
+        choices=list(Restore),
+        const=Restore.ALWAYS,
+        default=Restore.NEVER,
+        help="a new job begins from the newest checkpoint there; if-there: or anew, where there is none",
+    )
     parser.add_argument(
         "--relaunched",
         action="store_true",
@@ -106,6 +118,7 @@ def parse(arguments: Sequence[str]) -> Options:
         listener=given["listener"],
         metrics_host=given["metrics_host"] or of_bind,
         metrics_port=given["metrics_port"],
+        end_file=given["end_file"],
     )
 
 

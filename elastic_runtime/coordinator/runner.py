@@ -98,11 +98,11 @@ class Runner:
         """See `Machine.on_stream`."""
         self._run(lambda now: (None, self._machine.on_stream(task, incarnation, opened, now)))
 
-    def on_task_ended(self, task: str, exit_code: int, last_line: str) -> None:
+    def on_task_ended(self, task: str, exit_code: int, last_line: str, epoch: int = 0) -> None:
         """See `Machine.on_task_ended`."""
-        self._run(lambda now: (None, self._machine.on_task_ended(task, exit_code, last_line, now)))
+        self._run(lambda now: (None, self._machine.on_task_ended(task, exit_code, last_line, now, epoch)))
 
-    def on_request(self, request: RequestState) -> RequestState:
+    def on_request(self, request: RequestState, epoch: int = 0) -> RequestState:
         """See `Machine.on_request`.
 
         Raises:
@@ -114,7 +114,7 @@ class Runner:
                 raise ResizeFailed(
                     "the disk with the coordinator's journal is full: training goes on, no request is taken; make room"
                 )
-            row, outcome = self._machine.on_request(request, self._clock())
+            row, outcome = self._machine.on_request(request, self._clock(), epoch)
             if not self._carry_out(outcome):
                 raise ResizeFailed(
                     "the disk with the coordinator's journal is full: ask again with the same id when there is room"

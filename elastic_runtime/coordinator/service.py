@@ -73,25 +73,28 @@ class ControlService(JobControlServicer):
                     target=size_from_message(request.target),
                     victims=_victims(request.victims),
                     mode=mode_from_message(request.mode),
-                )
+                ),
+                request.epoch,
             ),
         )
 
     def Suspend(self, request: pb.SuspendRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Checkpoint, and end all tasks."""
-        return _answer(lambda: self._request(RequestState(request.request_id, "suspend", target=Size(0, 0))))
+        return _answer(
+            lambda: self._request(RequestState(request.request_id, "suspend", target=Size(0, 0)), request.epoch)
+        )
 
     def Resume(self, request: pb.ResumeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Go on after a suspend."""
         target = size_from_message(request.target)
-        return _answer(lambda: self._request(RequestState(request.request_id, "resume", target=target)))
+        return _answer(lambda: self._request(RequestState(request.request_id, "resume", target=target), request.epoch))
 
     def Status(self, _request: pb.StatusRequest, _context: grpc.ServicerContext) -> pb.JobStatus:  # noqa: N802
         """How the job is doing."""
         return _answer(lambda: status_to_message(self._runner.status()))
 
-    def _request(self, request: RequestState) -> pb.RequestReply:
-        row = self._runner.on_request(request)
+    def _request(self, request: RequestState, epoch: int) -> pb.RequestReply:
+        row = self._runner.on_request(request, epoch)
         return pb.RequestReply(state=row.state.value, detail=row.detail)
 
 
@@ -138,7 +141,9 @@ class MemberService(MembershipServicer):
         """A task's process ended."""
         line = _answer(lambda: check_text(request.last_line, "a last line"))
         _answer(
-            lambda: self._runner.on_task_ended(check_task(request.task), request.exit_code, line.partition("\n")[0]),
+            lambda: self._runner.on_task_ended(
+                check_task(request.task), request.exit_code, line.partition("\n")[0], request.epoch
+            ),
         )
         return pb.TaskEndedReply()
 

@@ -75,30 +75,36 @@ class Size(_message.Message):
     def __init__(self, servers: _Optional[int] = ..., workers: _Optional[int] = ...) -> None: ...
 
 class ResizeRequest(_message.Message):
-    __slots__ = ("request_id", "target", "victims", "mode")
+    __slots__ = ("request_id", "target", "victims", "mode", "epoch")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     VICTIMS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     target: Size
     victims: _containers.RepeatedScalarFieldContainer[str]
     mode: ResizeMode
-    def __init__(self, request_id: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., victims: _Optional[_Iterable[str]] = ..., mode: _Optional[_Union[ResizeMode, str]] = ...) -> None: ...
+    epoch: int
+    def __init__(self, request_id: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., victims: _Optional[_Iterable[str]] = ..., mode: _Optional[_Union[ResizeMode, str]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class SuspendRequest(_message.Message):
-    __slots__ = ("request_id",)
+    __slots__ = ("request_id", "epoch")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     request_id: str
-    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+    epoch: int
+    def __init__(self, request_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ResumeRequest(_message.Message):
-    __slots__ = ("request_id", "target")
+    __slots__ = ("request_id", "target", "epoch")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     target: Size
-    def __init__(self, request_id: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ...) -> None: ...
+    epoch: int
+    def __init__(self, request_id: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class RequestReply(_message.Message):
     __slots__ = ("state", "detail")
@@ -499,14 +505,16 @@ class LeaseReply(_message.Message):
     def __init__(self, leases: _Optional[_Iterable[_Union[LeasedRange, _Mapping]]] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class TaskEndedRequest(_message.Message):
-    __slots__ = ("task", "exit_code", "last_line")
+    __slots__ = ("task", "exit_code", "last_line", "epoch")
     TASK_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     LAST_LINE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     task: str
     exit_code: int
     last_line: str
-    def __init__(self, task: _Optional[str] = ..., exit_code: _Optional[int] = ..., last_line: _Optional[str] = ...) -> None: ...
+    epoch: int
+    def __init__(self, task: _Optional[str] = ..., exit_code: _Optional[int] = ..., last_line: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class TaskEndedReply(_message.Message):
     __slots__ = ()

@@ -128,17 +128,26 @@ class Machine:
             self._job.reports.on_stream(task, opened, now)
         return self._settle(now)
 
-    def on_task_ended(self, task: str, exit_code: int, last_line: str, now: float) -> Outcome:
-        """The launcher saw a task's process end."""
+    def on_task_ended(self, task: str, exit_code: int, last_line: str, now: float, epoch: int = 0) -> Outcome:
+        """The launcher saw a task's process end.
+
+        Raises:
+            BadInput: whoever says so has an `epoch` that is over; nothing has changed.
+        """
+        requests.admit(self._job, epoch)
         members.on_process_ended(self._job, task, exit_code, last_line)
         return self._settle(now)
 
-    def on_request(self, request: RequestState, now: float) -> tuple[RequestState, Outcome]:
+    def on_request(self, request: RequestState, now: float, epoch: int = 0) -> tuple[RequestState, Outcome]:
         """A scheduler asks for something.
 
+        Args:
+            epoch: of its lease; 0: it has none.
+
         Raises:
-            BadInput: it cannot be; nothing has changed.
+            BadInput: it cannot be, or comes from a scheduler that another one has followed; nothing has changed.
         """
+        requests.admit(self._job, epoch)
         row = requests.submit(self._job, request)
         outcome = self._settle(now)
         return requests.find(self._job, row.request_id) or row, outcome

@@ -14,7 +14,7 @@ from elastic_runtime.control.checks import MOST_TASKS, check_request_id
 from elastic_runtime.control.messages import MemberReport, RequestOutcome, RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.phases import ENDED, enter
-from elastic_runtime.coordinator.rules.state import Purpose, Requests, TaskState
+from elastic_runtime.coordinator.rules.state import Leader, Purpose, Requests, TaskState
 from elastic_runtime.coordinator.rules.tasks import dismiss
 from elastic_runtime.errors import BadInput
 from elastic_runtime.protocol.plan import Change, Phase, Role
@@ -39,6 +39,25 @@ def submit(job: Job, request: RequestState) -> RequestState:
     forgotten = set(ended[: max(0, len(ended) - job.settings.requests_kept)])
     job.state.requests = Requests(tuple(row for row in rows if row.request_id not in forgotten))
     return request
+
+
+def admit(job: Job, epoch: int) -> None:
+    """Refuse a scheduler that another one has followed; what it still sends was decided before that.
+
+    Args:
+        epoch: of its lease; 0: it has none, and is not compared.
+
+    Raises:
+        BadInput: it is not the newest.
+    """
+    highest = job.state.leader.epoch
+    if 0 < epoch < highest:
+        raise BadInput(
+            f"lease epoch {epoch} is over: job {job.settings.job} was told of {highest}, so that another scheduler "
+            "leads it now"
+        )
+    if epoch > highest:
+        job.state.leader = Leader(epoch)
 
 
 def _wish(request: RequestState) -> tuple[object, ...]:

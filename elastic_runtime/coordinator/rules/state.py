@@ -189,6 +189,13 @@ class Leases:
     book_json: str = ""
 
 
+@dataclass(frozen=True)
+class Leader:
+    """The highest epoch of a scheduler's lease; 0 before one had a lease."""
+
+    epoch: int = 0
+
+
 @dataclass
 class State:
     """All sections; the rules replace them one by one."""
@@ -201,6 +208,7 @@ class State:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     numbers: Numbers = field(default_factory=Numbers)
     leases: Leases = field(default_factory=Leases)
+    leader: Leader = field(default_factory=Leader)
 
     def set_course(self, **changes: object) -> None:
         """Replace fields of the course."""

@@ -10,7 +10,7 @@ from simulated_world import BATCH, LAYOUT, SETTINGS, TRAINING, World
 
 from elastic_runtime.checkpoint import ShardWriter, folder_of
 from elastic_runtime.control.messages import Shard
-from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore, Restore
 from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, checkpoint_name
 from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.rules.registering import Newcomer
@@ -35,17 +35,17 @@ def write(folder: Path, step: int) -> ManifestOrder:
 
 def test_checkpoints_of_an_earlier_job_are_not_taken_or_written_over_unasked(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, 2)
-    assert store.found(restore=False) is None
+    assert store.found(Restore.NEVER) is None
     with pytest.raises(BadInput, match="holds no complete checkpoint"):
-        store.found(restore=True)
+        store.found(Restore.ALWAYS)
     for step in (10, 20, 30):
         store.complete(write(tmp_path, step))
     store.tidy((10,))
     assert [step.name for step in sorted(tmp_path.iterdir())] == [checkpoint_name(step) for step in (10, 20, 30)]
     store.tidy(())
     with pytest.raises(BadInput, match="up to step 30: give --restore"):
-        store.found(restore=False)
-    found = store.found(restore=True)
+        store.found(Restore.NEVER)
+    found = store.found(Restore.ALWAYS)
     assert found is not None
     assert found.sound is not None
     assert (found.sound.step, found.line) == (30, "")
@@ -63,7 +63,7 @@ def test_a_restored_job_has_no_initialiser_and_takes_its_checkpoints_model_only(
     store = CheckpointStore(tmp_path, 2)
     store.complete(write(tmp_path, 30))
     world = World()
-    world.machine = Machine(SETTINGS, 0.0, begin(SETTINGS, store.found(restore=True)), lambda: 0.0)
+    world.machine = Machine(SETTINGS, 0.0, begin(SETTINGS, store.found(Restore.ALWAYS)), lambda: 0.0)
     world.views.clear()
     world.take(world.machine.on_tick(0.0))
     refusal, _ = world.machine.on_register(Newcomer("worker-0", Role.WORKER, 7, "{}", OTHER, TRAINING), 0.0)

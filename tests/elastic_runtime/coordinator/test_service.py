@@ -13,8 +13,9 @@ from memory_records import MemoryRecords
 
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials, ServerCredentials
-from elastic_runtime.control.messages import JobStatus, RequestOutcome, ResizeMode, Size
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
+from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.runner import Runner
@@ -100,3 +101,44 @@ def test_a_wrong_token_job_or_address_is_said_in_one_line(address: str) -> None:
         pytest.raises(CoordinatorUnreachable, match=r"127\.0\.0\.1:9"),
     ):
         client.status()
+
+
+def test_who_was_followed_by_another_scheduler_is_refused_whatever_it_asks_for(address: str, runner: Runner) -> None:
+    credentials = ClientCredentials(TOKEN)
+    epochs = {"old": 7, "new": 9}
+    with (
+        ControlClient(address, JOB, credentials, epoch=lambda: epochs["old"]) as old,
+        ControlClient(address, JOB, credentials, epoch=lambda: epochs["new"]) as new,
+        ControlClient(address, JOB, credentials) as person,
+    ):
+        assert old.resize("first", Size(1, 3))[0] is RequestOutcome.QUEUED
+        assert new.resize("second", Size(1, 2))[0] is RequestOutcome.QUEUED
+        before = runner.status()
+        for late in (
+            lambda: old.resize("third", Size(1, 4)),
+            lambda: old.suspend("fourth"),
+            lambda: old.resume("fifth", Size(1, 1)),
+            lambda: old.task_ended("worker-0", -9),
+        ):
+            with pytest.raises(BadInput, match="lease epoch 7 is over: job digits was told of 9"):
+                late()
+        assert runner.status().requests == before.requests
+        epochs["old"] = 10
+        assert old.resize("third", Size(1, 4))[0] is RequestOutcome.QUEUED
+        assert person.resize("by hand", Size(1, 1))[0] is RequestOutcome.QUEUED
+
+
+def test_the_highest_epoch_outlives_the_coordinator(tmp_path: Path) -> None:
+    settings = CoordinatorSettings(job=JOB, servers=1, workers=1)
+    records = Journal(tmp_path, JOB)
+    machine = Machine(settings, 0.0, begin(settings), time.time)
+    runner = Runner(machine, records, CheckpointStore(tmp_path, 3), time.monotonic)
+    runner.on_request(RequestState("first", "resize", target=Size(1, 2)), epoch=9)
+    runner.close()
+    records.close()
+    again = Journal(tmp_path, JOB)
+    assert again.state is not None
+    machine = Machine(settings, 0.0, again.state, time.time)
+    with pytest.raises(BadInput, match="lease epoch 8 is over"):
+        machine.on_request(RequestState("second", "resize", target=Size(1, 1)), 0.0, epoch=8)
+    again.close()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from apiserver.serving import Asked
+from apiserver.asked import Asked
 
 Json = dict[str, Any]
 
@@ -24,6 +23,20 @@ def allowed_by(rules: Mapping[str, Sequence[Json]]) -> Callable[[Asked], bool]:
         return of_user is None or any(_grants(rule, asked) for rule in of_user)
 
     return may
+
+
+def reviewed(review: Json, user: str, may: Callable[[Asked], bool]) -> Json:
+    """A SelfSubjectAccessReview with its answer."""
+    spec = review.get("spec") or {}
+    wanted = spec.get("resourceAttributes")
+    if wanted is None:
+        allowed = may(Asked("get", "", user=user))
+    else:
+        group = wanted.get("group", "")
+        resource = f"{wanted.get('resource', '')}.{group}" if group else wanted.get("resource", "")
+        where, name, part = (wanted.get(each, "") for each in ("namespace", "name", "subresource"))
+        allowed = may(Asked(wanted.get("verb", ""), resource, where, name, part, user))
+    return {**review, "status": {"allowed": allowed, **({} if allowed else {"reason": "no rule allows it"})}}
 
 
 def _grants(rule: Json, asked: Asked) -> bool:

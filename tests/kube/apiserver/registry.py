@@ -8,6 +8,7 @@ from typing import Any
 from apiserver.store import Refused
 
 Json = dict[str, Any]
+_ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class Served:
 
     Attributes:
         fields: beyond name and namespace, that can be selected by.
+        columns: of tables, as a CRD prints them.
+        verbs: fewer where it is no stored object but a question.
     """
 
     group: str
@@ -26,6 +29,10 @@ class Served:
     has_status: bool = True
     short: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    columns: tuple[Json, ...] = ()
+    is_custom: bool = False
+    verbs: tuple[str, ...] = _ALL
 
     @property
     def table(self) -> str:
@@ -40,14 +47,25 @@ class Served:
 BUILT_IN = (
     Served("", "v1", "namespaces", "Namespace", namespaced=False, short=("ns",)),
     Served("", "v1", "nodes", "Node", namespaced=False, short=("no",)),
-    Served("", "v1", "pods", "Pod", short=("po",)),
+    Served("", "v1", "pods", "Pod", short=("po",), categories=("all",)),
     Served("", "v1", "events", "Event", has_status=False, short=("ev",)),
     Served("", "v1", "configmaps", "ConfigMap", has_status=False, short=("cm",)),
     Served("", "v1", "secrets", "Secret", has_status=False),
-    Served("", "v1", "services", "Service", short=("svc",)),
+    Served("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short=("pvc",)),
+    Served("", "v1", "serviceaccounts", "ServiceAccount", has_status=False, short=("sa",)),
+    Served("", "v1", "services", "Service", short=("svc",), categories=("all",)),
     Served("", "v1", "resourcequotas", "ResourceQuota", short=("quota",)),
-    Served("batch", "v1", "jobs", "Job"),
+    Served("batch", "v1", "jobs", "Job", categories=("all",)),
     Served("coordination.k8s.io", "v1", "leases", "Lease", has_status=False),
+    Served(
+        "authorization.k8s.io",
+        "v1",
+        "selfsubjectaccessreviews",
+        "SelfSubjectAccessReview",
+        namespaced=False,
+        has_status=False,
+        verbs=("create",),
+    ),
     Served(
         "apiextensions.k8s.io",
         "v1",

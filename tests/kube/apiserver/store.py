@@ -75,8 +75,16 @@ class Store:
         self.version = 1000
         self.compacted = 1000
         self.objects: dict[str, dict[Key, Json]] = {}
+        self.kept_changes = 200_000
+        """Longest history; what is older is compacted."""
         self.history: deque[Change] = deque()
         self.on_change: list[Callable[[Change], None]] = []
+        self.on_create: list[Callable[[str, Json], None]] = []
+        """Complete an object that is made, in place, or refuse it."""
+
+    def seconds(self) -> float:
+        """The time, in Unix seconds."""
+        return self._wall_clock()
 
     def now(self) -> str:
         return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -131,6 +139,8 @@ class Store:
         metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
         metadata["creationTimestamp"] = self.now()
         metadata["generation"] = 1
+        for complete in self.on_create:
+            complete(plural, found)
         return found if dry_run else self._write(plural, None, found)
 
     def replace(
@@ -221,6 +231,8 @@ class Store:
             table[key_of(after)] = after
             change = Change(self.version, plural, before, after)
         self.history.append(change)
+        if len(self.history) > self.kept_changes:
+            self.compacted = self.history.popleft().version
         for tell in self.on_change:
             tell(change)
         return change.seen

@@ -1,0 +1,194 @@
+"""Coordinators of TrainingJobs: asked how their jobs are doing, side by side, and told what was decided.
+
+Nobody waits for one that does not answer: polls run in a few threads of their own, and what was heard last counts for
+some seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster_agent.backends.kubernetes.training.plan import Ask, Ended, Request, Told
+from elastic_runtime.control.client import ControlClient
+from elastic_runtime.control.credentials import ClientCredentials
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
+from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
+
+CALL_SECONDS = 2.0
+POLL_SECONDS = 1.0
+STALE_SECONDS = 15.0
+"""What was heard longer ago says nothing of now."""
+_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The way to a coordinator.
+
+    Attributes:
+        job: its name in the runtime.
+        ca_pem: of the certificate that it shows.
+    """
+
+    address: str
+    job: str
+    token: str
+    ca_pem: str
+
+
+class CoordinatorCalls(Protocol):
+    """The calls that are made; `ControlClient` is one."""
+
+    def status(self) -> JobStatus:
+        """How the job is doing."""
+        ...
+
+    def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
+        """Ask for another size."""
+        ...
+
+    def suspend(self, request_id: str) -> tuple[RequestOutcome, str]:
+        """Ask for an end after a checkpoint."""
+        ...
+
+    def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
+        """Ask to go on."""
+        ...
+
+    def task_ended(self, task: str, exit_code: int, last_line: str = "") -> None:
+        """Say how a task's process ended."""
+        ...
+
+    def close(self) -> None:
+        """Close the channel."""
+        ...
+
+
+def open_line(line: Line, epoch: Callable[[], int] = lambda: 0) -> CoordinatorCalls:
+    """A client of the coordinator at the other end.
+
+    Args:
+        epoch: of the agent's lease, which a coordinator compares: the API server cannot.
+    """
+    credentials = ClientCredentials(line.token, line.ca_pem.encode())
+    return ControlClient(line.address, line.job, credentials, CALL_SECONDS, epoch)
+
+
+@dataclass(slots=True)
+class _Followed:
+    line: Line
+    calls: CoordinatorCalls
+    told: Told | None = None
+    polled_seconds: float = -float("inf")
+    under_way: Future[None] | None = None
+    trouble: str = ""
+
+
+class Coordinators:
+    """Follows coordinators, by their jobs' uids; all but the polls in the caller's thread.
+
+    Args:
+        clock: monotonic seconds.
+        on_news: called from a poll's thread where a job has changed; must not block.
+        connect: opens a line.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        on_news: Callable[[], None],
+        connect: Callable[[Line], CoordinatorCalls] = open_line,
+    ) -> None:
+        self._clock, self._on_news, self._connect = clock, on_news, connect
+        self._followed: dict[str, _Followed] = {}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="coordinators")
+
+    def follow(self, lines: Mapping[str, Line]) -> None:
+        """Follow these and no others, and ask those whose turn it is."""
+        for uid in [uid for uid, followed in self._followed.items() if lines.get(uid) != followed.line]:
+            self._followed.pop(uid).calls.close()
+        for uid, line in lines.items():
+            followed = self._followed.get(uid)
+            if followed is None:
+                followed = self._followed[uid] = _Followed(line, self._connect(line))
+            due = self._clock() - followed.polled_seconds >= POLL_SECONDS
+            if due and (followed.under_way is None or followed.under_way.done()):
+                followed.polled_seconds = self._clock()
+                followed.under_way = self._pool.submit(self._poll, followed)
+
+    def told(self, uid: str) -> Told | None:
+        """What a coordinator said last; None where that is too long ago."""
+        followed = self._followed.get(uid)
+        with self._lock:
+            told = None if followed is None else followed.told
+        return told if told is not None and self._clock() - told.at_seconds <= STALE_SECONDS else None
+
+    def trouble(self, uid: str) -> str:
+        """Why it was not heard of, in a line."""
+        followed = self._followed.get(uid)
+        return "" if followed is None else followed.trouble
+
+    def report(self, uid: str, ended: Ended) -> bool:
+        """Tell it how a task ended; whether it knows now."""
+        followed = self._followed.get(uid)
+        if followed is None:
+            return False
+        try:
+            followed.calls.task_ended(ended.task, ended.exit_code, ended.last_words)
+        except ElasticError as error:
+            followed.trouble = str(error)
+            return isinstance(error, BadInput)  # it will not take it, however often it is told
+        return True
+
+    def ask(self, uid: str, ask: Ask) -> str | None:
+        """Ask it for something.
+
+        Returns:
+            Why it will not; empty: it was taken; None: nobody knows, it may be asked again.
+        """
+        followed = self._followed.get(uid)
+        if followed is None:
+            return None
+        calls = followed.calls
+        try:
+            if ask.request is Request.SUSPEND:
+                outcome, detail = calls.suspend(ask.request_id)
+            elif ask.request is Request.RESUME:
+                outcome, detail = calls.resume(ask.request_id, ask.size)
+            else:
+                outcome, detail = calls.resize(ask.request_id, ask.size)
+        except (BadInput, ResizeFailed) as error:
+            return str(error)
+        except ElasticError as error:
+            followed.trouble = str(error)
+            return None
+        return (detail or "it was given up") if outcome is RequestOutcome.ABORTED else ""
+
+    def close(self) -> None:
+        """Follow none; calls under way end by their deadlines."""
+        self.follow({})
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _poll(self, followed: _Followed) -> None:
+        try:
+            status = followed.calls.status()
+        except (ElasticError, ValueError) as error:  # ValueError: it was closed under the call
+            followed.trouble = str(error)
+            return
+        with self._lock:
+            before = followed.told
+            followed.told, followed.trouble = Told(status, self._clock()), ""
+        shape = (status.phase, status.size, status.target, status.wanted, status.leaving)
+        if before is None or shape != (
+            before.status.phase,
+            before.status.size,
+            before.status.target,
+            before.status.wanted,
+            before.status.leaving,
+        ):
+            self._on_news()

@@ -1,0 +1,231 @@
+"""TrainingJobs of a cluster, as its backend sees them: what to decide about, and what becomes of a decision."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from cluster_agent.backends.kubernetes.training.controller import (
+    Hands,
+    Sight,
+    TrainingController,
+    service_facts,
+)
+from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Coordinators, Line, open_line
+from cluster_agent.backends.kubernetes.training.measured import Measured, current_of, progress_of, scheduled_job
+from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.statuses import Granted
+from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
+from cluster_agent.kubernetes.api_server import ApiServer
+from cluster_agent.kubernetes.cache import Cache
+from cluster_agent.kubernetes.capacity import Amounts
+from cluster_agent.kubernetes.events import EventRecorder
+from cluster_agent.kubernetes.list_watch import ListWatch
+from cluster_agent.kubernetes.resources import PODS, Resource
+from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode, training_job
+from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Resources, Share
+
+_log = structlog.get_logger()
+
+_TICK_SECONDS = 1.0
+_END_SECONDS = 5.0
+Demand = Callable[[Amounts], Resources]
+"""What a task takes, as policies count it."""
+
+
+class TrainingJobs:
+    """All TrainingJobs of a cluster, or of a namespace.
+
+    Args:
+        room: what the cluster has left now.
+        agent_key: from which jobs' tokens follow.
+        may_write: whether this agent acts.
+        lease_epoch: of its lease; 0 without one.
+        on_news: called where something has changed that a decision could be about; must not block.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        namespace: str,
+        room: Callable[[], Room],
+        agent_key: bytes,
+        may_write: Callable[[], bool],
+        lease_epoch: Callable[[], int],
+        on_news: Callable[[], None],
+        clock: Callable[[], float],
+        unix_clock: Callable[[], float],
+        connect: Callable[[Line, Callable[[], int]], CoordinatorCalls] = open_line,
+    ) -> None:
+        self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
+        self._news = threading.Event()
+        self._stopping = threading.Event()
+
+        def wake() -> None:
+            self._news.set()
+            on_news()
+
+        self.jobs: Cache[TrainingJob] = Cache(training_job, clock, wake)
+        pods: Cache[Any] = Cache(task_pod_facts, clock, self._news.set)
+        services: Cache[Any] = Cache(service_facts, clock, self._news.set)
+        seed = f"{socket.gethostname()}/{os.getpid()}"
+
+        def follow(resource: Resource, cache: Cache[Any], selectors: Mapping[str, str] | None) -> ListWatch[Any]:
+            return ListWatch(api, resource, cache, clock, namespace, selectors, seed=seed)
+
+        ours = {"labelSelector": JOB_LABEL}
+        self.followed: dict[str, tuple[Cache[Any], ListWatch[Any]]] = {
+            "trainingjobs": (self.jobs, follow(TRAINING_JOBS, self.jobs, None)),
+            "pods of TrainingJobs": (pods, follow(PODS, pods, ours)),
+            "services of TrainingJobs": (services, follow(SERVICES, services, ours)),
+        }
+        self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch))
+        self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock)
+        hands = Hands(api, self._coordinators, self._events, agent_key, may_write)
+        self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
+        self._measured: dict[str, Measured] = {}
+        self._observed: dict[str, tuple[TrainingJob, Job]] = {}
+        self._told_over: set[str] = set()
+        self._decided_seconds = clock()
+        self._threads = [
+            threading.Thread(target=following.run, args=(self._stopping.wait,), name=f"watch-{name}", daemon=True)
+            for name, (_, following) in self.followed.items()
+        ]
+        self._threads += [
+            threading.Thread(target=self._control, name="training-jobs", daemon=True),
+            threading.Thread(target=self._events.run, args=(self._stopping.is_set,), name="events", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Begin to follow them, and to look after them."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Look after them no longer; they go on."""
+        self._stopping.set()
+        self._news.set()
+        for _, following in self.followed.values():
+            following.stop()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(_END_SECONDS)
+        self._coordinators.close()
+
+    @property
+    def owners(self) -> set[str]:
+        """Uids of the jobs that a decision is about: what their pods take is what is being decided."""
+        return {job.uid for job in self._unended()}
+
+    def observe(self, demand: Demand) -> list[Job]:
+        """The jobs that a decision is about."""
+        self.look()
+        self._observed = {}
+        for job in self._unended():
+            measured = self._measured.setdefault(job.uid, Measured())
+            current = current_of(job, self._coordinators.told(job.uid))
+            if (job.suspend or job.problem) and current == SUSPENDED:
+                continue
+            demands = demand(job.worker.asks), demand(job.ps.asks)
+            seen = scheduled_job(job, measured, current, demands, _unix_seconds(job.created))
+            self._observed[job.job_id] = (job, seen)
+        return [seen for _, seen in self._observed.values()]
+
+    def look(self) -> None:
+        """Note what the coordinators have counted by now."""
+        for entry in self.jobs.entries().values():
+            told = self._coordinators.told(entry.uid)
+            if told is not None:
+                self._measured.setdefault(entry.uid, Measured()).look(told)
+
+    def apply(self, decision: Decision, number: str, version: str) -> None:
+        """Have the jobs get what was decided.
+
+        Args:
+            number: names the decision.
+            version: of the policy that decided.
+        """
+        self._decided_seconds = self._clock()
+        placement = decision.placement or {}
+        for job_id, (job, seen) in self._observed.items():
+            self._measured.setdefault(job.uid, Measured()).begin_interval()
+            wanted, reason = _wanted(job, seen, decision.of(job_id))
+            if wanted != self._controller.wanted(job):
+                granted = Granted(wanted, number, version, reason, self._lease_epoch(), self._unix_clock())
+                self._controller.grant(job.uid, granted, _nodes(placement.get(job_id, ())))
+        self._news.set()
+
+    def progress(self) -> list[Progress]:
+        """What the jobs of the last decision did since."""
+        self.look()
+        whole = self._clock() - self._decided_seconds
+        found = []
+        for job, seen in self._observed.values():
+            entry = self.jobs.get((job.namespace, job.name))
+            now = entry.kept if entry is not None and entry.uid == job.uid else None
+            finished = now is not None and now.outcome == "Complete"
+            if now is None or now.outcome:
+                self._told_over.add(job.uid)
+            current = SUSPENDED if now is None else current_of(now, self._coordinators.told(job.uid))
+            found.append(progress_of(seen, self._measured[job.uid], current, whole, finished))
+        return found
+
+    @property
+    def shape(self) -> frozenset[object]:
+        """What a decision would be about, without how far jobs are."""
+        return frozenset((job.uid, job.generation, job.outcome, job.problem) for job in self._all())
+
+    def counts(self) -> tuple[int, int, int]:
+        """Jobs that run, that wait, and that are complete."""
+        jobs = self._all()
+        done = sum(job.outcome == "Complete" for job in jobs)
+        unended = [job for job in jobs if not job.outcome]
+        running = sum(current_of(job, self._coordinators.told(job.uid)) != SUSPENDED for job in unended)
+        return running, len(unended) - running, done
+
+    def _all(self) -> list[TrainingJob]:
+        return sorted((entry.kept for entry in self.jobs.entries().values()), key=lambda job: (job.created, job.job_id))
+
+    def _unended(self) -> Iterable[TrainingJob]:
+        return [job for job in self._all() if not job.outcome and not job.deleting]
+
+    def _control(self) -> None:
+        while not all(cache.is_synced for cache, _ in self.followed.values()):
+            if self._stopping.wait(0.05):
+                return
+        while not self._stopping.is_set():
+            self._news.wait(_TICK_SECONDS)
+            self._news.clear()
+            try:
+                self._controller.step()
+            except Exception:
+                # One look that fails is no reason to look after nothing any more; it is told, and made again.
+                _log.exception("training-jobs-step")
+                self._stopping.wait(_TICK_SECONDS)
+
+
+def _wanted(job: TrainingJob, seen: Job, decided: Allocation) -> tuple[Allocation, str]:
+    """What a job is to have, and why it is not what was decided, where it is not."""
+    if job.mode is UpdateMode.OFF:
+        return (job.least if decided != SUSPENDED else decided), "updateMode is Off: its least size"
+    if decided == SUSPENDED and seen.current != SUSPENDED and not job.suspend and not job.checkpoints_claim:
+        return seen.current, "kept: without checkpoints it would begin anew"
+    return decided, "decided by the policy"
+
+
+def _nodes(shares: Sequence[Share]) -> list[str]:
+    return [share.node_id for share in shares for _ in range(share.allocation.tasks)]
+
+
+def _unix_seconds(time: str) -> float:
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,169 @@
+"""What TrainingJobs did, as their coordinators counted it: for a policy to look at, and to learn from; pure.
+
+What is measured of a job counts for the size that it held at both ends, while it trained and was not on its way to
+another one. The rest of an interval it paused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cluster_agent.backends.kubernetes.training.plan import Told
+from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Progress, Resources
+
+GUESSED_SAMPLES_PER_EPOCH = 10_000.0
+"""Until a job's first sample was counted."""
+_LEAST_REMAINING_EPOCHS = 1e-3
+_FALSE_FROM = 1.01
+"""An epoch has no whole number of batches: so much more than was said is no lie."""
+_MOST_SAMPLES = 1e15
+_UNDER_WAY = frozenset({Phase.STARTING, Phase.RECOVERING, Phase.RESIZING, Phase.SUSPENDING})
+
+
+@dataclass(slots=True)
+class Hold:
+    """A size that a job held, from one look to a later one; seconds are monotonic."""
+
+    size: Allocation
+    from_seconds: float
+    from_samples: float
+    to_seconds: float
+    to_samples: float
+
+    @property
+    def seconds(self) -> float:
+        """How long."""
+        return self.to_seconds - self.from_seconds
+
+
+@dataclass(slots=True)
+class Measured:
+    """One job's counters over an agent's life.
+
+    Attributes:
+        hold: the newest; None before the job was seen to train.
+        samples: most that were counted.
+        liar: why its counters are not believed, in a line; empty where they are.
+    """
+
+    hold: Hold | None = None
+    samples: float = 0.0
+    epoch: float = 0.0
+    total_epochs: float = 0.0
+    run_seconds: float = 0.0
+    liar: str = ""
+    _settled: bool = field(default=False)
+
+    def look(self, told: Told) -> None:
+        """Take what a coordinator said; what cannot be is not taken, and told."""
+        status = told.status
+        sane = 0.0 <= status.samples <= _MOST_SAMPLES and 0.0 <= status.epoch <= _MOST_SAMPLES
+        if not sane or not 0.0 <= status.total_epochs <= _MOST_SAMPLES:
+            self.liar = f"its coordinator counts {status.samples} samples, {status.epoch} epochs: not believed"
+            self.hold, self._settled = None, False
+            return
+        size = Allocation(status.size.workers, status.size.servers)
+        settled = status.phase is Phase.RUNNING and status.size == status.target
+        held = self.hold
+        goes_on = held is not None and held.size == size and status.samples >= held.to_samples
+        if settled and self._settled and goes_on and held is not None:
+            if told.at_seconds > held.to_seconds:
+                self.run_seconds += told.at_seconds - held.to_seconds
+                held.to_seconds, held.to_samples = told.at_seconds, float(status.samples)
+        elif settled:
+            self.hold = Hold(size, told.at_seconds, float(status.samples), told.at_seconds, float(status.samples))
+        self._settled = settled
+        self.samples = max(self.samples, float(status.samples))
+        self.epoch, self.total_epochs, self.liar = max(self.epoch, status.epoch), status.total_epochs, ""
+
+    @property
+    def samples_per_epoch(self) -> float:
+        """0 until it is known."""
+        return self.samples / self.epoch if self.samples > 0 and self.epoch > 0 else 0.0
+
+    def begin_interval(self) -> None:
+        """What is measured from now on is the next interval's."""
+        if self.hold is not None:
+            held = self.hold
+            self.hold = Hold(held.size, held.to_seconds, held.to_samples, held.to_seconds, held.to_samples)
+
+
+def current_of(job: TrainingJob, told: Told | None) -> Allocation:
+    """What a job has, or is about to have: a change that is under way goes on by itself."""
+    if told is None:
+        return job.granted if job.has_started and not job.suspend else SUSPENDED
+    size = told.status.target if told.status.phase in _UNDER_WAY else told.status.size
+    return Allocation(size.workers, size.servers) if size.workers and size.servers else SUSPENDED
+
+
+def scheduled_job(
+    job: TrainingJob,
+    measured: Measured,
+    current: Allocation,
+    demands: tuple[Resources, Resources],
+    submitted_unix_seconds: float,
+) -> Job:
+    """What a policy may look at.
+
+    Args:
+        demands: of a worker, and of a parameter server.
+    """
+    per_epoch = measured.samples_per_epoch or GUESSED_SAMPLES_PER_EPOCH
+    done = measured.samples / per_epoch
+    declared: float | None = measured.total_epochs or job.epochs
+    if declared is not None and done > _FALSE_FROM * declared:
+        declared = None  # what was wrong once is not relied on
+    total = max(2 * done, 1.0) if declared is None else declared
+    least, most = job.least, job.most
+    if job.suspend:
+        least, most = job.least, SUSPENDED
+    elif job.mode is UpdateMode.FROZEN and current != SUSPENDED:
+        least = most = current
+    return Job(
+        job_id=job.job_id,
+        job_type=job.model_type,
+        submit_time_seconds=submitted_unix_seconds,
+        worker_demand=demands[0],
+        ps_demand=demands[1],
+        samples_per_epoch=per_epoch,
+        total_epochs=total,
+        remaining_epochs=max(total - done, _LEAST_REMAINING_EPOCHS),
+        requested=SUSPENDED if job.suspend else least,
+        max_workers=most.workers,
+        max_ps=most.ps,
+        run_seconds=measured.run_seconds,
+        current=current,
+        kind=JobKind.PS,
+        min_workers=least.workers,
+        min_ps=least.ps,
+        work_known=declared is not None,
+    )
+
+
+def progress_of(job: Job, measured: Measured, current: Allocation, whole_seconds: float, finished: bool) -> Progress:
+    """What a job did in an interval.
+
+    Args:
+        job: as it was observed.
+        current: what it has now.
+        whole_seconds: the interval's length.
+        finished: it is complete.
+    """
+    held = measured.hold
+    if held is None or held.seconds <= 0.0:
+        paused = whole_seconds if current != SUSPENDED else 0.0
+        return Progress(job.job_id, job.job_type, current, 0.0, 0.0, 0.0, job.remaining_epochs, finished, paused)
+    samples = held.to_samples - held.from_samples
+    return Progress(
+        job.job_id,
+        job.job_type,
+        held.size,
+        held.seconds,
+        samples,
+        samples / job.samples_per_epoch,
+        job.remaining_epochs,
+        finished,
+        max(0.0, whole_seconds - held.seconds),
+    )

@@ -1,0 +1,48 @@
+"""Room for pods that are about to be made: what each node has left, less what was given away since; pure.
+
+kube-scheduler decides where a pod goes. This keeps pods from being made that would only wait, and two jobs from waiting
+for each other with half of their pods placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cluster_agent.kubernetes.capacity import Amounts, NodeFacts, PodFacts, free_amounts
+
+Tolerations = Sequence[dict[str, object]]
+
+
+class Room:
+    """What is left of a cluster.
+
+    Args:
+        nodes: of the cluster.
+        pods: all that have not ended.
+    """
+
+    def __init__(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts]) -> None:
+        self._nodes, pods = list(nodes), list(pods)
+        # With every toleration: which nodes a pod may come to is looked at when it is placed.
+        everywhere = [{"operator": "Exists"}]
+        self._free = free_amounts(self._nodes, pods, everywhere)
+        for pod in pods:
+            if not pod.node and pod.asks is not None:
+                self._place([pod.asks], set(self._free))  # one that waits for a node will have its room somewhere
+
+    def take(self, asks: Sequence[Amounts], tolerations: Tolerations = ()) -> bool:
+        """Give room to some pods together; False, and nothing is given, where they do not fit."""
+        return self._place(asks, set(free_amounts(self._nodes, (), tolerations)))
+
+    def _place(self, asks: Sequence[Amounts], nodes: set[str]) -> bool:
+        trial = {node: dict(free) for node, free in self._free.items() if node in nodes}
+        for ask in sorted(asks, key=lambda each: sorted(each.items()), reverse=True):
+            fitting = [node for node, free in trial.items() if all(free.get(n, 0) >= a for n, a in ask.items())]
+            if not fitting:
+                return False
+            # Where the least is left over: large pods find room longer.
+            node = min(fitting, key=lambda name: (sorted(trial[name].items()), name))
+            for name, amount in ask.items():
+                trial[node][name] -= amount
+        self._free |= trial
+        return True

@@ -1,0 +1,145 @@
+"""Status of a TrainingJob: what people and other programs read of it; pure.
+
+Conditions have the names that Jobs have (Complete, Failed, Suspended), so that `kubectl wait` works as it does there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cluster_agent.backends.kubernetes.training.plan import Standing, Step, Told
+from cluster_agent.kubernetes.api_server import whole_time
+from cluster_agent.kubernetes.training.training_job import TrainingJob
+from elastic_runtime.protocol.plan import Phase
+from foundation.text import plain_line
+from policy_net.domain import Allocation
+
+Json = dict[str, Any]
+
+PROGRESS_SECONDS: Final = 10.0
+"""Between two writes that say no more than how far a job is."""
+_LONGEST_LINE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What was decided that a job has.
+
+    Attributes:
+        decision: its id.
+        version: of the policy that decided.
+    """
+
+    size: Allocation
+    decision: str
+    version: str
+    reason: str
+    lease_epoch: int
+    unix_seconds: float
+
+    def content(self) -> Json:
+        """As it stands in the status."""
+        return {
+            "workers": self.size.workers,
+            "ps": self.size.ps,
+            "policyVersion": self.version,
+            "decisionId": self.decision,
+            "reason": self.reason,
+            "leaseEpoch": self.lease_epoch,
+            "time": whole_time(self.unix_seconds),
+        }
+
+
+def status_of(job: TrainingJob, step: Step, told: Told | None, granted: Granted | None, unix_seconds: float) -> Json:
+    """The whole status that a job is to have now, as far as it is ours to say."""
+    now = whole_time(unix_seconds)
+    status: Json = {
+        "observedGeneration": job.generation,
+        "phase": step.standing.value,
+        "message": plain_line(step.line, _LONGEST_LINE),
+        "conditions": _conditions(job, step, now),
+    }
+    if granted is not None:
+        status["allocation"] = granted.content()
+    runs = told is not None and step.standing not in (Standing.QUEUED, Standing.SUSPENDED) and not step.outcome
+    status["workers"] = told.status.size.workers if runs and told is not None else 0
+    status["ps"] = told.status.size.servers if runs and told is not None else 0
+    if told is not None and told.status.phase is not Phase.STARTING:
+        status["progress"] = _progress(told)
+    if step.is_gang and not job.has_started:
+        status["startTime"], status["templateDigest"] = now, job.digest
+    if step.outcome and not job.status.get("completionTime"):
+        status["completionTime"] = now
+    return status
+
+
+def says_more(job: TrainingJob, status: Json) -> bool:
+    """Whether there is more to say than how far the job is, and since when."""
+    return any(
+        _meaning(job.status.get(name)) != _meaning(value) for name, value in status.items() if name != "progress"
+    )
+
+
+def _meaning(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _meaning(part) for name, part in value.items() if name not in ("time", "observedGeneration")}
+    return [_meaning(part) for part in value] if isinstance(value, list) else value
+
+
+def _progress(told: Told) -> Json:
+    status = told.status
+    return {
+        "epoch": f"{status.epoch:.2f}",
+        "totalEpochs": f"{status.total_epochs:g}",
+        "samples": status.samples,
+        "samplesPerSecond": f"{status.samples_per_second:.4g}",
+        **({"loss": f"{status.loss:.4g}"} if status.loss is not None else {}),
+    }
+
+
+def _conditions(job: TrainingJob, step: Step, now: str) -> list[Json]:
+    standing = step.standing
+    accepted = standing is not Standing.INVALID and not job.problem
+    stated = [
+        ("Accepted", accepted, "Accepted" if accepted else "NotUsable", job.problem or "its spec can be used"),
+        ("Running", standing is Standing.RUNNING or standing is Standing.RESIZING, standing.value, step.line),
+        (
+            "Suspended",
+            standing is Standing.SUSPENDED,
+            standing.value,
+            "by spec.suspend" if job.suspend else "it is not",
+        ),
+        ("Durable", *_durable(job)),
+    ]
+    for name in ("Complete", "Failed"):
+        if step.outcome == name:
+            stated.append((name, True, "Finished" if name == "Complete" else "TrainingFailed", step.line))
+    ours = {name for name, *_ in stated}
+    return [
+        *(each for each in job.status.get("conditions") or () if each.get("type") not in ours),
+        *(_condition(job, name, holds, reason, line, now) for name, holds, reason, line in stated),
+    ]
+
+
+def _durable(job: TrainingJob) -> tuple[bool, str, str]:
+    if not job.checkpoints_claim:
+        return False, "NoCheckpointVolume", "without spec.checkpoints it begins anew when it loses what it has trained"
+    if not job.journal_claim:
+        line = "without spec.coordinator.journal it goes back to a checkpoint when its coordinator's pod is lost"
+        return False, "NoJournalVolume", line
+    return True, "VolumesNamed", "checkpoints and journal are on volumes"
+
+
+def _condition(job: TrainingJob, name: str, holds: bool, reason: str, line: str, now: str) -> Json:
+    status = "True" if holds else "False"
+    before = job.condition(name)
+    since = before.get("lastTransitionTime", now) if before.get("status") == status else now
+    return {
+        "type": name,
+        "status": status,
+        "reason": reason,
+        "message": plain_line(line, _LONGEST_LINE),
+        "lastTransitionTime": since,
+        "observedGeneration": job.generation,
+    }

@@ -1,0 +1,113 @@
+"""Pods of TrainingJobs: what is kept of each; how its process ended, or why it does not start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cluster_agent.kubernetes.training.manifests import JOB_LABEL, TASK_LABEL
+from foundation.text import plain_line
+
+Json = dict[str, Any]
+
+KILLED: Final = -9
+"""How a process ended that left no exit code: with its node, or its pod was deleted."""
+_STUCK = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+    }
+)
+_SIGNALS = 128
+"""A shell's exit codes above are signals."""
+_LONGEST_LINE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPod:
+    """One pod.
+
+    Attributes:
+        task: such as `worker-0`, or `coordinator`.
+        owner: uid of its TrainingJob.
+        deleting: it is about to go.
+        ended: its process has, and it is not started again.
+        exit_code: of the process, minus the signal's number if one ended it; 0 before its end.
+        last_words: the last line that is known of it.
+        trouble: why it does not start, in a line.
+    """
+
+    namespace: str
+    name: str
+    job: str
+    task: str
+    uid: str
+    owner: str
+    phase: str
+    node: str = ""
+    deleting: bool = False
+    exit_code: int = 0
+    last_words: str = ""
+    trouble: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has ended, however."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+def task_pod_facts(pod: Json) -> TaskPod | None:
+    """What is kept of a pod as the API gives it; None of one that is no TrainingJob's."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    stated = metadata.get("labels") or {}
+    owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+    if not (stated.get(JOB_LABEL) and stated.get(TASK_LABEL) and owner.get("kind") == "TrainingJob"):
+        return None
+    phase = str(status.get("phase") or "Pending")
+    containers = [each for each in status.get("containerStatuses") or () if isinstance(each, dict)]
+    exit_code, words = _end(containers, spec) if phase in ("Succeeded", "Failed") else (0, "")
+    if phase == "Failed" and exit_code == 0:  # evicted, or its node was shut down
+        exit_code, words = KILLED, str(status.get("message") or status.get("reason") or "")
+    return TaskPod(
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata["name"]),
+        job=str(stated[JOB_LABEL]),
+        task=str(stated[TASK_LABEL]),
+        uid=str(metadata.get("uid") or ""),
+        owner=str(owner.get("uid") or ""),
+        phase=phase,
+        node=str(spec.get("nodeName") or ""),
+        deleting="deletionTimestamp" in metadata,
+        exit_code=exit_code,
+        last_words=plain_line(words, _LONGEST_LINE),
+        trouble=plain_line(_trouble(containers, status), _LONGEST_LINE) if phase == "Pending" else "",
+    )
+
+
+def _end(containers: list[Json], spec: Json) -> tuple[int, str]:
+    """Of the first container that the template names: it runs the task."""
+    names = [each.get("name") for each in spec.get("containers") or ()]
+    ended = {each.get("name"): (each.get("state") or {}).get("terminated") or {} for each in containers}
+    end = ended.get(names[0]) if names else None
+    if not end:
+        return 0, ""
+    code = end.get("exitCode")
+    code = code if isinstance(code, int) else 0
+    lines = str(end.get("message") or end.get("reason") or "").strip().splitlines()
+    return (_SIGNALS - code if code > _SIGNALS else code), (lines[-1] if lines else "")
+
+
+def _trouble(containers: list[Json], status: Json) -> str:
+    for each in containers:
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _STUCK:
+            return f"{waiting['reason']}: {waiting.get('message') or ''}".strip(": ")
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return f"{each.get('reason') or 'Unschedulable'}: {each.get('message') or ''}".strip(": ")
+    return ""

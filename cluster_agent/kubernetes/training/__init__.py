@@ -1,0 +1,1 @@
+"""TrainingJobs: what people submit, and the objects that such a job consists of."""

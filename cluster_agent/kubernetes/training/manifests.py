@@ -1,0 +1,254 @@
+"""Objects that a TrainingJob consists of: a Service, a Secret, and a pod for its coordinator and for each task.
+
+Pure. Names follow from the job's and the task's, so that nothing is ever made twice; each object belongs to its job,
+and goes with it. Pods are the author's templates: what is added is how a task finds its job, and what it mounts.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cluster_agent.kubernetes.resources import PODS, Resource
+from cluster_agent.kubernetes.training.credentials import ServingPair
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, Placing, RoleSpec, TrainingJob
+from policy_net.domain import Allocation
+
+Json = dict[str, Any]
+
+SERVICES: Final = Resource("", "v1", "services", "Service")
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+COORDINATOR: Final = "coordinator"
+JOB_LABEL: Final = "fedl2.io/training-job"
+TASK_LABEL: Final = "fedl2.io/task"
+ROLE_LABEL: Final = "fedl2.io/role"
+PORT: Final = 7770
+METRICS_PORT: Final = 7771
+_SECRET_FOLDER = "/fedl2/secret"  # noqa: S105 — a folder's name
+_CHECKPOINT_FOLDER = "/fedl2/checkpoints"
+_JOURNAL_FOLDER = "/fedl2/journal"
+_END_FILE = "/dev/termination-log"
+"""What is in it stands in the pod's status after its end."""
+_START_SECONDS = 86400
+_GRACE_SECONDS = 30
+"""Kubernetes' own, of a template that says none."""
+_LEAVE_SECONDS = 5
+"""A member ends by itself so long before it would be ended."""
+
+
+def pod_name(job: TrainingJob, task: str) -> str:
+    """Of a task's pod, or of the coordinator's."""
+    return f"{job.name}-{task}"
+
+
+def labels(job: TrainingJob, task: str) -> dict[str, str]:
+    """By which a job's objects are found."""
+    role = task.rpartition("-")[0] or task
+    return {
+        JOB_LABEL: job.name,
+        TASK_LABEL: task,
+        ROLE_LABEL: role,
+        "app.kubernetes.io/managed-by": "fedl2",
+    }
+
+
+def service(job: TrainingJob) -> Json:
+    """The address of the coordinator, which stays while its pods come and go."""
+    return {
+        "apiVersion": SERVICES.api_version,
+        "kind": SERVICES.kind,
+        "metadata": _metadata(job, pod_name(job, COORDINATOR), COORDINATOR),
+        "spec": {
+            "selector": {JOB_LABEL: job.name, TASK_LABEL: COORDINATOR},
+            "ports": [{"name": "control", "port": PORT, "targetPort": PORT}],
+            # Members register before it is said to be ready.
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def hosts(job: TrainingJob, cluster_ip: str) -> list[str]:
+    """Under which the coordinator is asked."""
+    name = f"{pod_name(job, COORDINATOR)}.{job.namespace}.svc"
+    return [cluster_ip, name, f"{name}.cluster.local"]
+
+
+def secret_name(job: TrainingJob) -> str:
+    """Of its Secret: that of an earlier job of this name is another."""
+    return f"{job.runtime_name}-{COORDINATOR}"
+
+
+def secret(job: TrainingJob, token: str, pair: ServingPair) -> Json:
+    """What the job's pods know, and nobody else."""
+    data = {"token": token, "tls.crt": pair.certificate, "tls.key": pair.key}
+    return {
+        "apiVersion": SECRETS.api_version,
+        "kind": SECRETS.kind,
+        "metadata": _metadata(job, secret_name(job), COORDINATOR),
+        "type": "Opaque",
+        "immutable": True,
+        "data": {name: base64.b64encode(text.encode()).decode() for name, text in data.items()},
+    }
+
+
+def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> Json:
+    """The pod that leads the job.
+
+    Args:
+        size: with which it begins.
+        relaunched: the job ran before, and none of its tasks does now.
+    """
+    folder = f"{_CHECKPOINT_FOLDER}/{job.runtime_name}"
+    command = [
+        "python",
+        "-m",
+        "elastic_runtime.coordinator",
+        f"--job={job.runtime_name}",
+        f"--folder={_JOURNAL_FOLDER}/{job.runtime_name}",
+        f"--checkpoints={folder}",
+        "--address-file=/tmp/fedl2-coordinator.json",
+        f"--token-file={_SECRET_FOLDER}/token",
+        f"--certificate={_SECRET_FOLDER}/tls.crt",
+        f"--key={_SECRET_FOLDER}/tls.key",
+        "--bind=$(FEDL2_POD_IP)",
+        f"--port={PORT}",
+        f"--metrics-port={METRICS_PORT}",
+        f"--servers={size.ps}",
+        f"--workers={size.workers}",
+        f"--minimum-servers={job.ps.least}",
+        f"--minimum-workers={job.worker.least}",
+        f"--end-file={_END_FILE}",
+        # Whether a job's first tasks come is looked after by the agent.
+        f"--start-seconds={_START_SECONDS}",
+        # A job whose journal is lost goes on from its checkpoints; where there are none it begins.
+        "--restore=if-there",
+        *(["--relaunched"] if relaunched else []),
+    ]
+    pod = _pod(job, COORDINATOR, job.coordinator or _bare(job, COORDINATOR), command)
+    pod["spec"]["containers"][0].setdefault("ports", [{"name": "metrics", "containerPort": METRICS_PORT}])
+    _mount(pod["spec"], "fedl2-journal", _JOURNAL_FOLDER, _volume(job.journal_claim))
+    return pod
+
+
+def task_pod(job: TrainingJob, task: str, address: str, node: str = "") -> Json:
+    """The pod of a worker or parameter server.
+
+    Args:
+        address: `host:port` of the coordinator.
+        node: where the policy wants it; empty: anywhere.
+    """
+    is_worker = labels(job, task)[ROLE_LABEL] == "worker"
+    role = job.worker if is_worker else job.ps
+    command = [] if is_worker else ["python", "-m", "elastic_runtime.server", f"--task={task}"]
+    template = role.template or _bare(job, "ps", job.ps)
+    pod = _pod(job, task, template, command)
+    spec = pod["spec"]
+    grace = spec.get("terminationGracePeriodSeconds", _GRACE_SECONDS)
+    _set_environment(
+        spec,
+        {
+            "ELASTIC_COORDINATOR": address,
+            "ELASTIC_JOB": job.runtime_name,
+            "ELASTIC_TASK": task,
+            "ELASTIC_TOKEN_FILE": f"{_SECRET_FOLDER}/token",
+            "ELASTIC_CA_FILE": f"{_SECRET_FOLDER}/tls.crt",
+            "ELASTIC_CHECKPOINTS": f"{_CHECKPOINT_FOLDER}/{job.runtime_name}",
+            "ELASTIC_BIND": "$(FEDL2_POD_IP)",
+            "ELASTIC_GRACE_SECONDS": str(max(1, grace - _LEAVE_SECONDS)),
+            "OMP_NUM_THREADS": str(_threads(role)) if is_worker else "1",
+        },
+    )
+    if node and job.placing is not Placing.SCHEDULER:
+        _place(spec, node, job.placing)
+    return pod
+
+
+def _threads(role: RoleSpec) -> int:
+    return max(1, role.asks.get("cpu", 0) // 1000)
+
+
+def _metadata(job: TrainingJob, name: str, task: str) -> Json:
+    owner = {
+        "apiVersion": TRAINING_JOBS.api_version,
+        "kind": TRAINING_JOBS.kind,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {"name": name, "namespace": job.namespace, "labels": labels(job, task), "ownerReferences": [owner]}
+
+
+def _bare(job: TrainingJob, name: str, role: RoleSpec | None = None) -> Json:
+    """A template in the workers' image, for who needs no more than that."""
+    worker = job.worker.template["spec"]
+    image = {
+        key: worker["containers"][0][key] for key in ("image", "imagePullPolicy") if key in worker["containers"][0]
+    }
+    asks = {"cpu": "100m", "memory": "256Mi"}
+    if role is not None:
+        asks = {"cpu": f"{role.asks.get('cpu', 0)}m", "memory": str(role.asks.get("memory", 0))}
+    kept = ("imagePullSecrets", "serviceAccountName", "securityContext", "tolerations", "nodeSelector")
+    return {
+        "spec": {
+            **{key: copy.deepcopy(worker[key]) for key in kept if key in worker},
+            "containers": [{"name": name, **image, "resources": {"requests": asks}}],
+        }
+    }
+
+
+def _pod(job: TrainingJob, task: str, template: Json, command: list[str]) -> Json:
+    template = copy.deepcopy(template)
+    metadata = _metadata(job, pod_name(job, task), task)
+    stated = template.get("metadata") or {}
+    metadata["labels"] = {**(stated.get("labels") or {}), **metadata["labels"]}
+    if stated.get("annotations"):
+        metadata["annotations"] = stated["annotations"]
+    spec = template["spec"]
+    spec["restartPolicy"] = "Never"  # the agent tells the coordinator of each end before another begins
+    spec.setdefault("automountServiceAccountToken", False)
+    container = spec["containers"][0]
+    if command and not container.get("command"):
+        container["command"] = command
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # what a script said last is told
+    _set_environment(spec, {"PYTHONUNBUFFERED": "1"}, {"FEDL2_POD_IP": "status.podIP"})
+    _mount(spec, "fedl2-secret", _SECRET_FOLDER, {"secret": {"secretName": secret_name(job)}}, read_only=True)
+    _mount(spec, "fedl2-checkpoints", _CHECKPOINT_FOLDER, _volume(job.checkpoints_claim))
+    return {"apiVersion": PODS.api_version, "kind": PODS.kind, "metadata": metadata, "spec": spec}
+
+
+def _volume(claim: str) -> Json:
+    return {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+
+
+def _mount(spec: Json, name: str, folder: str, source: Json, *, read_only: bool = False) -> None:
+    spec["volumes"] = [*(spec.get("volumes") or ()), {"name": name, **source}]
+    container = spec["containers"][0]
+    mount = {"name": name, "mountPath": folder, **({"readOnly": True} if read_only else {})}
+    container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+
+
+def _set_environment(spec: Json, values: Mapping[str, str], fields: Mapping[str, str] | None = None) -> None:
+    """Ours hold; what refers to another variable comes after it."""
+    container = spec["containers"][0]
+    ours = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in (fields or {}).items()]
+    ours += [{"name": name, "value": value} for name, value in values.items()]
+    names = {each["name"] for each in ours}
+    container["env"] = [*(each for each in container.get("env") or () if each.get("name") not in names), *ours]
+
+
+def _place(spec: Json, node: str, placing: Placing) -> None:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    if placing is Placing.REQUIRE:
+        required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+        # Terms are alternatives: the node has to be in each of them.
+        terms = required.get("nodeSelectorTerms") or [{}]
+        required["nodeSelectorTerms"] = [
+            {**each, "matchFields": [*(each.get("matchFields") or ()), *term["matchFields"]]} for each in terms
+        ]
+    else:
+        preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [*preferred, {"weight": 100, "preference": term}]

@@ -1,0 +1,1 @@
+"""What reads get: lists in pages, watches, tables, logs, and what the server says of itself."""

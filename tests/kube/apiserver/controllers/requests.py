@@ -1,0 +1,86 @@
+"""Requests of pods and room of nodes, counted as kube-scheduler counts them, in exact numbers.
+
+Independent of the agent's own count on purpose: tests hold one against the other.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+Json = dict[str, Any]
+Amounts = dict[str, Fraction]
+
+_SUFFIXES = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    **{name: Fraction(1000**power) for power, name in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
+    **{name: Fraction(1024**power) for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
+}
+
+
+def amount(quantity: Any) -> Fraction:
+    """A quantity as a number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    text = str(quantity)
+    number = text.rstrip("numkKMGTPEi")
+    suffix = text[len(number) :]
+    if suffix not in _SUFFIXES:
+        raise ValueError(f"{text} is no quantity")
+    return Fraction(number) * _SUFFIXES[suffix]
+
+
+def requests_of(pod: Json) -> Amounts:
+    """What a pod takes on its node: its containers and sidecars, or its largest init container, and its overhead.
+
+    A pod-level request counts in place of its containers' sum; each pod counts as one of `pods`.
+    """
+    spec = pod.get("spec") or {}
+    total: Amounts = {}
+    for container in spec.get("containers") or ():
+        _add(total, _of(container))
+    sidecars: Amounts = {}
+    most: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, _of(container))
+            _raise_to(most, sidecars)
+        else:
+            together = dict(sidecars)
+            _add(together, _of(container))
+            _raise_to(most, together)
+    _add(total, sidecars)
+    _raise_to(total, most)
+    for name, value in _of(spec).items():
+        total[name] = value
+    _add(total, {name: amount(value) for name, value in (spec.get("overhead") or {}).items()})
+    total["pods"] = Fraction(1)
+    return total
+
+
+def room_of(node: Json) -> Amounts:
+    """What a node has for pods."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return {name: amount(value) for name, value in allocatable.items()}
+
+
+def _of(container: Json) -> Amounts:
+    resources = container.get("resources") or {}
+    # A limit without a request is the request too.
+    stated = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: amount(value) for name, value in stated.items()}
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, Fraction(0)) + value
+
+
+def _raise_to(total: Amounts, least: Amounts) -> None:
+    for name, value in least.items():
+        total[name] = max(total.get(name, Fraction(0)), value)

@@ -1,0 +1,1 @@
+"""What becomes of writes: patches and managers of fields, defaults, refusals, quotas."""
