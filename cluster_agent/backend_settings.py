@@ -210,6 +210,14 @@ class KubernetesLimits(Section):
         return shares
 
 
+class KubernetesTraining(Section):
+    """TrainingJobs: jobs whose pods the agent makes."""
+
+    key_file: Path | None = None
+    """At least 32 random bytes, from which the tokens and certificates of jobs follow; agents that stand by for one
+    another have the same. Made in the state directory unless set."""
+
+
 class KubernetesBackendSettings(Section):
     """A Kubernetes cluster: recommends sizes for the jobs that ElasticTargets point at, and sets those that it may."""
 
@@ -234,6 +242,8 @@ class KubernetesBackendSettings(Section):
     """Longest wait for an answer of the API server."""
     limits: KubernetesLimits = KubernetesLimits()
     """For jobs whose sizes are set."""
+    training: KubernetesTraining | None = None
+    """Look after TrainingJobs too; not unless set (`training: {}`)."""
 
 
 def _kind_unless_said(content: Any) -> Any:

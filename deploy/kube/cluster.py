@@ -52,12 +52,13 @@ class Kubectl:
             check=False,
         )
         if result.returncode:
-            raise DemoFailed(f"kubectl {' '.join(arguments[:4])}: {result.stderr.strip().splitlines()[-1:]}")
+            said = result.stderr.strip().splitlines() or ["it said nothing"]
+            raise DemoFailed(f"kubectl {' '.join(arguments[:4])}: {said[-1]}")
         return result.stdout
 
     def apply(self, objects: Sequence[Json]) -> None:
         """Apply objects."""
-        self("apply", "-f", "-", content=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+        self("apply", "-f", "-", content="\n".join(map(json.dumps, objects)))
 
     def objects(self, kind: str, *more: str) -> list[Json]:
         """All objects of a kind in the demonstration's namespace."""
@@ -82,6 +83,8 @@ def start_cluster(folder: Path, processes: Processes, roles: Sequence[Path], nod
     if not _PROGRAM.is_file():
         raise BadInput(f"{_PROGRAM} is missing: this demonstration runs in a checkout of the project")
     administrator, agent = folder / "administrator.kubeconfig", folder / "agent.kubeconfig"
+    for path in (administrator, agent):
+        path.unlink(missing_ok=True)  # of an earlier run
     arguments = ["--administrator", str(administrator), "--agent", str(agent), f"--nodes={nodes}"]
     processes.start_script("cluster", _PROGRAM, [*arguments, *(f"--role={role}" for role in roles)])
     deadline = time.monotonic() + _READY_SECONDS

@@ -14,13 +14,22 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.backend_settings import BackendSettings, KubernetesBackendSettings
+from cluster_agent.backend_settings import BackendSettings, KubernetesBackendSettings, KubernetesTraining
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.kubernetes.advice import Adviser
 from cluster_agent.backends.kubernetes.auto import Auto, Clocks
 from cluster_agent.backends.kubernetes.changes import SizeWriter
-from cluster_agent.backends.kubernetes.observation import Member, Observed, observed, running_workers, said_progress
+from cluster_agent.backends.kubernetes.observation import (
+    Member,
+    Observed,
+    observed,
+    running_workers,
+    said_progress,
+    targets_alone,
+)
 from cluster_agent.backends.kubernetes.sight import LOOK_SECONDS, ClusterSight
+from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
+from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.errors import BackendUnavailable, BadConfig
 from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer
@@ -28,7 +37,8 @@ from cluster_agent.kubernetes.elector import Elector, LeaseTimes
 from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
-from policy_net.domain import ClusterState, Decision, Progress, Trigger
+from cluster_agent.kubernetes.training.credentials import read_agent_key
+from policy_net.domain import ClusterState, Decision, Job, Progress, Trigger
 from policy_net.errors import InvalidAllocation
 
 _log = structlog.get_logger()
@@ -39,9 +49,11 @@ KINDS: tuple[TargetKind, ...] = (BatchJob(),)
 
 def resolve_paths(settings: KubernetesBackendSettings, folder: Path) -> KubernetesBackendSettings:
     """The settings with the kubeconfig's path taken from the folder; see `BackendModule`."""
-    if settings.kubeconfig is None:
-        return settings
-    return settings.model_copy(update={"kubeconfig": folder / settings.kubeconfig})
+    training = settings.training
+    if training is not None and training.key_file is not None:
+        training = training.model_copy(update={"key_file": folder / training.key_file})
+    kubeconfig = None if settings.kubeconfig is None else folder / settings.kubeconfig
+    return settings.model_copy(update={"kubeconfig": kubeconfig, "training": training})
 
 
 def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBackend:
@@ -96,6 +108,7 @@ class KubernetesBackend:
             Clocks(parts.clock, unix_clock),
             lambda: 0 if elector is None else elector.epoch,
         )
+        self._training = None if settings.training is None else self._open_training(settings.training)
         self._observed: Observed | None = None
         self._trigger = Trigger.SLOT
         self._known: frozenset[str] = frozenset()
@@ -124,11 +137,14 @@ class KubernetesBackend:
     def job_types(self) -> Sequence[str]:
         """Those of the targets that there are."""
         entries = self._sight.targets.entries().values()
-        return list(dict.fromkeys(entry.kept.model_type for entry in entries if not entry.kept.problem))
+        types = [entry.kept.model_type for entry in entries if not entry.kept.problem]
+        return list(dict.fromkeys([*types, *(() if self._training is None else self._training.job_types)]))
 
     def start(self) -> None:
         """Begin to follow the cluster."""
         self._sight.start()
+        if self._training is not None:
+            self._training.start()
         if self._elector is not None:
             self._sight.run(partial(self._elect, self._elector), "lease")
 
@@ -141,9 +157,9 @@ class KubernetesBackend:
                 self._parts.wait(LOOK_SECONDS)
                 continue
             self._sight.check_fresh()
-            self._known_shape = self._sight.shape()
+            self._known_shape = self._shape()
             found = self._look()
-            if found.members:
+            if found.state.jobs:
                 self._trigger = self._what_happened(found)
                 self._observed = found
             else:
@@ -157,38 +173,44 @@ class KubernetesBackend:
         if self._observed is None:
             raise BackendUnavailable("nothing was observed that this decision could be about")
         about = self._observed
-        unknown = [job_id for job_id in decision.allocation if job_id not in about.members]
+        jobs = {job.job_id: job for job in about.state.jobs}
+        unknown = [job_id for job_id in decision.allocation if job_id not in jobs]
         if unknown:
-            raise InvalidAllocation(f"{unknown[0]}: no target of that name was observed")
-        for job in about.state.jobs:
-            if decision.of(job.job_id).workers > job.max_workers or decision.of(job.job_id).ps:
-                raise InvalidAllocation(f"{job.job_id}: {decision.of(job.job_id)} is more than it may have")
+            raise InvalidAllocation(f"{unknown[0]}: no job of that name was observed")
+        for job_id, job in jobs.items():
+            wanted = decision.of(job_id)
+            if wanted.workers > job.max_workers or wanted.ps > job.max_ps:
+                raise InvalidAllocation(f"{job_id}: {wanted} is more than it may have")
         self._observed, self._decided_seconds = None, self._parts.clock()
         self._sight.changed.clear()
+        if self._training is not None:
+            self._training.apply(decision, about.state.time_seconds)
+            about = targets_alone(about, decision)
         outcomes = self._auto.begin(about, decision)
         failed = self._adviser.advise(about, decision, self._sight.by_id(), outcomes)
         soon = failed or self._auto.is_undone
         due_seconds = self._settings.debounce_seconds if soon else self._settings.slot_seconds
         self._wait_until_due(due_seconds, about, decision)
         running = running_workers(entry.kept for entry in self._sight.pods.entries().values())
-        progress = [self._progress(member, about.state, running) for member in about.members.values()]
+        progress = [self._progress(member, jobs[name], about.state, running) for name, member in about.members.items()]
         # Whatever ends between now and the next look is told with the interval after.
         self._untold = frozenset(
             member.facts.uid
             for member, entry in zip(about.members.values(), progress, strict=True)
             if not entry.finished
         )
-        return progress
+        return progress if self._training is None else [*progress, *self._training.progress()]
 
     def status(self) -> BackendStatus:
         """How the targets stand now."""
-        found = self._look()
+        found = self._look_at(None)
         running = sum(member.facts.workers > 0 for member in found.members.values())
+        trains, waits, done = (0, 0, 0) if self._training is None else self._training.counts()
         return BackendStatus(
             time_seconds=self.time_seconds,
-            jobs_running=running,
-            jobs_waiting=len(found.members) - running,
-            jobs_done=self._done,
+            jobs_running=running + trains,
+            jobs_waiting=len(found.members) - running + waits,
+            jobs_done=self._done + done,
             jobs_total=0,
             avg_jct_seconds=self._done_seconds / self._done if self._done else 0.0,
         )
@@ -197,6 +219,8 @@ class KubernetesBackend:
         """Follow no longer; the cluster goes on as it is."""
         if self._elector is not None:
             self._elector.release()
+        if self._training is not None:
+            self._training.close()
         self._sight.close()
         self._api.close()
 
@@ -209,11 +233,35 @@ class KubernetesBackend:
             pass
 
     def _look(self) -> Observed:
+        return self._look_at(self._training if self._training is not None and self._training.is_known else None)
+
+    def _look_at(self, own: TrainingJobs | None) -> Observed:
         kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
-        return observed(self._sight.seen(), kinds, self.time_seconds, self._settings.slot_seconds, self._untold)
+        return observed(self._sight.seen(), kinds, self.time_seconds, self._settings.slot_seconds, self._untold, own)
+
+    def _shape(self) -> frozenset[object]:
+        return self._sight.shape() | (frozenset() if self._training is None else self._training.shape)
+
+    def _open_training(self, settings: KubernetesTraining) -> TrainingJobs:
+        path = settings.key_file or self._parts.state_dir / "training.key"
+        elector = self._elector
+        return TrainingJobs(
+            self._api,
+            self._settings.namespace,
+            lambda: Room(self._sight.seen().nodes, self._sight.seen().pods),
+            read_agent_key(path, make=settings.key_file is None),
+            lambda: self._acts and self._sight.is_fresh,
+            lambda: 0 if elector is None else elector.epoch,
+            self._sight.changed.set,
+            self._parts.clock,
+            time.time,
+        )
 
     def _what_happened(self, found: Observed) -> Trigger:
-        jobs, nodes = frozenset(found.members), frozenset(node.node_id for node in found.state.nodes)
+        jobs, nodes = (
+            frozenset(job.job_id for job in found.state.jobs),
+            frozenset(node.node_id for node in found.state.nodes),
+        )
         come, gone, moved = jobs - self._known, self._known - jobs, nodes != self._known_nodes
         first = not self._known_nodes
         self._known, self._known_nodes = jobs, nodes
@@ -226,6 +274,8 @@ class KubernetesBackend:
     def _wait_until_due(self, longest_seconds: float, about: Observed, decision: Decision) -> None:
         """Wait until the next decision is due; jobs that wait for room get it meanwhile."""
         while not self._parts.wait(LOOK_SECONDS):
+            if self._training is not None:
+                self._training.look()
             outcomes = self._auto.go_on()
             if outcomes is not None:
                 self._adviser.advise(about, decision, self._sight.by_id(), outcomes)
@@ -238,7 +288,7 @@ class KubernetesBackend:
         if not self._sight.changed.is_set():
             return False
         self._sight.changed.clear()
-        return self._sight.shape() != self._known_shape
+        return self._shape() != self._known_shape
 
     def _wait_for_change(self) -> bool:
         """Wait until something has changed, or a slot is over; True when the agent is to stop."""
@@ -249,11 +299,10 @@ class KubernetesBackend:
                 return False
         return True
 
-    def _progress(self, before: Member, state: ClusterState, running: Mapping[str, int]) -> Progress:
+    def _progress(self, before: Member, job: Job, state: ClusterState, running: Mapping[str, int]) -> Progress:
         """What a target's job did in the interval, if it had all of its workers, and the same, at both ends of it and
         nobody changed it in between; else nothing is known: what it did, it did with several sizes.
         """
-        job = next(job for job in state.jobs if job.job_id == before.job_id)
         entry = self._sight.object_of(before.target)
         facts = None if entry is None or entry.uid != before.facts.uid else entry.kept
         finished = facts is not None and facts.is_over

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
-from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Job, JobKind, Node, Resources
+from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Decision, Job, JobKind, Node, Resources
+
+Json = dict[str, Any]
 
 MEMORY: Final = "memory"
 GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
@@ -78,12 +80,25 @@ class Seen:
     found: Mapping[tuple[str, str, str], TargetFacts]
 
 
+class OwnJobs(Protocol):
+    """Jobs whose pods are the agent's own; `TrainingJobs` are."""
+
+    def tolerations(self) -> Mapping[str, Sequence[Json]]:
+        """Of the pods of each, by its uid."""
+        ...
+
+    def observe(self, demand: Callable[[Amounts], Resources]) -> Sequence[Job]:
+        """Those that a decision is about; `demand` is what a task takes, as policies count it."""
+        ...
+
+
 def observed(
     seen: Seen,
     kinds: frozenset[str],
     unix_seconds: float,
     slot_seconds: float,
     untold: frozenset[str] = frozenset(),
+    own: OwnJobs | None = None,
 ) -> Observed:
     """What a policy is asked about.
 
@@ -91,6 +106,7 @@ def observed(
         kinds: of objects that targets may point at, as `group/version Kind`.
         untold: uids of objects that were in an earlier decision, and of which nobody was told yet that they are over:
             they are in one more, in which they have nothing and may have nothing.
+        own: jobs that are decided about beside the targets.
     """
     pods = list(seen.pods)
     running = running_workers(pods)
@@ -110,13 +126,16 @@ def observed(
         taken[facts.uid] = target.name
         is_whole = running.get(facts.uid) == facts.workers
         members.append(Member(target, facts, *said_progress(target, facts), is_whole))
-    owners = set(taken)
+    tolerated = {uid: member.facts.tolerations for uid, member in zip(taken, members, strict=True)}
+    if own is not None:
+        tolerated |= {uid: tuple(tolerations) for uid, tolerations in own.tolerations().items()}
     nodes = list(seen.nodes)
     free: dict[str, dict[str, int]] = {}
     # A node counts where any target's pods may come to it. (Which pods come to which is kube-scheduler's business.)
-    for tolerations in {repr(member.facts.tolerations): member.facts.tolerations for member in members}.values():
-        free |= free_amounts(nodes, pods, tolerations, lambda pod: pod.owner in owners)
+    for tolerations in {repr(each): each for each in tolerated.values()}.values():
+        free |= free_amounts(nodes, pods, tolerations, lambda pod: pod.owner in tolerated)
     per_byte = _milli_per_byte(free.values())
+    more = () if own is None else own.observe(lambda asks: Resources(_takes(asks, per_byte), _gpus(asks)))
     state = ClusterState(
         unix_seconds,
         tuple(
@@ -124,11 +143,27 @@ def observed(
             for node in nodes
             if node.name in free
         ),
-        tuple(_job(member, per_byte, unix_seconds) for member in members),
+        (*(_job(member, per_byte, unix_seconds) for member in members), *more),
         slot_seconds,
         CapacityMode.NODES,
     )
     return Observed(state, {member.job_id: member for member in members}, left_out)
+
+
+def targets_alone(about: Observed, decision: Decision) -> Observed:
+    """What was observed as far as targets are concerned; what other jobs have, or were given, is not there."""
+    theirs = [job for job in about.state.jobs if job.job_id not in about.members]
+    taken = Resources(0)
+    for job in theirs:
+        most = job.current.most(decision.of(job.job_id))
+        taken += job.worker_demand * most.workers + job.ps_demand * most.ps
+    nodes = []
+    for node in about.state.nodes:
+        here = Resources(min(node.capacity.cpu_milli, taken.cpu_milli), min(node.capacity.gpu, taken.gpu))
+        nodes.append(replace(node, capacity=node.capacity - here))
+        taken -= here
+    jobs = tuple(job for job in about.state.jobs if job.job_id in about.members)
+    return replace(about, state=replace(about.state, nodes=tuple(nodes), jobs=jobs))
 
 
 def _problem(target: ElasticTarget, facts: TargetFacts | None, kinds: frozenset[str]) -> str:

@@ -108,8 +108,8 @@ class TrainingJob:
 
     @property
     def job_id(self) -> str:
-        """Namespace and name, by which policies and people know it."""
-        return f"{self.namespace}/{self.name}"
+        """By which policies and logs know it; an ElasticTarget may have its name too."""
+        return f"{self.namespace}/trainingjob/{self.name}"
 
     @property
     def runtime_name(self) -> str:

@@ -35,7 +35,8 @@ from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 
-_COORDINATOR_ASKS: Amounts = {"cpu": 100, "memory": 256 << 20, "pods": 1}
+COORDINATOR_ASKS: Amounts = {"cpu": 100, "memory": 256 << 20, "pods": 1}
+"""Of a coordinator without a template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +301,7 @@ class TrainingController:
     @staticmethod
     def _asks(job: TrainingJob, task: str) -> Amounts:
         if task == COORDINATOR:
-            return _COORDINATOR_ASKS
+            return COORDINATOR_ASKS
         return job.worker.asks if task.startswith("worker-") else job.ps.asks
 
     @staticmethod

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from cluster_agent.backends.kubernetes.training.controller import (
+    COORDINATOR_ASKS,
     Hands,
     Sight,
     TrainingController,
@@ -22,7 +23,7 @@ from cluster_agent.backends.kubernetes.training.measured import Measured, curren
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
-from cluster_agent.kubernetes.api_server import ApiServer
+from cluster_agent.kubernetes.api_server import ApiServer, Json
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.events import EventRecorder
@@ -81,7 +82,7 @@ class TrainingJobs:
             return ListWatch(api, resource, cache, clock, namespace, selectors, seed=seed)
 
         ours = {"labelSelector": JOB_LABEL}
-        self.followed: dict[str, tuple[Cache[Any], ListWatch[Any]]] = {
+        self._followed: dict[str, tuple[Cache[Any], ListWatch[Any]]] = {
             "trainingjobs": (self.jobs, follow(TRAINING_JOBS, self.jobs, None)),
             "pods of TrainingJobs": (pods, follow(PODS, pods, ours)),
             "services of TrainingJobs": (services, follow(SERVICES, services, ours)),
@@ -96,7 +97,7 @@ class TrainingJobs:
         self._decided_seconds = clock()
         self._threads = [
             threading.Thread(target=following.run, args=(self._stopping.wait,), name=f"watch-{name}", daemon=True)
-            for name, (_, following) in self.followed.items()
+            for name, (_, following) in self._followed.items()
         ]
         self._threads += [
             threading.Thread(target=self._control, name="training-jobs", daemon=True),
@@ -112,7 +113,7 @@ class TrainingJobs:
         """Look after them no longer; they go on."""
         self._stopping.set()
         self._news.set()
-        for _, following in self.followed.values():
+        for _, following in self._followed.values():
             following.stop()
         for thread in self._threads:
             if thread.is_alive():
@@ -120,9 +121,18 @@ class TrainingJobs:
         self._coordinators.close()
 
     @property
-    def owners(self) -> set[str]:
-        """Uids of the jobs that a decision is about: what their pods take is what is being decided."""
-        return {job.uid for job in self._unended()}
+    def is_known(self) -> bool:
+        """Whether all of them were read once; without their CRD they never are."""
+        return all(cache.is_synced for cache, _ in self._followed.values())
+
+    @property
+    def trouble(self) -> str:
+        """Why they cannot be read, in a line."""
+        return next((following.trouble for _, following in self._followed.values() if following.trouble), "")
+
+    def tolerations(self) -> dict[str, tuple[Json, ...]]:
+        """See `OwnJobs`: what the pods of these take is what is being decided."""
+        return {job.uid: tuple(job.worker.template.get("spec", {}).get("tolerations") or ()) for job in self._unended()}
 
     def observe(self, demand: Demand) -> list[Job]:
         """The jobs that a decision is about."""
@@ -133,7 +143,9 @@ class TrainingJobs:
             current = current_of(job, self._coordinators.told(job.uid))
             if (job.suspend or job.problem) and current == SUSPENDED:
                 continue
-            demands = demand(job.worker.asks), demand(job.ps.asks)
+            # Every job has a PS and a coordinator: where there is room for the one, there is for the other.
+            leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in COORDINATOR_ASKS.items()}
+            demands = demand(job.worker.asks), demand({**job.ps.asks, **leader})
             seen = scheduled_job(job, measured, current, demands, _unix_seconds(job.created))
             self._observed[job.job_id] = (job, seen)
         return [seen for _, seen in self._observed.values()]
@@ -145,20 +157,23 @@ class TrainingJobs:
             if told is not None:
                 self._measured.setdefault(entry.uid, Measured()).look(told)
 
-    def apply(self, decision: Decision, number: str, version: str) -> None:
+    def apply(self, decision: Decision, unix_seconds: float) -> None:
         """Have the jobs get what was decided.
 
         Args:
-            number: names the decision.
-            version: of the policy that decided.
+            unix_seconds: when what it is about was observed; no two decisions have the same.
         """
+        # Numbers begin anew with an agent's state, and coordinators remember what they were asked for.
+        number = f"{decision.origin.number}-{int(unix_seconds * 1000):x}"
         self._decided_seconds = self._clock()
         placement = decision.placement or {}
         for job_id, (job, seen) in self._observed.items():
             self._measured.setdefault(job.uid, Measured()).begin_interval()
             wanted, reason = _wanted(job, seen, decision.of(job_id))
             if wanted != self._controller.wanted(job):
-                granted = Granted(wanted, number, version, reason, self._lease_epoch(), self._unix_clock())
+                granted = Granted(
+                    wanted, number, decision.origin.policy, reason, self._lease_epoch(), self._unix_clock()
+                )
                 self._controller.grant(job.uid, granted, _nodes(placement.get(job_id, ())))
         self._news.set()
 
@@ -176,6 +191,11 @@ class TrainingJobs:
             current = SUSPENDED if now is None else current_of(now, self._coordinators.told(job.uid))
             found.append(progress_of(seen, self._measured[job.uid], current, whole, finished))
         return found
+
+    @property
+    def job_types(self) -> list[str]:
+        """Those of the jobs that there are."""
+        return list(dict.fromkeys(job.model_type for job in self._all() if not job.problem))
 
     @property
     def shape(self) -> frozenset[object]:
@@ -197,7 +217,7 @@ class TrainingJobs:
         return [job for job in self._all() if not job.outcome and not job.deleting]
 
     def _control(self) -> None:
-        while not all(cache.is_synced for cache, _ in self.followed.values()):
+        while not all(cache.is_synced for cache, _ in self._followed.values()):
             if self._stopping.wait(0.05):
                 return
         while not self._stopping.is_set():
