@@ -18,7 +18,7 @@ JOB_PROTO := elastic_runtime/proto
 JOB_GENERATED := elastic_runtime/generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-train test test-long soak check format proto reference bench clean
+.PHONY: help setup demo demo-train demo-kube test test-long soak check format proto reference bench clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -49,6 +49,9 @@ demo: $(STAMP) ## a learner and three clusters on this machine; ends by itself w
 
 demo-train: $(STAMP) ## six real jobs on this machine, resized while they train; ends by itself with a report
 	@$(BIN)/python -m deploy.train
+
+demo-kube: $(STAMP) ## a test cluster with real pods: jobs applied with kubectl, trained and resized by an agent
+	@$(BIN)/python -m deploy.kube
 
 # A process that died is not replaced: xdist would give its successors the same test, and then wait for ever.
 PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0

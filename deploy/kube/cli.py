@@ -1,4 +1,4 @@
-"""The demonstration on Kubernetes, `make demo-kube`: a test cluster, kubectl, a learner, and an agent that is killed."""
+"""The demonstration on Kubernetes, `make demo-kube`: a cluster, kubectl, a learner, and an agent that is killed."""
 
 from __future__ import annotations
 

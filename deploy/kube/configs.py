@@ -9,7 +9,9 @@ import yaml
 from deploy.local.configs import FleetSettings, enrollment_file, write_learner_config
 
 CLUSTER = "kubernetes"
-_SETTINGS = FleetSettings(learning_rate=1e-4, decay_steps=None, publish_every_steps=1, average_decay=0.5)
+_SETTINGS = FleetSettings(
+    learning_rate=1e-4, decay_steps=None, publish_every_steps=1, average_decay=0.5, exploration=0.05
+)
 _SEGMENT_DECISIONS = 5
 """Decisions of an update; 20 unless set, which take some minutes here."""
 
@@ -43,7 +45,8 @@ def write_configs(
             "limits": {"changes_per_hour": 120},
             "training": {},
         },
-        "policy": {"mode": "greedy"},
+        # Real jobs: the most probable action, and now and then another one, to find out.
+        "policy": {"mode": "greedy", "exploration": _SETTINGS.exploration},
         "learning": {"residual": {"segment_decisions": _SEGMENT_DECISIONS, "minimum_effective_samples": 8.0}},
         "telemetry": {"log_level": "info"},
     }

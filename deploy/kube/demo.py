@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,10 +87,10 @@ def run_on_kubernetes(options: KubeOptions) -> Ending:
     console.print(ending.description, highlight=False, soft_wrap=True)
     complete = sum(_is_complete(job) for job in ending.jobs)
     console.print(
-        f"{complete} of {len(ending.jobs)} TrainingJobs and {len(ending.plain)} Jobs complete in {ending.seconds:.0f} s, "
-        f"resized {ending.resizes} times while they trained; the agent was killed after {ending.killed_seconds:.0f} s, "
-        f"and its successor decided {ending.first_decision_after_seconds:.0f} s later; {ending.updates} updates went to "
-        "the learner",
+        f"{complete} of {len(ending.jobs)} TrainingJobs, {len(ending.plain)} Jobs complete in {ending.seconds:.0f} s, "
+        f"resized {ending.resizes} times while they ran; the agent was killed after {ending.killed_seconds:.0f} s, and "
+        f"the next one decided {ending.first_decision_after_seconds:.0f} s later; {ending.updates} updates went to the "
+        "learner",
         soft_wrap=True,
         highlight=False,
     )
@@ -167,18 +168,29 @@ def _watch(
             raise DemoFailed(f"{late} is not complete after {options.seconds:g} s: {_story(kubectl, late)}")
         time.sleep(_LOOK_SECONDS)
     now = watch.now()
-    events = kubectl.objects("events", "-n", NAMESPACE)
+    resizes = _resizes(kubectl.objects("events", "-n", NAMESPACE))
+    told = max((job["metadata"]["name"] for job in jobs), key=lambda name: resizes[name])
     return Ending(
         seconds=time.monotonic() - began,
         killed_seconds=killed,
         first_decision_after_seconds=max(0.0, decided - killed),
         jobs=tuple(jobs),
         plain=tuple(plain),
-        resizes=sum(int(event.get("count") or 1) for event in events if event.get("reason") == "Resizing"),
+        resizes=sum(resizes.values()),
         updates=0 if now is None else now.head_step,
         table=kubectl("get", "trainingjobs,jobs", "-n", NAMESPACE),
-        description=kubectl("describe", "trainingjob", "digits-3", "-n", NAMESPACE) if len(jobs) > 2 else "",
+        description=kubectl("describe", "trainingjob", told, "-n", NAMESPACE),
     )
+
+
+def _resizes(events: Sequence[Json]) -> Counter[str]:
+    """How often the size of each job was changed while it ran."""
+    found: Counter[str] = Counter()
+    for event in events:
+        about = event.get("involvedObject") or {}
+        if (about.get("kind"), event.get("reason")) in (("TrainingJob", "Resizing"), ("Job", "Resized")):
+            found[str(about.get("name"))] += int(event.get("count") or 1)
+    return found
 
 
 def _is_complete(found: Json) -> bool:

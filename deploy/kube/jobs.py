@@ -13,7 +13,7 @@ TRAINING_JOBS = 12
 PLAIN_JOBS = 4
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 _IMAGE = "fedl2-runtime"
-_BETWEEN_SECONDS = 6.0
+_BETWEEN_SECONDS = 8.0
 _SCRIPT = """\
 import os, time
 share = int(os.environ["JOB_COMPLETION_INDEX"])

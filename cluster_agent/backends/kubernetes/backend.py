@@ -205,14 +205,15 @@ class KubernetesBackend:
         """How the targets stand now."""
         found = self._look_at(None)
         running = sum(member.facts.workers > 0 for member in found.members.values())
-        trains, waits, done = (0, 0, 0) if self._training is None else self._training.counts()
+        trains, waits, times = (0, 0, []) if self._training is None else self._training.counts()
+        done = self._done + len(times)
         return BackendStatus(
             time_seconds=self.time_seconds,
             jobs_running=running + trains,
             jobs_waiting=len(found.members) - running + waits,
-            jobs_done=self._done + done,
+            jobs_done=done,
             jobs_total=0,
-            avg_jct_seconds=self._done_seconds / self._done if self._done else 0.0,
+            avg_jct_seconds=(self._done_seconds + sum(times)) / done if done else 0.0,
         )
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from cluster_agent.kubernetes.list_watch import ListWatch
 from cluster_agent.kubernetes.resources import PODS, Resource
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode, training_job
+from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Resources, Share
 
 _log = structlog.get_logger()
@@ -93,7 +94,7 @@ class TrainingJobs:
         self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
         self._measured: dict[str, Measured] = {}
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}
-        self._told_over: set[str] = set()
+        self._done: dict[str, float] = {}
         self._decided_seconds = clock()
         self._threads = [
             threading.Thread(target=following.run, args=(self._stopping.wait,), name=f"watch-{name}", daemon=True)
@@ -169,7 +170,7 @@ class TrainingJobs:
         placement = decision.placement or {}
         for job_id, (job, seen) in self._observed.items():
             self._measured.setdefault(job.uid, Measured()).begin_interval()
-            wanted, reason = _wanted(job, seen, decision.of(job_id))
+            wanted, reason = self._wanted(job, seen, decision.of(job_id))
             if wanted != self._controller.wanted(job):
                 granted = Granted(
                     wanted, number, decision.origin.policy, reason, self._lease_epoch(), self._unix_clock()
@@ -186,8 +187,8 @@ class TrainingJobs:
             entry = self.jobs.get((job.namespace, job.name))
             now = entry.kept if entry is not None and entry.uid == job.uid else None
             finished = now is not None and now.outcome == "Complete"
-            if now is None or now.outcome:
-                self._told_over.add(job.uid)
+            if finished:
+                self._done[job.uid] = self._unix_clock() - seen.submit_time_seconds
             current = SUSPENDED if now is None else current_of(now, self._coordinators.told(job.uid))
             found.append(progress_of(seen, self._measured[job.uid], current, whole, finished))
         return found
@@ -202,13 +203,24 @@ class TrainingJobs:
         """What a decision would be about, without how far jobs are."""
         return frozenset((job.uid, job.generation, job.outcome, job.problem) for job in self._all())
 
-    def counts(self) -> tuple[int, int, int]:
-        """Jobs that run, that wait, and that are complete."""
-        jobs = self._all()
-        done = sum(job.outcome == "Complete" for job in jobs)
-        unended = [job for job in jobs if not job.outcome]
+    def counts(self) -> tuple[int, int, list[float]]:
+        """Jobs that run, and that wait; and the completion times of those that this agent saw complete."""
+        unended = [job for job in self._all() if not job.outcome]
         running = sum(current_of(job, self._coordinators.told(job.uid)) != SUSPENDED for job in unended)
-        return running, len(unended) - running, done
+        return running, len(unended) - running, list(self._done.values())
+
+    def _wanted(self, job: TrainingJob, seen: Job, decided: Allocation) -> tuple[Allocation, str]:
+        """What a job is to have, and why it is not what was decided, where it is not."""
+        if job.mode is UpdateMode.OFF:
+            return (job.least if decided != SUSPENDED else decided), "updateMode is Off: its least size"
+        if decided == SUSPENDED and seen.current != SUSPENDED and not job.suspend:
+            if not job.checkpoints_claim:
+                return seen.current, "kept: without checkpoints it would begin anew"
+            # Taken back before it has trained, again and again, it would cost its start each time and never get on.
+            told = self._coordinators.told(job.uid)
+            if told is None or told.status.phase is Phase.STARTING:
+                return self._controller.wanted(job), "kept: it has only just been started"
+        return decided, "decided by the policy"
 
     def _all(self) -> list[TrainingJob]:
         return sorted((entry.kept for entry in self.jobs.entries().values()), key=lambda job: (job.created, job.job_id))
@@ -229,15 +241,6 @@ class TrainingJobs:
                 # One look that fails is no reason to look after nothing any more; it is told, and made again.
                 _log.exception("training-jobs-step")
                 self._stopping.wait(_TICK_SECONDS)
-
-
-def _wanted(job: TrainingJob, seen: Job, decided: Allocation) -> tuple[Allocation, str]:
-    """What a job is to have, and why it is not what was decided, where it is not."""
-    if job.mode is UpdateMode.OFF:
-        return (job.least if decided != SUSPENDED else decided), "updateMode is Off: its least size"
-    if decided == SUSPENDED and seen.current != SUSPENDED and not job.suspend and not job.checkpoints_claim:
-        return seen.current, "kept: without checkpoints it would begin anew"
-    return decided, "decided by the policy"
 
 
 def _nodes(shares: Sequence[Share]) -> list[str]:
