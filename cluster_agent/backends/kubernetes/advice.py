@@ -111,5 +111,8 @@ def _recommendation(member: Member, workers: int) -> Json:
     else:
         line = f"{'more' if workers > now else 'fewer'}: {workers} rather than {now}"
     recommendation = {"workers": workers, "current": now, "message": line}
-    condition = {"status": "True", "reason": "Advised", "message": "sizes are recommended, and not set"}
+    message = "sizes are recommended, and not set"
+    if member.reading is not None and member.reading.problem:
+        message += f"; progress: {member.reading.problem}"
+    condition = {"status": "True", "reason": "Advised", "message": message}
     return {"recommendation": recommendation, "condition": condition}

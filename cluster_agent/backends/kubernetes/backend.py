@@ -20,6 +20,7 @@ from cluster_agent.backend_settings import BackendSettings, KubernetesBackendSet
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.kubernetes.advice import Adviser
 from cluster_agent.backends.kubernetes.observation import Member, Observed, Seen, observed, said_progress
+from cluster_agent.backends.kubernetes.scrapes import Scraped, Scrapes, jobs_to_scrape, seconds_between
 from cluster_agent.errors import BackendUnavailable, BadConfig
 from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer, Json
@@ -103,6 +104,9 @@ class KubernetesBackend:
         self._objects: dict[str, Cache[TargetFacts]] = {
             kind.resource.kind: self._follow(kind.resource, kind.facts) for kind in KINDS
         }
+        self._scrapes = Scrapes(self._to_scrape, parts.clock, unix_clock)
+        scraping = threading.Thread(target=self._scrapes.run, args=(self._stopping.wait,), name="scrapes", daemon=True)
+        self._threads.append(scraping)
         self._observed: Observed | None = None
         self._trigger = Trigger.SLOT
         self._known: frozenset[str] = frozenset()
@@ -249,18 +253,30 @@ class KubernetesBackend:
 
     def _look(self) -> Observed:
         nodes: list[NodeFacts] = [entry.kept for entry in self._nodes.entries().values()]
+        found = self._found()
         seen = Seen(
             sorted(nodes, key=lambda node: node.name),
             [entry.kept for entry in self._pods.entries().values()],
             [entry.kept for entry in self._targets.entries().values()],
-            {
-                (kind, namespace, name): entry.kept
-                for kind, cache in self._objects.items()
-                for (namespace, name), entry in cache.entries().items()
-            },
+            found,
+            self._scrapes.readings,
         )
+        self._scrapes.keep_only(facts.uid for facts in found.values())
         kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
         return observed(seen, kinds, self.time_seconds, self._settings.slot_seconds, self._untold)
+
+    def _found(self) -> dict[tuple[str, str, str], TargetFacts]:
+        return {
+            (kind, namespace, name): entry.kept
+            for kind, cache in self._objects.items()
+            for (namespace, name), entry in cache.entries().items()
+        }
+
+    def _to_scrape(self) -> list[Scraped]:
+        targets = [entry.kept for entry in self._targets.entries().values()]
+        if all(target.progress is None or target.progress.endpoint is None for target in targets):
+            return []  # most clusters have none, and many pods
+        return jobs_to_scrape(targets, self._found(), (entry.kept for entry in self._pods.entries().values()))
 
     def _by_id(self) -> dict[str, ElasticTarget]:
         return {f"{where}/{name}": entry.kept for (where, name), entry in self._targets.entries().items()}
@@ -319,9 +335,13 @@ class KubernetesBackend:
             self._done_seconds += self.time_seconds - job.submit_time_seconds
         samples, seconds = 0.0, 0.0
         if facts is not None and facts.workers == before.facts.workers > 0 and before.target.progress is not None:
-            now, _ = said_progress(before.target, facts)
-            if now is not None and before.samples is not None and now > before.samples:
-                samples, seconds = now - before.samples, self.time_seconds - state.time_seconds
+            reading = self._scrapes.readings.get(facts.uid)
+            now, _ = said_progress(before.target, facts, reading)
+            took = self.time_seconds - state.time_seconds
+            if before.target.progress.endpoint is not None:
+                took = seconds_between(before.reading, reading, facts.workers)
+            if now is not None and before.samples is not None and now > before.samples and took > 0.0:
+                samples, seconds = now - before.samples, took
         return Progress(
             job.job_id, job.job_type, job.current, seconds, samples, samples, job.remaining_epochs, finished
         )

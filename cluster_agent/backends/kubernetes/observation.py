@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
@@ -32,12 +33,17 @@ _MOST_SAMPLES = 1e15
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A target that a decision is about, and the object that it points at."""
+    """A target that a decision is about, and the object that it points at.
+
+    Attributes:
+        reading: of its own metrics, where those say how far it is.
+    """
 
     target: ElasticTarget
     facts: TargetFacts
     samples: float | None
     total_samples: float | None
+    reading: Reading | None = None
 
     @property
     def job_id(self) -> str:
@@ -64,12 +70,14 @@ class Seen:
 
     Attributes:
         found: the objects that targets point at, by kind, namespace and name.
+        readings: of jobs' own metrics, by uid of the object.
     """
 
     nodes: Iterable[NodeFacts]
     pods: Iterable[PodFacts]
     targets: Iterable[ElasticTarget]
     found: Mapping[tuple[str, str, str], TargetFacts]
+    readings: Mapping[str, Reading] = field(default_factory=dict)
 
 
 def observed(
@@ -100,7 +108,8 @@ def observed(
         if facts is None or (problem and not (facts.is_over and facts.uid in untold - set(taken))):
             continue
         taken[facts.uid] = target.name
-        members.append(Member(target, facts, *said_progress(target, facts)))
+        reading = seen.readings.get(facts.uid)
+        members.append(Member(target, facts, *said_progress(target, facts, reading), reading))
     pods = list(seen.pods)
     owners = set(taken)
     nodes = list(seen.nodes)
@@ -145,10 +154,14 @@ def _takes_any(asks: Amounts) -> bool:
     return asks.get(CPU, 0) > 0 or _gpus(asks) > 0
 
 
-def said_progress(target: ElasticTarget, facts: TargetFacts) -> tuple[float | None, float | None]:
+def said_progress(
+    target: ElasticTarget, facts: TargetFacts, reading: Reading | None = None
+) -> tuple[float | None, float | None]:
     """Samples done and in all; None where they are not said, or are no numbers that anything could follow from."""
     if target.progress is None:
         return None, None
+    if target.progress.endpoint is not None:
+        return (None, None) if reading is None else (reading.samples, reading.total)
     done = _number(facts.annotations.get(target.progress.samples))
     total = _number(facts.annotations.get(target.progress.total)) if target.progress.total else None
     # More than all was done: one of the two is wrong, and what it has done is what it counted.

@@ -120,7 +120,23 @@ def test_progress_is_what_annotations_say_where_they_make_sense() -> None:
         ({"updateMode": "Auto"}, "spec.updateMode is 'Auto': use Off"),
         ({"targetRef": None}, "spec.targetRef is missing"),
         ({"targetRef": {"kind": "Job", "name": "x"}}, "spec.targetRef.apiVersion is missing"),
-        ({"progressFrom": {"metrics": {}}}, "spec.progressFrom.annotations is missing"),
+        ({"progressFrom": {}}, "spec.progressFrom has to have annotations or metrics, one of them"),
+        (
+            {"progressFrom": {"metrics": {"port": 1, "samples": "x"}, "annotations": {"samples": "x"}}},
+            "spec.progressFrom has to have annotations or metrics, one of them",
+        ),
+        (
+            {"progressFrom": {"metrics": {"port": 9400}}},
+            "spec.progressFrom.metrics.samples is None, total '': use names",
+        ),
+        (
+            {"progressFrom": {"metrics": {"port": 0, "samples": "x"}}},
+            "spec.progressFrom.metrics.port is 0: use 1 to 65535",
+        ),
+        (
+            {"progressFrom": {"metrics": {"port": 1, "samples": "x", "path": "metrics x"}}},
+            "spec.progressFrom.metrics.path is 'metrics x': use one such as /metrics",
+        ),
         (
             {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}},
             "spec.targetRef is a Deployment of apps/v1: use batch/v1 Job",
