@@ -57,12 +57,14 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     rows = [*_rows(facts), *_decided(facts, now_unix_seconds)]
     parts: list[Any] = [facts_table((head, plain_line(text)) for head, text in rows)]
     if facts["gains"]:
-        parts += ["", f"What more workers are believed to gain, by {facts['speedsFrom']}:", _gains(facts)]
+        head = plain_line(f"What more workers are believed to gain, by {facts['speedsFrom']}:")
+        parts += ["", head, _gains(facts)]
     if facts["others"]:
         parts += ["", "Others were given: " + ", ".join(f"{row['name']} {row['workers']}" for row in facts["others"])]
     if facts["events"]:
         parts += ["", "Events:", *(plain_line(_event(event)) for event in facts["events"])]
-    return Group(*parts, *(["", *facts["notes"]] if facts["notes"] else []))
+    notes = [plain_line(note) for note in facts["notes"]]
+    return Group(*parts, *(["", *notes] if notes else []))
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group
+
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.backends.kubernetes.explanation import believed_speeds, measured_speeds
 from cluster_agent.backends.kubernetes.views import ClusterView, look
@@ -23,6 +25,7 @@ from cluster_agent.jobs.manifests import Asked, asked_job, read_manifest
 from cluster_agent.recording.last_decision import last_decision, policy_of
 from cluster_agent.settings import PolicySettings
 from foundation.figures import counted, duration
+from foundation.text import plain_line
 from policy_net.domain import CapacityMode, ClusterState, Job, PolicyContext, Progress
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
@@ -193,8 +196,8 @@ def _named(name: str) -> SchedulerPolicy:
     return CandidateFactory(PolicySettings()).from_name_or_file(name).policy
 
 
-def sentences(answer: Json) -> str:
-    """The answer for people."""
+def sentences(answer: Json) -> Group:
+    """The answer for people; lines fold where a terminal is narrow."""
     version = f" v{answer['version']}" if answer["version"] else ""
     sizes, seed = answer["workers"], answer["seed"]
     lines = []
@@ -213,10 +216,9 @@ def sentences(answer: Json) -> str:
         ]
     lines += [
         f"simulated {counted(answer['runs'], 'time')} from seed {seed},"
-        f" beside {counted(answer['jobsPresent'], 'target')};",
-        "8 of 10 runs lie within the bounds",
+        f" beside {counted(answer['jobsPresent'], 'target')}; 8 of 10 runs lie within the bounds",
     ]
-    return "\n".join([*lines, *answer["notes"]])
+    return Group(*lines, *(plain_line(note) for note in answer["notes"]))
 
 
 def _times(spread: dict[str, float]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from apiserver.rbac import allowed_by
 from apiserver.serving import Fault
 from kube_cluster import KubeCluster, kube_cluster
 from kube_shell import DEADLINE_SECONDS, KubeShell
+from rich.console import Console
+
+from cluster_agent.jobs.cluster_explaining import explained
 
 Json = dict[str, Any]
 PROGRESS = {"annotations": {"samples": "samples", "total": "total"}}
@@ -298,3 +302,55 @@ def test_with_an_agents_state_its_own_decision_is_explained(cluster: KubeCluster
     said = shell.type("explain", "team/train", "--config", str(local))
     assert said.code == 2
     assert "local.yaml" in said.line
+
+
+def ended_in(log: Path) -> set[str]:
+    """Jobs of which a decision log says that they ended; its last line may be half written."""
+    lines = log.read_text(encoding="utf-8").split("\n")[:-1]
+    rows = [row for line in lines for row in json.loads(line).get("observed", ())]
+    return {row[0] for row in rows if row[8]}
+
+
+def test_jobs_that_end_on_a_cluster_are_in_the_report_of_its_agent(cluster: KubeCluster, shell: KubeShell) -> None:
+    path = shell.config(slot_seconds=0.5)
+    words = [sys.executable, "-m", "cluster_agent.cli", "run", "--config", str(path)]
+    agent = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    log = shell.folder / "state" / "decisions.jsonl"
+
+    def wait_until(is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not is_so():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    try:
+        wait_until(lambda: bool(cluster.status_of("train").get("recommendation")))
+        cluster.annotate("train", samples="2000000", total="2000000")
+        cluster.change("jobs.batch", "train", "status", status={"conditions": [{"type": "Complete", "status": "True"}]})
+        wait_until(lambda: "team/train" in ended_in(log))
+    finally:
+        agent.send_signal(signal.SIGTERM)
+        agent.communicate(timeout=DEADLINE_SECONDS)
+    found = shell.type("report", "--config", str(path), "-o", "json").json
+    assert found["jobs"] == 1
+    assert found["recorded"]["avgJctSeconds"] > 0.0
+    assert found["gpus"] == 4
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_what_people_read_fits_a_narrow_terminal(shell: KubeShell, columns: int) -> None:
+    facts = shell.type("explain", "team/train", "-o", "json").json
+    event = {"time": "2026-01-01T00:00:00Z", "type": "Warning", "reason": "BackOff", "of": "Job", "count": 2}
+    facts |= {"events": [event | {"message": "word " * 40}], "notes": ["a note " * 20]}
+    facts["recommendation"] = {"workers": 3, "current": 2, "message": "more: 3 rather than 2", "time": "2026-01-01"}
+    console = Console(width=columns, markup=False, highlight=False)
+    with console.capture() as captured:
+        console.print(explained(facts, time.time()))
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= columns
+    text = " ".join(captured.get().split())
+    for words in ("samples/s", "times now", "advised", "more: 3 rather than 2", "by policy set", "(2 times)"):
+        assert words in text
+    assert "…" not in text, "nothing is cut"
+    answer = shell.type("simulate", "-f", shell.file("job.yaml", job(), target()), "--hours", "2", columns=columns)
+    assert answer.code == 0

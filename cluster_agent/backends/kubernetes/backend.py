@@ -32,7 +32,7 @@ from cluster_agent.kubernetes.resources import NODES, PODS, Resource
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
-from policy_net.domain import ClusterState, Decision, Progress, Trigger
+from policy_net.domain import SUSPENDED, ClusterState, Decision, Progress, Trigger
 from policy_net.errors import InvalidAllocation
 
 _log = structlog.get_logger()
@@ -179,7 +179,8 @@ class KubernetesBackend:
         self._changed.clear()
         failed = self._adviser.advise(about, decision, self._by_id())
         self._wait_until_due(self._settings.debounce_seconds if failed else self._settings.slot_seconds)
-        progress = [self._progress(member, about.state) for member in about.members.values()]
+        running = frozenset(pod.kept.owner for pod in self._pods.entries().values() if pod.kept.phase == "Running")
+        progress = [self._progress(member, about.state, running) for member in about.members.values()]
         # Whatever ends between now and the next look is told with the interval after.
         self._untold = frozenset(
             member.facts.uid
@@ -324,8 +325,12 @@ class KubernetesBackend:
                 return False
         return True
 
-    def _progress(self, before: Member, state: ClusterState) -> Progress:
-        """What a target's job did in the interval, if it had one size at both ends of it; else nothing is known."""
+    def _progress(self, before: Member, state: ClusterState, running: frozenset[str]) -> Progress:
+        """What a target's job did in the interval, if it had one size at both ends of it; else nothing is known.
+
+        Args:
+            running: uids of objects of which a pod runs; others hold nothing, however large they would be.
+        """
         job = next(job for job in state.jobs if job.job_id == before.job_id)
         entry = self._objects[before.target.ref.kind].get((before.target.namespace, before.target.ref.name))
         facts = None if entry is None or entry.uid != before.facts.uid else entry.kept
@@ -342,6 +347,5 @@ class KubernetesBackend:
                 took = seconds_between(before.reading, reading, facts.workers)
             if now is not None and before.samples is not None and now > before.samples and took > 0.0:
                 samples, seconds = now - before.samples, took
-        return Progress(
-            job.job_id, job.job_type, job.current, seconds, samples, samples, job.remaining_epochs, finished
-        )
+        held = job.current if finished or before.facts.uid in running else SUSPENDED
+        return Progress(job.job_id, job.job_type, held, seconds, samples, samples, job.remaining_epochs, finished)
