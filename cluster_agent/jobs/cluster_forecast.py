@@ -21,7 +21,7 @@ from cluster_agent.backends.kubernetes.views import ClusterView, look
 from cluster_agent.errors import BadJobFile, ClusterRefused
 from cluster_agent.jobs.cluster_access import Cluster
 from cluster_agent.jobs.forecast import NEW, Draws, able_to_run, foreseen
-from cluster_agent.jobs.manifests import Asked, asked_job, read_manifest
+from cluster_agent.jobs.manifests import Asked, asked_job, namespace_of, read_manifest
 from cluster_agent.recording.last_decision import last_decision, policy_of
 from cluster_agent.settings import PolicySettings
 from foundation.figures import counted, duration
@@ -59,9 +59,8 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
     if work.samples is not None and work.hours is not None:
         raise BadJobFile("--samples and --hours both say how much work it is: give one of them")
     manifest, target = read_manifest(file)
-    namespace = str(manifest["metadata"].get("namespace") or "default")
     now = time.time()
-    view = look(cluster.api, namespace, now, cluster.settings.slot_seconds)
+    view = look(cluster.api, namespace_of(manifest), now, cluster.settings.slot_seconds)
     if not view.sees_room:
         raise ClusterRefused(
             f"you may not read {' and '.join(view.unseen)} of the whole cluster, so what is free is not known; ask for"
@@ -89,7 +88,8 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
         )
         under_advice = foreseen(present, spec, environment, advised, speeds, draws)
     except BadInput as error:
-        raise BadJobFile(f"{file}: {str(error).split(': ', 1)[-1]}") from error
+        said = str(error).removeprefix("workload 'now': ").replace(f"job {NEW!r}", "the job")
+        raise BadJobFile(f"{file}: {said}") from error
     return {
         "asItIs": as_it_is,
         "advised": under_advice,

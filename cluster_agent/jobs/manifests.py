@@ -81,7 +81,8 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
         BadJobFile: it could not be used.
     """
     metadata = manifest["metadata"]
-    name, namespace = str(metadata.get("name") or metadata.get("generateName") or NEW), str(metadata.get("namespace"))
+    name = str(metadata.get("name") or metadata.get("generateName") or NEW)
+    namespace = namespace_of(manifest)
     manifest = {**manifest, "metadata": {**metadata, "name": name, "namespace": namespace, "uid": NEW}}
     kind = next(each for each in KINDS if each.resource == JOBS)
     try:
@@ -96,7 +97,7 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
         ref = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": name}
         spec: Json = {"targetRef": ref, "min": facts.requested, "max": facts.requested}
         target = {"metadata": {"name": name}, "spec": spec}
-    elif (target.get("spec") or {}).get("targetRef", {}).get("name") != name:
+    elif not _points_at(target.get("spec"), name):
         raise BadJobFile(f"{file}: its ElasticTarget points at another Job: spec.targetRef.name is to be {name}")
     else:
         target = {**target, "spec": {"min": 1, **target["spec"]}}
@@ -116,6 +117,16 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     said = member.total_samples if member.samples is not None else _said_total(elastic, facts.annotations)
     others_there = tuple(job for job in look_again.state.jobs if job.job_id != job_id)
     return Asked(replace(job, job_id=NEW), said, replace(look_again.state, jobs=others_there))
+
+
+def namespace_of(manifest: Json) -> str:
+    """Where kubectl would put it, unless told otherwise."""
+    return str(manifest["metadata"].get("namespace") or "default")
+
+
+def _points_at(spec: Any, name: str) -> bool:
+    ref = spec.get("targetRef") if isinstance(spec, dict) else None
+    return isinstance(ref, dict) and ref.get("name") == name
 
 
 def _said_total(target: ElasticTarget, annotations: Any) -> float | None:

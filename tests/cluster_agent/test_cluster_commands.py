@@ -219,6 +219,13 @@ def test_behind_jobs_that_take_all_it_starts_when_they_end(cluster: KubeCluster,
     assert answer["asItIs"]["end"]["low"] > answer["asItIs"]["start"]["low"]
 
 
+def test_a_job_without_a_namespace_or_a_name_is_one_of_the_default_namespace(shell: KubeShell) -> None:
+    nameless = {**job(), "metadata": {"generateName": "new-"}}
+    answer = shell.type("simulate", "-f", shell.file("job.yaml", nameless), "--hours", "1", "-o", "json").json
+    assert answer["workers"] == {"requested": 2, "min": 2, "max": 2}
+    assert answer["asItIs"]["end"]["median"] > 0.0
+
+
 def test_work_is_taken_from_the_manifest_where_it_says_it(shell: KubeShell) -> None:
     annotated = job()
     annotated["metadata"]["annotations"] = {"total": "90000"}
@@ -242,10 +249,14 @@ def test_work_is_taken_from_the_manifest_where_it_says_it(shell: KubeShell) -> N
         ([job(parallelism=0)], "spec.parallelism is 0: use 1 to 16"),
         ([job(parallelism="many")], "spec.parallelism is 'many'"),
         ([job(), target("another")], "points at another Job"),
+        ([job(), {**target(), "spec": ["x"]}], "points at another Job"),
+        ([job(), {**target(), "spec": {"targetRef": "new"}}], "points at another Job"),
+        ([{**job(), "spec": ["x"]}], "its Job cannot be read"),
+        ([{**job(), "metadata": {"name": "new", "annotations": "x"}}], "its Job cannot be read"),
         ([job(), target(max=1, min=3)], "spec.max is 1, below spec.min, which is 3"),
         ([job(completionMode="NonIndexed"), target()], "it is no Indexed Job"),
         ([job(template={"spec": {"containers": [{}]}})], "its pods request neither CPU nor GPUs"),
-        ([job(gpus=9)], "never fits"),
+        ([job(gpus=9)], "job.yaml: the job never fits: 2 workers"),
     ],
 )
 def test_a_manifest_that_cannot_be_foreseen_is_one_line(shell: KubeShell, documents: list[Any], line: str) -> None:

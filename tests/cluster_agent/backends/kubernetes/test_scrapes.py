@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,9 +142,29 @@ def test_a_liar_is_not_believed_until_it_says_what_can_be(text: str, line: str) 
     assert (good.samples, good.problem) == (6.0, "")
 
 
+COUNTS = st.one_of(st.none(), st.floats(), st.sampled_from([0.0, 5.0, 10.0, 1e15, 1e16]))
+
+
+@given(st.lists(st.tuples(COUNTS, COUNTS, st.sampled_from("ab")), max_size=12))
+def test_whatever_a_job_says_what_is_believed_never_falls_in_a_life_nor_passes_its_total(
+    pages: list[tuple[float | None, float | None, str]],
+) -> None:
+    reading, most = Reading(), 0.0
+    for samples, total, life in pages:
+        values = {"samples_total": samples, "all": total}
+        text = "".join(f"{name} {value}\n" for name, value in values.items() if value is not None)
+        if life != reading.life:
+            most = 0.0
+        reading = read(reading, replace(JOB, life=life), said(text), lambda: 1.0)
+        assert (reading.samples is None) == bool(reading.problem)
+        if reading.samples is not None and reading.total is not None:
+            assert most <= reading.samples <= reading.total <= 1e15
+            most = reading.samples
+
+
 def test_a_new_life_may_count_anew_and_silence_keeps_what_was_said() -> None:
     before = read(Reading(), JOB, said("samples_total 5\nall 10\n"), lambda: 100.0)
-    other = Scraped(**{name: getattr(JOB, name) for name in JOB.__slots__} | {"life": "pod/1"})
+    other = replace(JOB, life="pod/1")
     assert read(before, other, said("samples_total 0\nall 10\n"), lambda: 115.0).samples == 0.0
 
     def silent(host: str, port: int, path: str, seconds: float) -> bytes:
@@ -193,6 +214,8 @@ def test_the_pod_with_index_0_is_scraped_while_it_runs() -> None:
     (one,) = to_scrape(METRICS, pod("1"), pod("0", restarts=3))
     assert one == Scraped("job-uid", "10.0.0.7", "p/3", 2, 9400, "/metrics", "s", "t")
     assert to_scrape(METRICS, pod("1"), pod(None)) == []
+    labelled = pod(None, labels={"batch.kubernetes.io/job-completion-index": "0"})
+    assert [each.host for each in to_scrape(METRICS, labelled)] == ["10.0.0.7"]
     assert to_scrape(METRICS, pod(phase="Pending")) == []
     assert to_scrape(METRICS, pod(phase="Failed")) == []
     assert to_scrape(METRICS, pod(deletionTimestamp="2026-01-01T00:00:00Z")) == []
