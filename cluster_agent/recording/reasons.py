@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cluster_agent.errors import StateDamaged
-from cluster_agent.recording.last_decision import WeighedStep, decided_state
+from cluster_agent.recording.last_decision import WeighedStep, decided_state, last_decision
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, Resources
 from policy_net.exchange.state_codec import JsonObject
 
@@ -19,6 +20,13 @@ def readable_state(line: JsonObject) -> ClusterState | None:
         return decided_state(line)
     except StateDamaged:
         return None
+
+
+def asked_about(state_dir: Path) -> frozenset[tuple[str, float]]:
+    """The jobs of the newest logged decision: their ids, and when they were submitted."""
+    line = last_decision(state_dir)
+    state = None if line is None else readable_state(line)
+    return frozenset() if state is None else frozenset((job.job_id, job.submit_time_seconds) for job in state.jobs)
 
 
 def decision_facts(line: JsonObject, wanted: Allocation) -> dict[str, Any]:

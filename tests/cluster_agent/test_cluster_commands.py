@@ -322,11 +322,16 @@ def ended_in(log: Path) -> set[str]:
     return {row[0] for row in rows if row[8]}
 
 
-def test_jobs_that_end_on_a_cluster_are_in_the_report_of_its_agent(cluster: KubeCluster, shell: KubeShell) -> None:
+@pytest.mark.parametrize("while_away", [False, True])
+def test_jobs_that_end_on_a_cluster_are_in_the_report_of_its_agent(
+    cluster: KubeCluster, shell: KubeShell, while_away: bool
+) -> None:
     path = shell.config(slot_seconds=0.5)
-    words = [sys.executable, "-m", "cluster_agent.cli", "run", "--config", str(path)]
-    agent = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     log = shell.folder / "state" / "decisions.jsonl"
+
+    def start() -> subprocess.Popen[str]:
+        words = [sys.executable, "-m", "cluster_agent.cli", "run", "--config", str(path)]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def wait_until(is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -334,10 +339,16 @@ def test_jobs_that_end_on_a_cluster_are_in_the_report_of_its_agent(cluster: Kube
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
+    agent = start()
     try:
         wait_until(lambda: bool(cluster.status_of("train").get("recommendation")))
+        if while_away:
+            agent.kill()
+            agent.communicate(timeout=DEADLINE_SECONDS)
         cluster.annotate("train", samples="2000000", total="2000000")
         cluster.change("jobs.batch", "train", "status", status={"conditions": [{"type": "Complete", "status": "True"}]})
+        if while_away:
+            agent = start()
         wait_until(lambda: "team/train" in ended_in(log))
     finally:
         agent.send_signal(signal.SIGTERM)

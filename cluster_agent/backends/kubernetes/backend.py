@@ -19,7 +19,7 @@ import structlog
 from cluster_agent.backend_settings import BackendSettings, KubernetesBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.kubernetes.advice import Adviser
-from cluster_agent.backends.kubernetes.observation import Member, Observed, Seen, observed, said_progress
+from cluster_agent.backends.kubernetes.observation import Member, Observed, Seen, ended_since, observed, said_progress
 from cluster_agent.backends.kubernetes.scrapes import Scraped, Scrapes, jobs_to_scrape, seconds_between
 from cluster_agent.errors import BackendUnavailable, BadConfig
 from cluster_agent.kubernetes.access import Access, open_client
@@ -32,6 +32,7 @@ from cluster_agent.kubernetes.resources import NODES, PODS, Resource
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
+from cluster_agent.recording.reasons import asked_about
 from policy_net.domain import SUSPENDED, ClusterState, Decision, Progress, Trigger
 from policy_net.errors import InvalidAllocation
 
@@ -115,6 +116,7 @@ class KubernetesBackend:
         self._decided_seconds = -float("inf")
         self._done, self._done_seconds = 0, 0.0
         self._untold: frozenset[str] = frozenset()
+        self._asked_about: frozenset[tuple[str, float]] | None = asked_about(parts.state_dir)
 
     @property
     def finished(self) -> bool:
@@ -154,6 +156,9 @@ class KubernetesBackend:
                 continue
             self._check_fresh()
             self._known_shape = self._shape()
+            if self._asked_about is not None:
+                self._untold = ended_since(self._asked_about, self._by_id().values(), self._found())
+                self._asked_about = None
             found = self._look()
             if found.members:
                 self._trigger = self._what_happened(found)
@@ -274,10 +279,9 @@ class KubernetesBackend:
         }
 
     def _to_scrape(self) -> list[Scraped]:
-        targets = [entry.kept for entry in self._targets.entries().values()]
-        if all(target.progress is None or target.progress.endpoint is None for target in targets):
-            return []  # most clusters have none, and many pods
-        return jobs_to_scrape(targets, self._found(), (entry.kept for entry in self._pods.entries().values()))
+        # Copied only where they are looked through.
+        pods = (entry.kept for cache in (self._pods,) for entry in cache.entries().values())
+        return jobs_to_scrape(self._by_id().values(), self._found, pods)
 
     def _by_id(self) -> dict[str, ElasticTarget]:
         return {f"{where}/{name}": entry.kept for (where, name), entry in self._targets.entries().items()}

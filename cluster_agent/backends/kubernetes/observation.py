@@ -132,6 +132,26 @@ def observed(
     return Observed(state, {member.job_id: member for member in members}, left_out)
 
 
+def ended_since(
+    asked: frozenset[tuple[str, float]],
+    targets: Iterable[ElasticTarget],
+    found: Mapping[tuple[str, str, str], TargetFacts],
+) -> frozenset[str]:
+    """Uids of objects that are over, and that an earlier life of the agent decided about: their ends are to be told.
+
+    Args:
+        asked: ids of the jobs in its last decision, and when they were submitted.
+    """
+    ended = set()
+    for target in targets:
+        facts = found.get((target.ref.kind, target.namespace, target.ref.name))
+        if facts is None or not facts.is_over:
+            continue
+        if (f"{target.namespace}/{target.name}", seconds_of(facts.created)) in asked:
+            ended.add(facts.uid)
+    return frozenset(ended)
+
+
 def _problem(target: ElasticTarget, facts: TargetFacts | None, kinds: frozenset[str]) -> str:
     ref = target.ref
     if target.problem:

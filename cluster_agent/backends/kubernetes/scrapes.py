@@ -80,13 +80,21 @@ Page = Callable[[str, int, str, float], bytes]
 
 
 def jobs_to_scrape(
-    targets: Iterable[ElasticTarget], found: Mapping[tuple[str, str, str], TargetFacts], pods: Iterable[PodFacts]
+    targets: Iterable[ElasticTarget],
+    found: Callable[[], Mapping[tuple[str, str, str], TargetFacts]],
+    pods: Iterable[PodFacts],
 ) -> list[Scraped]:
-    """The jobs whose targets name metrics, as far as their pod with completion index 0 runs."""
+    """The jobs whose targets name metrics, as far as their pod with completion index 0 runs.
+
+    Args:
+        found, pods: looked through only where a target names metrics: most clusters have none, and many pods.
+    """
+    with_metrics = [each for each in targets if each.progress is not None and each.progress.endpoint is not None]
+    objects = found() if with_metrics else {}
     wanted: dict[str, tuple[ElasticTarget, TargetFacts]] = {}
-    for target in targets:
-        facts = found.get((target.ref.kind, target.namespace, target.ref.name))
-        if target.progress is not None and target.progress.endpoint is not None and facts is not None:
+    for target in with_metrics:
+        facts = objects.get((target.ref.kind, target.namespace, target.ref.name))
+        if facts is not None:
             wanted.setdefault(facts.uid, (target, facts))
     if not wanted:
         return []

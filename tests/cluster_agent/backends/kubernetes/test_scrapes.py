@@ -203,7 +203,7 @@ def pod(index: str | None = "0", phase: str = "Running", restarts: int = 0, **me
 def to_scrape(source: dict[str, Any], *pods: dict[str, Any], **spec: Any) -> list[Scraped]:
     job = {"metadata": {"uid": "job-uid"}, "spec": {"parallelism": 2, "completions": 2, **spec}}
     kept = [found for each in pods if (found := pod_facts(each)) is not None]
-    return jobs_to_scrape([target(**source)], {("Job", "team", "train"): BatchJob().facts(job)}, kept)
+    return jobs_to_scrape([target(**source)], lambda: {("Job", "team", "train"): BatchJob().facts(job)}, kept)
 
 
 METRICS = {"metrics": {"port": 9400, "samples": "s", "total": "t"}}
