@@ -68,7 +68,7 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    job, progress, ready = facts["job"], facts["progress"], facts["ready"]
+    job, progress = facts["job"], facts["progress"]
     yield "target", facts["name"]
     yield "job", f"{job['kind']} {job['name']}, {facts['modelType']}"
     yield "state", facts["state"]
@@ -82,8 +82,12 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "advice", f"{_workers(advice.get('workers'))}: {advice.get('message', '')} ({advice.get('time', '')})"
     else:
         yield "advice", "none yet"
-    if ready is not None:
-        yield "ready", f"{ready['status']}, {ready['reason']}: {ready['message']}"
+    made = facts["allocation"]
+    if isinstance(made, dict):
+        who = f"by {made.get('policyVersion', 'an agent')}, decision {made.get('decisionId', '–')}"
+        yield "set", f"{_workers(made.get('workers'))} {who}: {made.get('reason', '')} ({made.get('time', '')})"
+    for each in facts["conditions"]:
+        yield plain_line(each["type"].lower(), 20), f"{each['status']}, {each['reason']}: {each['message']}"
     yield "waits for", facts["waitsFor"] or "nothing: it has what was decided"
 
 

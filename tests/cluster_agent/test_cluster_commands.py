@@ -112,6 +112,19 @@ def test_what_cannot_be_used_and_what_waits_are_told(cluster: KubeCluster, shell
     assert "Off" in shell.type("explain", "team/train", "-o", "json").json["waitsFor"]
 
 
+def test_what_an_agent_has_set_and_said_of_it_stands_there(cluster: KubeCluster, shell: KubeShell) -> None:
+    made = {"workers": 2, "policyVersion": "fleet-7", "decisionId": 41, "reason": "arrival"}
+    limited = {"type": "Limited", "status": "True", "reason": "Frozen", "message": "its label\x1b[31m says so"}
+    status = {"allocation": made, "conditions": [limited, "senseless"], "recommendation": "senseless"}
+    cluster.change("elastictargets.fedl2.io", "train", "status", status=status)
+    facts = shell.type("explain", "team/train", "-o", "json").json
+    assert facts["allocation"] == made
+    assert [each["reason"] for each in facts["conditions"]] == ["Frozen"]
+    shown = shell.type("explain", "team/train").out
+    assert "2 workers by fleet-7, decision 41: arrival" in shown
+    assert "True, Frozen: its label\\x1b[31m says so" in shown
+
+
 def test_events_on_the_target_and_its_job_are_listed(cluster: KubeCluster, shell: KubeShell) -> None:
     uid = cluster.server.call(lambda: cluster.server.store.get("jobs.batch", "team", "train"))["metadata"]["uid"]
     about = {"kind": "Job", "name": "train", "namespace": "team", "uid": uid}
@@ -300,7 +313,7 @@ def test_with_an_agents_state_its_own_decision_is_explained(cluster: KubeCluster
     assert (facts["decision"]["policy"], facts["decision"]["guard"]) == ("set", [])
     assert facts["decision"]["number"] >= 0
     assert facts["recommendation"]["workers"] == facts["decision"]["workers"]
-    assert facts["ready"]["reason"] == "Advised"
+    assert [each["reason"] for each in facts["conditions"]] == ["Advised"]
     shown = shell.type("explain", "team/train", "--config", str(path)).out
     assert "changed nothing" in shown
     cluster.job("late", workers=1, on="a")

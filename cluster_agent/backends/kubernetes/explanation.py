@@ -91,8 +91,9 @@ def explain(
         "min": target.least,
         "max": target.most,
         "progress": None if member is None else _progress(member),
-        "ready": _ready(target),
+        "conditions": _conditions(target),
         "recommendation": target.status.get("recommendation"),
+        "allocation": target.status.get("allocation"),
         "decision": None if answer is None else _decision(answer, job_id),
         "gains": _gains(target, now, believed, [] if answer is None else answer.steps, job_id),
         "speedsFrom": believed.source,
@@ -207,13 +208,13 @@ def _progress(member: Member) -> dict[str, Any] | None:
     return {"samples": member.samples, "total": total, "share": share}
 
 
-def _ready(target: ElasticTarget) -> dict[str, Any] | None:
+def _conditions(target: ElasticTarget) -> list[dict[str, str]]:
     found = target.status.get("conditions")
-    ready = next(
-        (each for each in found or () if isinstance(each, dict) and each.get("type") == "Ready"),
-        None,
-    )
-    return None if ready is None else {name: str(ready.get(name) or "") for name in ("status", "reason", "message")}
+    return [
+        {name: str(each.get(name) or "") for name in ("type", "status", "reason", "message")}
+        for each in (found if isinstance(found, list) else ())
+        if isinstance(each, dict)
+    ]
 
 
 def _gains(
