@@ -279,6 +279,8 @@ class KubernetesBackend:
         }
 
     def _to_scrape(self) -> list[Scraped]:
+        if not self._acts:
+            return []  # who stands by need not know
         # Copied only where they are looked through.
         pods = (entry.kept for cache in (self._pods,) for entry in cache.entries().values())
         return jobs_to_scrape(self._by_id().values(), self._found, pods)
