@@ -16,6 +16,7 @@ import typer
 
 from cluster_agent.jobs.commands import cancel, job, jobs, logs, resume, suspend_job
 from cluster_agent.jobs.explaining import explain
+from cluster_agent.jobs.reporting import report
 from cluster_agent.jobs.simulating import simulate
 from cluster_agent.jobs.submission import submit
 from cluster_agent.recording.replay_log_command import replay_log
@@ -94,6 +95,7 @@ app.command("suspend")(suspend_job)
 app.command("resume")(resume)
 app.command("explain")(explain)
 app.command("simulate")(simulate)
+app.command("report")(report)
 
 
 def main() -> None:

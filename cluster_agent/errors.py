@@ -84,3 +84,13 @@ class AgentUnreachable(AgentError):
     """No agent answers on its socket. Exit code 3."""
 
     exit_code: ClassVar[int] = UNREACHABLE
+
+
+class ClusterUnreachable(AgentError):
+    """A Kubernetes API server that a user's command asked does not answer. Exit code 3."""
+
+    exit_code: ClassVar[int] = UNREACHABLE
+
+
+class ClusterRefused(AgentError):
+    """A Kubernetes API server does not let this user do what their command needs. Exit code 1."""

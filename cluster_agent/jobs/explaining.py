@@ -6,33 +6,38 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from cluster_agent.jobs.client import JobClient
+from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
 from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, show
-from cluster_agent.jobs.views import clock_time, facts_table, tasks
+from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, facts_table, tasks
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-_GUARD = {
-    "nan": "its numbers were not finite, so the fallback decided",
-    "exception": "it failed, so the fallback decided",
-    "deadline": "it thought for too long, so the fallback decided",
-    "malformed": "its decision was none, so the fallback decided",
-    "idle": "no job would have trained, so the fallback decided",
-    "unknown-job": "a job that is not there was left out",
-    "over-cap": "a job got no more than it may have",
-    "over-capacity": "jobs got what there was, in order of arrival",
-    "fallback-failed": "the fallback failed too, so jobs kept what they had",
-}
-
 
 def explain(
     name: Name,
     socket: Socket = None,
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: Output = Form.TABLE,
     debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
-    """Say why a job has what it has: what the policy believes it gains by more, what it waits for, and who decided."""
+    """Say why a job has what it has: what the policy believes it gains by more, what it waits for, and who decided.
+
+    A job of this machine by its name; an ElasticTarget of a Kubernetes cluster as NAMESPACE/NAME.
+    """
+    if "/" in name or config is not None or kubeconfig is not None or context is not None:
+        # Loaded here: this takes a second, and jobs of this machine need nothing of it.
+        from cluster_agent.jobs.cluster_access import opened  # noqa: PLC0415
+        from cluster_agent.jobs.cluster_explaining import explain_target  # noqa: PLC0415
+        from cluster_agent.jobs.cluster_explaining import explained as told  # noqa: PLC0415
+
+        with opened(config, kubeconfig, context) as cluster:
+            found = explain_target(cluster, name)
+        show(output, found, told(found, time.time()))
+        return
     with JobClient(socket) as client:
         facts = client.call("explain", {"name": name})
     show(output, facts, explained(facts, time.time()))
@@ -51,9 +56,9 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
         version = version if version.strip() != decision["policy"] else ""  # a fleet's version has no other name
         rows += [
             ("decided", f"{tasks(decision['workers'], decision['ps'])}, {ago} ago (number {decision['number']})"),
-            ("because of", f"{_TRIGGERS.get(decision['trigger'], decision['trigger'])}"),
+            ("because of", f"{TRIGGERS.get(decision['trigger'], decision['trigger'])}"),
             ("by policy", f"{decision['policy']}{version}"),
-            ("the guard", "; ".join(_GUARD.get(word, word) for word in decision["guard"]) or "changed nothing"),
+            ("the guard", "; ".join(GUARD.get(word, word) for word in decision["guard"]) or "changed nothing"),
         ]
         rows += [("reason", reason) for reason in decision["reasons"]]
     parts: list[Any] = [facts_table(rows)]
@@ -64,14 +69,6 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     if facts["others"]:
         parts += ["", "Others were given: " + ", ".join(_other(row) for row in facts["others"])]
     return Group(*parts)
-
-
-_TRIGGERS = {
-    "arrival": "an arrival",
-    "completion": "a completion",
-    "slot": "the end of a slot",
-    "node-change": "a change of the machine",
-}
 
 
 def _steps(facts: dict[str, Any]) -> Table:

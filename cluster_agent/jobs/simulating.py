@@ -1,61 +1,108 @@
 """The command `cluster-agent simulate`: when a job would start and end if it were submitted now.
 
-The project's own simulator runs the jobs that are there, and this one, under the policy that decides here: with the
-speeds that the agent has measured, once for each of some seeds, which draw how far speeds and unknown work are off.
-Deviation: what is drawn is an assumption (a fifth of the speed, a factor of two of work that nobody said), not a fit.
+Of a job of this machine the agent says what it knows; of a manifest (`-f`) the cluster is read (`cluster_forecast.py`).
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from cluster_agent.errors import BadJobFile, JobRefused
 from cluster_agent.jobs.client import JobClient
+from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
 from cluster_agent.jobs.options import Debug, Form, Output, Socket, show
-from cluster_agent.jobs.submission import Cpu, Described, Epochs, ModelType, PsCpu, Servers, Workers, described
+from cluster_agent.jobs.submission import Cpu, Epochs, ModelType, PsCpu, Servers, Workers, described
 from foundation.figures import counted, duration
 
 if TYPE_CHECKING:
-    import random
-
-    from policy_net.domain import Job
-    from policy_net.laboratory.simulation.metrics import JobOutcome
+    from policy_net.laboratory.simulation.environment import Environment
     from policy_net.laboratory.workloads.workload import JobSpec
 
-_RUNS = 15
-_SPEED_DEVIATION = 0.2
-_WORK_DEVIATION = math.log(2.0)
-_NEW = "the-job-that-is-asked-about"
 _GUESSED_EPOCHS = 1.0
+
+Asked = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE... | -- python SCRIPT [ARGUMENTS]...",
+        help="A job file (YAML; - is standard input), or a command.",
+    ),
+]
+Manifest = Annotated[
+    Path | None,
+    typer.Option(
+        "-f",
+        "--filename",
+        metavar="FILE",
+        help="A Kubernetes manifest (- is standard input): a batch/v1 Job, and an ElasticTarget for it if it has one.",
+    ),
+]
+Samples = Annotated[
+    float | None, typer.Option(min=1.0, help="How many samples it has to train, where its manifest does not say it.")
+]
+Hours = Annotated[
+    float | None, typer.Option(min=0.001, help="How long it trains at the size of its manifest, instead of --samples.")
+]
+Runs = Annotated[int, typer.Option(min=1, max=1000, help="How often the future is drawn.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the first draw.")]
 
 
 def simulate(
-    job: Described,
+    job: Asked = None,
+    filename: Manifest = None,
     model_type: ModelType = None,
     epochs: Epochs = None,
     workers: Workers = None,
     ps: Servers = None,
     cpu: Cpu = None,
     ps_cpu: PsCpu = None,
+    samples: Samples = None,
+    hours: Hours = None,
+    runs: Runs = 15,
+    seed: Seed = 0,
     socket: Socket = None,
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: Output = Form.TABLE,
     debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Say when a job would start and end if it were submitted now, with an interval; nothing is submitted."""
+    if filename is not None:
+        of_jobs = {"--model-type": model_type, "--epochs": epochs, "--workers": workers, "--ps": ps, "--cpu": cpu}
+        _refuse(of_jobs | {"--ps-cpu": ps_cpu, "a job": job or None}, "does not go with -f, whose manifest says it")
+        # Loaded here: this takes a second, and jobs of this machine need nothing of it.
+        from cluster_agent.jobs.cluster_access import opened  # noqa: PLC0415
+        from cluster_agent.jobs.cluster_forecast import Work, foresee_manifest, sentences  # noqa: PLC0415
+        from cluster_agent.jobs.forecast import Draws  # noqa: PLC0415
+
+        with opened(config, kubeconfig, context) as cluster:
+            answer = foresee_manifest(cluster, filename, Work(samples, hours), Draws(runs, seed))
+        show(output, answer, sentences(answer))
+        return
+    of_clusters = {"--config": config, "--kubeconfig": kubeconfig, "--context": context}
+    _refuse(of_clusters | {"--samples": samples, "--hours": hours}, "goes with -f, and a Kubernetes manifest")
+    if not job:
+        raise BadJobFile("no job: give a job file, a command, or a Kubernetes manifest with -f")
     given = {"modelType": model_type, "work": None if epochs is None else {"epochs": epochs}}
     messages = described(job, given, {"worker": (workers, cpu), "ps": (ps, ps_cpu)})
     if len(messages) > 1:
         raise BadJobFile(f"there are {len(messages)} jobs; one at a time is foreseen")
     with JobClient(socket) as client:
         facts = client.call("simulate", messages[0])
-    answer = foreseen(facts)
+    answer = foreseen_here(facts, runs, seed)
     show(output, answer, _sentences(answer))
 
 
-def foreseen(facts: dict[str, Any]) -> dict[str, Any]:
+def _refuse(options: dict[str, Any], why: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise BadJobFile(f"{name} {why}")
+
+
+def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]:
     """Start and end in seconds from now, each as low (10%), median and high (90%).
 
     Args:
@@ -64,7 +111,13 @@ def foreseen(facts: dict[str, Any]) -> dict[str, Any]:
     Raises:
         JobRefused: no decision was taken yet, so that nothing is known of the policy.
     """
-    from cluster_agent.recording.last_decision import decided_state, last_decision  # noqa: PLC0415  (as the rest)
+    from cluster_agent.jobs.forecast import Draws, foreseen  # noqa: PLC0415  (as the rest)
+    from cluster_agent.recording.last_decision import decided_state, last_decision, policy_of  # noqa: PLC0415
+    from cluster_agent.recording.memory import MEMORY  # noqa: PLC0415
+    from cluster_agent.recording.state_files import read_json  # noqa: PLC0415
+    from policy_net.domain import PolicyContext  # noqa: PLC0415
+    from policy_net.policy import build_policy  # noqa: PLC0415
+    from policy_net.throughput.parametric import OnlineFit  # noqa: PLC0415
 
     folder = Path(facts["stateDir"])
     line = last_decision(folder)
@@ -78,52 +131,41 @@ def foreseen(facts: dict[str, Any]) -> dict[str, Any]:
         notes.append(f"nothing was measured of {facts['job']['modelType']} here yet: its speed is a guess")
     if facts["job"]["epochs"] is None:
         notes.append("the job does not say its work: one epoch is taken; say `work`, or --epochs")
-    outcomes = [_run(facts, line, present, folder, seed) for seed in range(_RUNS)]
-    return {
-        "start": _spread([outcome.start_seconds or 0.0 for outcome in outcomes]),
-        "end": _spread([outcome.end_seconds or 0.0 for outcome in outcomes]),
-        "policy": line["policy"],
-        "version": line["version"],
-        "jobsPresent": len(present),
-        "runs": _RUNS,
-        "notes": notes,
-    }
-
-
-def _run(facts: dict[str, Any], line: dict[str, Any], present: list[Job], folder: Path, seed: int) -> JobOutcome:
-    import random  # noqa: PLC0415
-
-    from cluster_agent.recording.last_decision import policy_of  # noqa: PLC0415
-    from cluster_agent.recording.memory import MEMORY  # noqa: PLC0415
-    from cluster_agent.recording.state_files import read_json  # noqa: PLC0415
-    from policy_net.domain import CapacityMode, PolicyContext  # noqa: PLC0415
-    from policy_net.laboratory.simulation.environment import DecideOn, Environment  # noqa: PLC0415
-    from policy_net.laboratory.simulation.replay import replay  # noqa: PLC0415
-    from policy_net.laboratory.workloads.workload import Workload  # noqa: PLC0415
-    from policy_net.policy import build_policy  # noqa: PLC0415
-    from policy_net.throughput.parametric import OnlineFit  # noqa: PLC0415
-
-    draw = random.Random(seed)
     speeds = OnlineFit()
     saved = read_json(folder / MEMORY)
     if saved is not None and saved.get("beliefs"):
         speeds.restore(saved["beliefs"])
     speeds.introduce(present)
-    jobs = tuple(_present(job, draw) for job in present)
-    environment = Environment(
+    spread = foreseen(
+        present,
+        _asked(facts),
+        _environment(facts),
+        lambda: policy_of(folder, line) or build_policy(_name_of(line), PolicyContext()),
+        speeds,
+        Draws(runs, seed),
+    )
+    return {
+        **spread,
+        "policy": line["policy"],
+        "version": line["version"],
+        "jobsPresent": len(present),
+        "runs": runs,
+        "notes": notes,
+    }
+
+
+def _environment(facts: dict[str, Any]) -> Environment:
+    from policy_net.domain import CapacityMode, Resources  # noqa: PLC0415
+    from policy_net.laboratory.simulation.environment import DecideOn, Environment  # noqa: PLC0415
+
+    return Environment(
         nodes=1,
-        gpus_per_node=facts["gpus"],
-        cpus_per_node=facts["cpuMilli"],  # a thousandth of a core is the unit here: a machine may have half a core
+        node_sizes=(Resources(facts["cpuMilli"], facts["gpus"]),),
         slot_seconds=facts["slotSeconds"],
         decide_on=DecideOn.EVENT,
         debounce_seconds=facts["debounceSeconds"],
         capacity_mode=CapacityMode.POOLED,
-        job_noise=_SPEED_DEVIATION,
-        seed=seed,
     )
-    policy = policy_of(folder, line) or build_policy(_name_of(line), PolicyContext())
-    found = replay(Workload("now", (*jobs, _asked(facts)), (), suggested_nodes=1), environment, policy, speeds)
-    return next(outcome for outcome in found.outcomes if outcome.job_id == _NEW)
 
 
 def _name_of(line: dict[str, Any]) -> str:
@@ -133,59 +175,28 @@ def _name_of(line: dict[str, Any]) -> str:
     return name if name in policy_names() else DEFAULT_POLICY
 
 
-def _present(job: Job, draw: random.Random) -> JobSpec:
-    from policy_net.domain import Resources  # noqa: PLC0415
-    from policy_net.laboratory.workloads.workload import JobSpec  # noqa: PLC0415
-
-    left = job.remaining_epochs
-    really = left if job.work_known else left * math.exp(draw.gauss(0.0, _WORK_DEVIATION))
-    return JobSpec(
-        job_id=job.job_id,
-        job_type=job.job_type,
-        submit_time_seconds=0.0,
-        total_epochs=really,
-        samples_per_epoch=job.samples_per_epoch,
-        worker_demand=Resources(job.worker_demand.cpu_milli * 1000, job.worker_demand.gpu),
-        ps_demand=Resources(job.ps_demand.cpu_milli * 1000, job.ps_demand.gpu),
-        requested=job.requested,
-        max_workers=job.max_workers,
-        max_ps=job.max_ps,
-        declared_epochs=left,
-        kind=job.kind,
-        min_workers=job.min_workers,
-        min_ps=job.min_ps,
-        work_known=job.work_known,
-    )
-
-
 def _asked(facts: dict[str, Any]) -> JobSpec:
+    from cluster_agent.jobs.forecast import NEW  # noqa: PLC0415
     from policy_net.domain import Allocation, JobKind, Resources  # noqa: PLC0415
     from policy_net.laboratory.workloads.workload import JobSpec  # noqa: PLC0415
 
     job = facts["job"]
-    spec = JobSpec(
-        job_id=_NEW,
+    return JobSpec(
+        job_id=NEW,
         job_type=job["modelType"],
         submit_time_seconds=0.0,
         total_epochs=job["epochs"] or _GUESSED_EPOCHS,
         samples_per_epoch=facts["samplesPerEpoch"],
-        worker_demand=Resources(job["worker"][0] * 1000, job["worker"][1]),
-        ps_demand=Resources(job["ps"][0] * 1000, job["ps"][1]),
+        worker_demand=Resources(job["worker"][0], job["worker"][1]),
+        ps_demand=Resources(job["ps"][0], job["ps"][1]),
         requested=Allocation(*job["requested"]),
         max_workers=job["max"][0],
         max_ps=job["max"][1],
         kind=JobKind(job["kind"]),
         min_workers=job["min"][0],
         min_ps=job["min"][1],
+        work_known=job["epochs"] is not None,
     )
-    return replace(spec, work_known=job["epochs"] is not None)
-
-
-def _spread(seconds: list[float]) -> dict[str, float]:
-    from statistics import quantiles  # noqa: PLC0415
-
-    tenths = quantiles(seconds, n=10, method="inclusive")
-    return {"low": tenths[0], "median": tenths[4], "high": tenths[8]}
 
 
 def _sentences(answer: dict[str, Any]) -> str:

@@ -22,6 +22,25 @@ _KINDS = {
 }
 _LEFT = frozenset({0, 1, 2, 9})
 """Columns of words."""
+GUARD = {
+    "nan": "its numbers were not finite, so the fallback decided",
+    "exception": "it failed, so the fallback decided",
+    "deadline": "it thought for too long, so the fallback decided",
+    "malformed": "its decision was none, so the fallback decided",
+    "idle": "no job would have trained, so the fallback decided",
+    "unknown-job": "a job that is not there was left out",
+    "over-cap": "a job got no more than it may have",
+    "over-capacity": "jobs got what there was, in order of arrival",
+    "fallback-failed": "the fallback failed too, so jobs kept what they had",
+}
+"""What the guard did to a decision, by its own word."""
+TRIGGERS = {
+    "arrival": "an arrival",
+    "completion": "a completion",
+    "slot": "the end of a slot",
+    "node-change": "a change of machines",
+}
+"""Why a decision was due, likewise."""
 
 
 def job_table(jobs: Sequence[dict[str, Any]]) -> str:

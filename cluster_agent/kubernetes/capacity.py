@@ -10,7 +10,7 @@ Source: k8s.io/component-helpers/resource; KEP-753 (side-cars), KEP-1287 (resize
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from math import ceil
@@ -27,6 +27,7 @@ PODS: Final = "pods"
 _POD_LEVEL = ("cpu", "memory")
 _HUGE_PAGES = "hugepages-"
 _NO_SCHEDULE = ("NoSchedule", "NoExecute")
+_INDEX_NAME, _INDEX = "batch.kubernetes.io/job-completion-index", "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class PodFacts:
         node: on which it is, or for which it is nominated; empty while it waits.
         asks: None where it cannot be read: its node counts as full.
         owner: uid of the controller that it belongs to; empty where it has none.
+        address: IP of a running pod with completion index 0; empty of all others.
+        life: of that pod, changes with every start of its containers.
     """
 
     node: str
@@ -69,6 +72,8 @@ class PodFacts:
     owner: str
     phase: str
     is_terminating: bool
+    address: str = ""
+    life: str = ""
 
 
 @lru_cache(maxsize=4096)
@@ -128,7 +133,16 @@ def pod_facts(pod: Json) -> PodFacts | None:
         asks = None
     owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
     node = str(spec.get("nodeName") or status.get("nominatedNodeName") or "")
-    return PodFacts(node, asks, str(owner.get("uid", "")), phase, "deletionTimestamp" in metadata)
+    found = PodFacts(node, asks, str(owner.get("uid", "")), phase, "deletionTimestamp" in metadata)
+    if phase == "Running" and _INDEX in ((metadata.get("annotations") or {}).get(_INDEX_NAME), _label_of(metadata)):
+        starts = sum(int(each.get("restartCount") or 0) for each in status.get("containerStatuses") or ())
+        life = f"{metadata.get('uid', '')}/{starts}"
+        return replace(found, address=str(status.get("podIP") or ""), life=life)
+    return found
+
+
+def _label_of(metadata: Json) -> Any:
+    return (metadata.get("labels") or {}).get(_INDEX_NAME)
 
 
 def requests_of(spec: Json, status: Json) -> dict[str, int]:

@@ -150,13 +150,14 @@ def advice(now: int, workers: int) -> str:
 def _said(member: Member, workers: int, outcome: Outcome | None) -> Json:
     now = member.facts.workers if outcome is None else outcome.workers
     recommendation = {"workers": workers, "current": now, "message": advice(now, workers)}
-    ready = Hold(Reason.ADVISED, "sizes are recommended, and not set")
+    trouble = f"; progress: {member.reading.problem}" if member.reading is not None and member.reading.problem else ""
+    ready = Hold(Reason.ADVISED, f"sizes are recommended, and not set{trouble}")
     if outcome is None:
         return {"recommendation": recommendation, "conditions": [_condition(READY, True, ready)]}
     limited = outcome.limited or Hold(Reason.WITHIN_LIMITS, "no limit is in the way")
     conditions = [_condition(LIMITED, outcome.limited is not None, limited)]
     if outcome.resized is not None:
-        ready = Hold(Reason.SET, "sizes are set")
+        ready = Hold(Reason.SET, f"sizes are set{trouble}")
         conditions.append(_condition(RESIZED, outcome.is_resized, outcome.resized))
     conditions.append(_condition(READY, True, ready))
     return {"recommendation": recommendation, "conditions": conditions, "allocation": outcome.allocation}

@@ -22,11 +22,13 @@ from cluster_agent.backends.kubernetes.changes import SizeWriter
 from cluster_agent.backends.kubernetes.observation import (
     Member,
     Observed,
+    ended_since,
     observed,
     running_workers,
     said_progress,
     targets_alone,
 )
+from cluster_agent.backends.kubernetes.scrapes import Scraped, Scrapes, jobs_to_scrape, seconds_between
 from cluster_agent.backends.kubernetes.sight import LOOK_SECONDS, ClusterSight
 from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
 from cluster_agent.backends.kubernetes.training.room import Room
@@ -38,7 +40,8 @@ from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 from cluster_agent.kubernetes.training.credentials import read_agent_key
-from policy_net.domain import ClusterState, Decision, Job, Progress, Trigger
+from cluster_agent.recording.reasons import asked_about
+from policy_net.domain import SUSPENDED, ClusterState, Decision, Job, Progress, Trigger
 from policy_net.errors import InvalidAllocation
 
 _log = structlog.get_logger()
@@ -109,6 +112,7 @@ class KubernetesBackend:
             lambda: 0 if elector is None else elector.epoch,
         )
         self._training = None if settings.training is None else self._open_training(settings.training)
+        self._scrapes = Scrapes(self._to_scrape, parts.clock, unix_clock)
         self._observed: Observed | None = None
         self._trigger = Trigger.SLOT
         self._known: frozenset[str] = frozenset()
@@ -117,6 +121,7 @@ class KubernetesBackend:
         self._decided_seconds = -float("inf")
         self._done, self._done_seconds = 0, 0.0
         self._untold: frozenset[str] = frozenset()
+        self._asked_about: frozenset[tuple[str, float]] | None = asked_about(parts.state_dir)
 
     @property
     def finished(self) -> bool:
@@ -143,6 +148,7 @@ class KubernetesBackend:
     def start(self) -> None:
         """Begin to follow the cluster."""
         self._sight.start()
+        self._sight.run(partial(self._scrapes.run, self._sight.wait), "scrapes")
         if self._training is not None:
             self._training.start()
         if self._elector is not None:
@@ -158,6 +164,9 @@ class KubernetesBackend:
                 continue
             self._sight.check_fresh()
             self._known_shape = self._shape()
+            if self._asked_about is not None:
+                self._untold = ended_since(self._asked_about, self._sight.by_id().values(), self._sight.found())
+                self._asked_about = None
             found = self._look()
             if found.state.jobs:
                 self._trigger = self._what_happened(found)
@@ -191,8 +200,12 @@ class KubernetesBackend:
         soon = failed or self._auto.is_undone
         due_seconds = self._settings.debounce_seconds if soon else self._settings.slot_seconds
         self._wait_until_due(due_seconds, about, decision)
-        running = running_workers(entry.kept for entry in self._sight.pods.entries().values())
-        progress = [self._progress(member, jobs[name], about.state, running) for name, member in about.members.items()]
+        pods = [entry.kept for entry in self._sight.pods.entries().values()]
+        running, holders = running_workers(pods), {pod.owner for pod in pods if pod.phase == "Running"}
+        progress = [
+            self._progress(member, jobs[name], about.state, running if member.facts.uid in holders else None)
+            for name, member in about.members.items()
+        ]
         # Whatever ends between now and the next look is told with the interval after.
         self._untold = frozenset(
             member.facts.uid
@@ -237,19 +250,33 @@ class KubernetesBackend:
         return self._look_at(self._training if self._training is not None and self._training.is_known else None)
 
     def _look_at(self, own: TrainingJobs | None) -> Observed:
+        seen = self._sight.seen(self._scrapes.readings)
+        self._scrapes.keep_only(facts.uid for facts in seen.found.values())
         kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
-        return observed(self._sight.seen(), kinds, self.time_seconds, self._settings.slot_seconds, self._untold, own)
+        return observed(seen, kinds, self.time_seconds, self._settings.slot_seconds, self._untold, own)
 
     def _shape(self) -> frozenset[object]:
         return self._sight.shape() | (frozenset() if self._training is None else self._training.shape)
 
+    def _to_scrape(self) -> list[Scraped]:
+        if not self._acts:
+            return []  # who stands by need not know
+        # Copied only where they are looked through.
+        pods = (entry.kept for cache in (self._sight.pods,) for entry in cache.entries().values())
+        return jobs_to_scrape(self._sight.by_id().values(), self._sight.found, pods)
+
     def _open_training(self, settings: KubernetesTraining) -> TrainingJobs:
         path = settings.key_file or self._parts.state_dir / "training.key"
         elector = self._elector
+
+        def room() -> Room:
+            seen = self._sight.seen()
+            return Room(seen.nodes, seen.pods)
+
         return TrainingJobs(
             self._api,
             self._settings.namespace,
-            lambda: Room(self._sight.seen().nodes, self._sight.seen().pods),
+            room,
             read_agent_key(path, make=settings.key_file is None),
             lambda: self._acts and self._sight.is_fresh,
             lambda: 0 if elector is None else elector.epoch,
@@ -300,9 +327,13 @@ class KubernetesBackend:
                 return False
         return True
 
-    def _progress(self, before: Member, job: Job, state: ClusterState, running: Mapping[str, int]) -> Progress:
+    def _progress(self, before: Member, job: Job, state: ClusterState, running: Mapping[str, int] | None) -> Progress:
         """What a target's job did in the interval, if it had all of its workers, and the same, at both ends of it and
         nobody changed it in between; else nothing is known: what it did, it did with several sizes.
+
+        Args:
+            running: how many pods of each owner run; None where none of this job's does: it holds nothing, however
+                large it would be.
         """
         entry = self._sight.object_of(before.target)
         facts = None if entry is None or entry.uid != before.facts.uid else entry.kept
@@ -311,13 +342,20 @@ class KubernetesBackend:
             self._done += 1
             self._done_seconds += self.time_seconds - job.submit_time_seconds
         samples, seconds = 0.0, 0.0
-        if facts is not None and before.target.progress is not None and self._kept_its_size(before, facts, running):
-            now, _ = said_progress(before.target, facts)
-            if now is not None and before.samples is not None and now > before.samples:
-                samples, seconds = now - before.samples, self.time_seconds - state.time_seconds
-        return Progress(
-            job.job_id, job.job_type, job.current, seconds, samples, samples, job.remaining_epochs, finished
-        )
+        if (
+            facts is not None
+            and before.target.progress is not None
+            and self._kept_its_size(before, facts, running or {})
+        ):
+            reading = self._scrapes.readings.get(facts.uid)
+            now, _ = said_progress(before.target, facts, reading)
+            took = self.time_seconds - state.time_seconds
+            if before.target.progress.endpoint is not None:
+                took = seconds_between(before.reading, reading, facts.workers)
+            if now is not None and before.samples is not None and now > before.samples and took > 0.0:
+                samples, seconds = now - before.samples, took
+        held = job.current if finished or running is not None else SUSPENDED
+        return Progress(job.job_id, job.job_type, held, seconds, samples, samples, job.remaining_epochs, finished)
 
     def _kept_its_size(self, before: Member, facts: TargetFacts, running: Mapping[str, int]) -> bool:
         if not (before.is_whole and self._writer.is_settled(before.target)):

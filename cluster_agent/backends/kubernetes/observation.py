@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
@@ -39,6 +40,7 @@ class Member:
 
     Attributes:
         is_whole: as many of its pods run as it is to have workers, and none is leaving.
+        reading: of its own metrics, where those say how far it is.
     """
 
     target: ElasticTarget
@@ -46,6 +48,7 @@ class Member:
     samples: float | None
     total_samples: float | None
     is_whole: bool = False
+    reading: Reading | None = None
 
     @property
     def job_id(self) -> str:
@@ -72,12 +75,14 @@ class Seen:
 
     Attributes:
         found: the objects that targets point at, by kind, namespace and name.
+        readings: of jobs' own metrics, by uid of the object.
     """
 
     nodes: Iterable[NodeFacts]
     pods: Iterable[PodFacts]
     targets: Iterable[ElasticTarget]
     found: Mapping[tuple[str, str, str], TargetFacts]
+    readings: Mapping[str, Reading] = field(default_factory=dict)
 
 
 class OwnJobs(Protocol):
@@ -125,7 +130,8 @@ def observed(
             continue
         taken[facts.uid] = target.name
         is_whole = running.get(facts.uid) == facts.workers
-        members.append(Member(target, facts, *said_progress(target, facts), is_whole))
+        reading = seen.readings.get(facts.uid)
+        members.append(Member(target, facts, *said_progress(target, facts, reading), is_whole, reading))
     tolerated = {uid: member.facts.tolerations for uid, member in zip(taken, members, strict=True)}
     if own is not None:
         tolerated |= {uid: tuple(tolerations) for uid, tolerations in own.tolerations().items()}
@@ -166,6 +172,26 @@ def targets_alone(about: Observed, decision: Decision) -> Observed:
     return replace(about, state=replace(about.state, nodes=tuple(nodes), jobs=jobs))
 
 
+def ended_since(
+    asked: frozenset[tuple[str, float]],
+    targets: Iterable[ElasticTarget],
+    found: Mapping[tuple[str, str, str], TargetFacts],
+) -> frozenset[str]:
+    """Uids of objects that are over, and that an earlier life of the agent decided about: their ends are to be told.
+
+    Args:
+        asked: ids of the jobs in its last decision, and when they were submitted.
+    """
+    ended = set()
+    for target in targets:
+        facts = found.get((target.ref.kind, target.namespace, target.ref.name))
+        if facts is None or not facts.is_over:
+            continue
+        if (f"{target.namespace}/{target.name}", seconds_of(facts.created)) in asked:
+            ended.add(facts.uid)
+    return frozenset(ended)
+
+
 def _problem(target: ElasticTarget, facts: TargetFacts | None, kinds: frozenset[str]) -> str:
     ref = target.ref
     if target.problem:
@@ -199,10 +225,14 @@ def running_workers(pods: Iterable[PodFacts]) -> dict[str, int]:
     return {uid: count for uid, count in found.items() if uid and uid not in leaving}
 
 
-def said_progress(target: ElasticTarget, facts: TargetFacts) -> tuple[float | None, float | None]:
+def said_progress(
+    target: ElasticTarget, facts: TargetFacts, reading: Reading | None = None
+) -> tuple[float | None, float | None]:
     """Samples done and in all; None where they are not said, or are no numbers that anything could follow from."""
     if target.progress is None:
         return None, None
+    if target.progress.endpoint is not None:
+        return (None, None) if reading is None else (reading.samples, reading.total)
     done = _number(facts.annotations.get(target.progress.samples))
     total = _number(facts.annotations.get(target.progress.total)) if target.progress.total else None
     # More than all was done: one of the two is wrong, and what it has done is what it counted.

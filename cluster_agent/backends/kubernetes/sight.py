@@ -11,6 +11,7 @@ from typing import Any
 from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.kubernetes.limits import NamespaceFacts, namespace_facts
 from cluster_agent.backends.kubernetes.observation import Seen
+from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.kubernetes.api_server import ApiServer, Json, Query
 from cluster_agent.kubernetes.cache import Cache, Entry
@@ -115,17 +116,26 @@ class ClusterSight:
         """Whether everything that a decision is about was heard of lately."""
         return all(cache.age_seconds <= _STALE_SECONDS for cache, _ in self._decided_by().values())
 
-    def seen(self) -> Seen:
-        """All that is kept, as it stands now."""
+    def found(self) -> dict[tuple[str, str, str], TargetFacts]:
+        """Objects that targets may point at, by kind, namespace and name."""
+        return {
+            (kind, namespace, name): entry.kept
+            for kind, cache in self.objects.items()
+            for (namespace, name), entry in cache.entries().items()
+        }
+
+    def seen(self, readings: Mapping[str, Reading] | None = None) -> Seen:
+        """All that is kept, as it stands now.
+
+        Args:
+            readings: of jobs' own metrics, by their uids.
+        """
         return Seen(
             sorted((entry.kept for entry in self.nodes.entries().values()), key=lambda node: node.name),
             [entry.kept for entry in self.pods.entries().values()],
             [entry.kept for entry in self.targets.entries().values()],
-            {
-                (kind, namespace, name): entry.kept
-                for kind, cache in self.objects.items()
-                for (namespace, name), entry in cache.entries().items()
-            },
+            self.found(),
+            readings or {},
         )
 
     def by_id(self) -> dict[str, ElasticTarget]:

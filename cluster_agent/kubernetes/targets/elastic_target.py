@@ -6,6 +6,7 @@ this agent, and somebody may have stored objects before it had its rules.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +22,9 @@ OTHER_TYPE: Final = "other"
 """The model type of a target that names none."""
 MOST_WORKERS: Final = 16
 _LONGEST_TYPE = 63
+_LAST_PORT = 65_535
+_METRICS_PATH = "/metrics"
+_PATH = re.compile(r"/[!-~]{0,252}")
 
 
 FROZEN: Final = "fedl2.io/frozen"
@@ -50,16 +54,26 @@ class TargetRef:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsEndpoint:
+    """Where the pod with completion index 0 exports metrics."""
+
+    port: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressSource:
-    """Where a job says how far it is: in annotations of the object that the target points at.
+    """Where a job says how far it is: in annotations of the object that the target points at, or in its own metrics.
 
     Attributes:
-        samples: name of the annotation that counts samples from the job's beginning.
+        samples: name of the annotation or metric that counts samples from the job's beginning.
         total: the same of how many there will be; empty where nobody knows.
+        endpoint: of the metrics; None where it is annotations.
     """
 
     samples: str
     total: str = ""
+    endpoint: MetricsEndpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +176,23 @@ def _mode(value: Any) -> UpdateMode:
 def _progress(found: Any) -> ProgressSource | None:
     if found is None:
         return None
-    annotations = found.get("annotations") if isinstance(found, dict) else None
-    if not isinstance(annotations, dict):
-        raise _Wrong("spec.progressFrom.annotations is missing")
-    return ProgressSource(_text(annotations, "samples", ""), str(annotations.get("total") or ""))
+    given = {name: found.get(name) for name in ("annotations", "metrics")} if isinstance(found, dict) else {}
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) != 1:
+        raise _Wrong("spec.progressFrom has to have annotations or metrics, one of them")
+    ((name, source),) = given.items()
+    if not isinstance(source, dict):
+        raise _Wrong(f"spec.progressFrom.{name} is {source!r}: use an object")
+    samples, total = source.get("samples"), source.get("total") or ""
+    if not (isinstance(samples, str) and samples and isinstance(total, str)):
+        raise _Wrong(f"spec.progressFrom.{name}.samples is {samples!r}, total {total!r}: use names")
+    return ProgressSource(samples, total, _endpoint(source) if name == "metrics" else None)
+
+
+def _endpoint(found: Json) -> MetricsEndpoint:
+    port, path = found.get("port"), found.get("path", _METRICS_PATH)
+    if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= _LAST_PORT:
+        raise _Wrong(f"spec.progressFrom.metrics.port is {port!r}: use 1 to {_LAST_PORT}")
+    if not isinstance(path, str) or not _PATH.fullmatch(path):
+        raise _Wrong(f"spec.progressFrom.metrics.path is {path!r}: use one such as {_METRICS_PATH}")
+    return MetricsEndpoint(port, path)

@@ -134,6 +134,12 @@ def _machines(comparison: Comparison) -> str:
         f"{counted(environment.nodes, 'machine')} with {counted(environment.gpus_per_node, 'GPU')} and"
         f" {counted(environment.cpus_per_node, 'CPU core')} each"
     )
+    if environment.node_sizes:
+        cores = sum(node.capacity.cpu_milli for node in environment.node_list) / 1000
+        machines = (
+            f"{counted(environment.nodes, 'machine')} of different sizes, with {counted(environment.gpus, 'GPU')} and"
+            f" {cores:,.0f} CPU cores in all"
+        )
     if comparison.nodes_given:
         return f"The cluster has {machines}, as given; all policies get the same."
     return (

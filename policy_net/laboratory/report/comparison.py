@@ -98,7 +98,7 @@ class Comparison:
     @property
     def gpus(self) -> int:
         """GPUs of the cluster, at the beginning."""
-        return self.environment.nodes * self.environment.gpus_per_node
+        return self.environment.gpus
 
     @cached_property
     def today(self) -> ReplayResult:

@@ -43,8 +43,7 @@ def check_jobs_can_run(
         if not any(_empty(nodes, environment).fits(*demands) for nodes in phases):
             raise BadInput(
                 f"workload {workload.name!r}: job {job.job_id!r} never fits: {_least(job)} need more than"
-                f" {environment.nodes} node(s) of {environment.cpus_per_node} CPU + {environment.gpus_per_node} GPU"
-                " have: use larger nodes or leave the job out"
+                f" {_cluster(environment)} have: use larger nodes or leave the job out"
             )
         rows = grids[job.job_type][job.min_ps : job.max_ps + 1]
         if not any(speed > 0 for row in rows for speed in row[job.min_workers : job.max_workers + 1]):
@@ -57,6 +56,12 @@ def check_jobs_can_run(
 
 def _empty(nodes: tuple[Node, ...], environment: Environment) -> Capacity:
     return open_capacity(ClusterState(0.0, nodes, (), environment.slot_seconds, environment.capacity_mode))
+
+
+def _cluster(environment: Environment) -> str:
+    if environment.node_sizes:
+        return f"{environment.nodes} node(s) with {environment.gpus} GPU in all"
+    return f"{environment.nodes} node(s) of {environment.cpus_per_node} CPU + {environment.gpus_per_node} GPU"
 
 
 def _least(job: JobSpec) -> str:

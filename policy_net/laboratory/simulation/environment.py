@@ -62,6 +62,8 @@ class Environment:
         checkpoint_seconds: training time between two checkpoints, of which the loss of a node costs a job what it
             trained since the last; 0 if nothing is ever lost.
         placement: which nodes tasks go to, where a decision does not say it.
+        node_sizes: what each node has at the beginning, where they differ; then `cpus_per_node` and `gpus_per_node` are
+            those of nodes that come later.
         gpu_types: (name, number of nodes) of the first nodes, in this order; the others have no type.
         node_changes: nodes that come and go by plan, by time.
         node_mtbf_seconds, node_repair_seconds: mean time from a node's start to its failure, and from there to its
@@ -88,6 +90,7 @@ class Environment:
     node_changes: tuple[NodeChange, ...] = ()
     node_mtbf_seconds: float = 0.0
     node_repair_seconds: float = 3600.0
+    node_sizes: tuple[Resources, ...] = ()
 
     def __post_init__(self) -> None:
         least = {"nodes": (self.nodes, 1), "gpus_per_node": (self.gpus_per_node, 0)}
@@ -109,6 +112,8 @@ class Environment:
         typed = sum(count for _, count in self.gpu_types)
         if typed > self.nodes or any(count < 1 for _, count in self.gpu_types):
             raise BadInput(f"gpu_types name {typed} nodes of {self.nodes}: give every type at least one, and no more")
+        if self.node_sizes and len(self.node_sizes) != self.nodes:
+            raise BadInput(f"node_sizes are of {len(self.node_sizes)} nodes of {self.nodes}: give every node its size")
         self._check_changes()
 
     def _check_changes(self) -> None:
@@ -147,7 +152,13 @@ class Environment:
         it is kept."""
         types = [name for name, count in self.gpu_types for _ in range(count)]
         types += [""] * (self.nodes - len(types))
-        return tuple(Node(f"node-{index}", self.node_capacity, types[index]) for index in range(self.nodes))
+        sizes = self.node_sizes or (self.node_capacity,) * self.nodes
+        return tuple(Node(f"node-{index}", sizes[index], types[index]) for index in range(self.nodes))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all machines at the beginning."""
+        return sum(node.capacity.gpu for node in self.node_list)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -172,6 +183,8 @@ class Environment:
     def as_json(self) -> dict[str, Any]:
         """All settings as values that JSON gives back unchanged."""
         settings: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if not self.node_sizes:
+            del settings["node_sizes"]  # as it was written before nodes could differ
         return settings
 
 

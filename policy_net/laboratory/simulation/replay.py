@@ -92,13 +92,15 @@ def replay(
     *,
     record_timeline: bool = False,
     placement_effect: PlacementEffect | None = None,
+    until_done: str | None = None,
 ) -> ReplayResult:
-    """Simulate until every job has ended.
+    """Simulate until every job has ended, or the one that is asked about.
 
     Args:
         on_progress: called after every decision with the share of jobs that have ended, 0 to 1.
         clock: measures the policy; only the three time figures of the result depend on it.
         placement_effect: see `Simulation`.
+        until_done: id of the job with whose end the replay ends.
 
     Raises:
         BadInput: a job of the workload can never run in this environment.
@@ -146,6 +148,8 @@ def replay(
             _record(timeline, state.time_seconds, [job.job_id for job in state.jobs], progress)
         if on_progress is not None:
             on_progress(completed / len(workload.jobs))
+        if until_done is not None and any(entry.finished and entry.job_id == until_done for entry in progress):
+            break
     inference: Sequence[float] = getattr(policy, "inference_seconds", ())
     outcomes = tuple(simulation.outcomes())
     return ReplayResult(

@@ -1,19 +1,25 @@
-"""Workload of a decision log: the jobs that an agent scheduled, with the work that they really did.
+"""Workload of a decision log: the jobs that an agent scheduled, with the work that they really did, and their ends.
 
 So another policy can be asked what it would have made of them, on machines like those. The log's own speeds are the
 truth of such a replay (`--speeds decisions:PATH`). Jobs that had not ended when the log did count with what they said
 that they would do; those that said nothing, or were taken away before their end, are left out, and a note says so.
+The work of a job that ended and never counted a sample is the time that it ran, at the speed believed of what it had:
+at that size a replay takes as long as it did.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
-from policy_net.domain import Job, Resources
+from policy_net.domain import SUSPENDED, Allocation, Job, Resources
 from policy_net.errors import BadInput
+from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.speeds.decided_speeds import logged_decisions
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.throughput.parametric import OnlineFit
 
 _LEAST_EPOCHS = 1e-6
 _UNCOUNTED_SHARE = 0.1
@@ -25,16 +31,67 @@ class _Seen:
     """One job, as the log shows it last.
 
     Attributes:
-        since_samples: trained since the last state that shows it.
-        finished: whether it was seen to end by itself.
+        since_samples: trained since the last state that shows it; `samples` likewise since the first.
+        held: seconds with each allocation.
+        finished: whether it was seen to end by itself, and `ended_seconds` when.
         told: whether the log says what became of it after that.
     """
 
     job: Job
     since_samples: float = 0.0
+    samples: float = 0.0
+    held: dict[Allocation, float] = field(default_factory=dict)
     finished: bool = False
+    ended_seconds: float | None = None
     present: bool = True
     told: bool = False
+
+    def hold(self, allocation: Allocation, seconds: float) -> None:
+        if allocation != SUSPENDED and seconds > 0.0:
+            self.held[allocation] = self.held.get(allocation, 0.0) + seconds
+
+    def show(self, job: Job) -> None:
+        """Take what another state says; of a job that may have nothing any more, its sizes stay what they were."""
+        if not job.max_workers:
+            sizes = self.job
+            job = replace(job, requested=sizes.requested, max_workers=sizes.max_workers, max_ps=sizes.max_ps)
+        self.job, self.since_samples, self.present, self.told = job, 0.0, True, False
+
+
+@dataclass(frozen=True)
+class RecordedJobs:
+    """Jobs of a decision log.
+
+    Attributes:
+        workload: those whose work is known, in order of submission, with time from zero at the first.
+        start_seconds: that zero, in the log's own time.
+        jct_seconds: of those that ended, from submission to end, by their ids in the workload.
+        rooms: what nodes had, and for how many seconds.
+        speeds: that the log shows.
+        slot_seconds: the longest time between two decisions.
+        end_seconds: of the log, in its own time.
+        left_out: how many jobs are not in the workload.
+    """
+
+    workload: Workload
+    start_seconds: float
+    jct_seconds: Mapping[str, float]
+    rooms: Mapping[tuple[Resources, ...], float]
+    speeds: OnlineFit
+    slot_seconds: float
+    end_seconds: float
+    left_out: int
+
+    @cached_property
+    def usual_nodes(self) -> tuple[Resources, ...]:
+        """What nodes had in the middle of the time, by GPUs, then CPU."""
+        passed = 0.0
+        ordered = sorted(self.rooms.items(), key=lambda item: _size(item[0]))
+        for nodes, seconds in ordered:
+            passed += seconds
+            if 2 * passed >= sum(self.rooms.values()):
+                return nodes
+        return ordered[-1][0]
 
 
 def read_decided(path: Path) -> Workload:
@@ -43,42 +100,101 @@ def read_decided(path: Path) -> Workload:
     Raises:
         BadInput: it cannot be read, or shows no job whose work is known.
     """
-    seen: dict[str, _Seen] = {}
-    nodes: tuple[Resources, ...] = ()
-    slot_seconds = 0.0
+    return read_recorded(path).workload
+
+
+def read_recorded(path: Path) -> RecordedJobs:
+    """The same with what became of them.
+
+    Raises:
+        BadInput: as `read_decided`.
+    """
+    seen: dict[tuple[str, float], _Seen] = {}
+    there: dict[str, _Seen] = {}
+    rooms: dict[tuple[Resources, ...], float] = {}
+    speeds = OnlineFit()
+    before: LoggedDecision | None = None
     for logged in logged_decisions(path):
-        for entry in logged.observed:
-            if entry.job_id in seen:
-                seen[entry.job_id].since_samples += entry.samples
-                seen[entry.job_id].finished |= entry.finished
-                seen[entry.job_id].told = True
+        speeds.observe(logged.observed)
+        speeds.introduce(logged.state.jobs)
+        if before is not None:
+            _take_interval(before, logged, there, rooms)
+        there = {}
         for known in seen.values():
             known.present = False
         for job in logged.state.jobs:
-            seen[job.job_id] = _Seen(job)
-        nodes = tuple(node.capacity for node in logged.state.nodes)
-        slot_seconds = logged.state.slot_seconds
-    found = [(known, epochs) for known in seen.values() if (epochs := _epochs(known)) is not None]
+            # A job that was made again under its name is another one.
+            key = (job.job_id, job.submit_time_seconds)
+            if key in seen:
+                seen[key].show(job)
+            else:
+                seen[key] = _Seen(job)
+                seen[key].hold(job.current, job.run_seconds)
+            there[job.job_id] = seen[key]
+        before = logged
+    if before is None:
+        raise BadInput(f"{path}: holds no decision")
+    found = [(known, epochs) for known in seen.values() if (epochs := _epochs(known, speeds)) is not None]
     if not found:
         raise BadInput(f"{path}: shows no job whose work is known; wait until one has ended")
-    start = min(known.job.submit_time_seconds for known, _ in found)
-    jobs = sorted((_spec(known.job, epochs, start) for known, epochs in found), key=lambda job: job.submit_time_seconds)
+    found.sort(key=lambda item: item[0].job.submit_time_seconds)
+    start = found[0][0].job.submit_time_seconds
+    names = _names([known.job.job_id for known, _ in found])
+    jobs = [_spec(name, known.job, epochs, start) for name, (known, epochs) in zip(names, found, strict=True)]
+    state = before.state
+    rooms.setdefault(tuple(node.capacity for node in state.nodes), 0.0)
     left_out = len(seen) - len(found)
-    largest = max(nodes, key=lambda node: (node.gpu, node.cpu_milli))
-    notes = [
-        f"{len(jobs)} jobs of a decision log, with the work that they did, time from the first",
-        f"decided on {len(nodes)} nodes of {largest.cpu_milli / 1000:g} CPU and {largest.gpu} GPU, every"
-        f" {slot_seconds:g} s: say so with --cpus-per-node, --gpus-per-node and --slot-seconds",
-    ]
-    if left_out:
-        notes.append(f"{left_out} jobs left out: they were taken away, or had not ended and said nothing of their work")
-    return Workload(path.resolve().name, tuple(jobs), tuple(notes), suggested_nodes=len(nodes), slotted=False)
+    workload = Workload(
+        path.resolve().name,
+        tuple(jobs),
+        _notes(len(jobs), left_out, before),
+        suggested_nodes=len(state.nodes),
+        slotted=False,
+    )
+    ended = {
+        name: max(0.0, known.ended_seconds - known.job.submit_time_seconds)
+        for name, (known, _) in zip(names, found, strict=True)
+        if known.ended_seconds is not None
+    }
+    return RecordedJobs(workload, start, ended, rooms, speeds, state.slot_seconds, state.time_seconds, left_out)
 
 
-def _epochs(known: _Seen) -> float | None:
+def _take_interval(
+    before: LoggedDecision, logged: LoggedDecision, there: dict[str, _Seen], rooms: dict[tuple[Resources, ...], float]
+) -> None:
+    """What jobs did between two decisions, and what nodes there were."""
+    began, ended = before.state.time_seconds, logged.state.time_seconds
+    seconds = max(0.0, ended - began)
+    nodes = tuple(node.capacity for node in before.state.nodes)
+    rooms[nodes] = rooms.get(nodes, 0.0) + seconds
+    of_state = {job.job_id: job for job in before.state.jobs}
+    for entry in logged.observed:
+        known, job = there.get(entry.job_id), of_state.get(entry.job_id)
+        if known is None or job is None:
+            continue
+        known.since_samples += entry.samples
+        known.samples += entry.samples
+        known.told = True
+        known.hold(entry.allocation, seconds)
+        if entry.finished:
+            known.finished = True
+            until = began + entry.paused_seconds + entry.seconds if entry.seconds > 0.0 else ended
+            # Of a job that may have nothing any more the end was seen before this interval.
+            known.ended_seconds = min(until, ended) if job.max_workers else began
+
+
+def _epochs(known: _Seen, speeds: OnlineFit) -> float | None:
     """All the work of a job; None where nobody knows it."""
     job = known.job
+    if not job.max_workers:
+        return None  # it never might have anything
     done = max(0.0, job.total_epochs - job.remaining_epochs) + known.since_samples / job.samples_per_epoch
+    if not job.work_known and not known.samples and known.finished and known.held:
+        ran = sum(
+            seconds * speeds.samples_per_second(job.job_type, size.ps, size.workers)
+            for size, seconds in known.held.items()
+        )
+        return max(ran / job.samples_per_epoch, _LEAST_EPOCHS)
     if known.finished:
         # What a job trains while it is being resized is in no interval: what it said stands where that explains it.
         said = job.work_known and abs(job.total_epochs - done) <= _UNCOUNTED_SHARE * job.total_epochs
@@ -86,9 +202,37 @@ def _epochs(known: _Seen) -> float | None:
     return job.total_epochs if (known.present or not known.told) and job.work_known else None
 
 
-def _spec(job: Job, epochs: float, start: float) -> JobSpec:
+def _names(job_ids: list[str]) -> list[str]:
+    """Ids that are each used once: further jobs of one id have a number."""
+    times: dict[str, int] = {}
+    names = []
+    for job_id in job_ids:
+        times[job_id] = times.get(job_id, 0) + 1
+        names.append(job_id if times[job_id] == 1 else f"{job_id} ({times[job_id]})")
+    return names
+
+
+def _notes(jobs: int, left_out: int, last: LoggedDecision) -> tuple[str, ...]:
+    nodes = [node.capacity for node in last.state.nodes]
+    notes = [f"{jobs} jobs of a decision log, with the work that they did, time from the first"]
+    if nodes:
+        largest = max(nodes, key=lambda node: (node.gpu, node.cpu_milli))
+        notes.append(
+            f"decided on {len(nodes)} nodes of {largest.cpu_milli / 1000:g} CPU and {largest.gpu} GPU, every"
+            f" {last.state.slot_seconds:g} s: say so with --cpus-per-node, --gpus-per-node and --slot-seconds"
+        )
+    if left_out:
+        notes.append(f"{left_out} jobs left out: they were taken away, or had not ended and said nothing of their work")
+    return tuple(notes)
+
+
+def _size(nodes: tuple[Resources, ...]) -> tuple[int, int]:
+    return sum(node.gpu for node in nodes), sum(node.cpu_milli for node in nodes)
+
+
+def _spec(name: str, job: Job, epochs: float, start: float) -> JobSpec:
     return JobSpec(
-        job_id=job.job_id,
+        job_id=name,
         job_type=job.job_type,
         submit_time_seconds=job.submit_time_seconds - start,
         total_epochs=epochs,

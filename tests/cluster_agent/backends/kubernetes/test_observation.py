@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cluster_agent.backends.kubernetes.observation import Observed, Seen, observed, seconds_of
+from cluster_agent.backends.kubernetes.observation import Observed, Seen, ended_since, observed, seconds_of
 from cluster_agent.kubernetes.capacity import node_facts, pod_facts
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.elastic_target import elastic_target
@@ -120,7 +120,23 @@ def test_progress_is_what_annotations_say_where_they_make_sense() -> None:
         ({"updateMode": "Some"}, "spec.updateMode is 'Some': use Auto or Off"),
         ({"targetRef": None}, "spec.targetRef is missing"),
         ({"targetRef": {"kind": "Job", "name": "x"}}, "spec.targetRef.apiVersion is missing"),
-        ({"progressFrom": {"metrics": {}}}, "spec.progressFrom.annotations is missing"),
+        ({"progressFrom": {}}, "spec.progressFrom has to have annotations or metrics, one of them"),
+        (
+            {"progressFrom": {"metrics": {"port": 1, "samples": "x"}, "annotations": {"samples": "x"}}},
+            "spec.progressFrom has to have annotations or metrics, one of them",
+        ),
+        (
+            {"progressFrom": {"metrics": {"port": 9400}}},
+            "spec.progressFrom.metrics.samples is None, total '': use names",
+        ),
+        (
+            {"progressFrom": {"metrics": {"port": 0, "samples": "x"}}},
+            "spec.progressFrom.metrics.port is 0: use 1 to 65535",
+        ),
+        (
+            {"progressFrom": {"metrics": {"port": 1, "samples": "x", "path": "metrics x"}}},
+            "spec.progressFrom.metrics.path is 'metrics x': use one such as /metrics",
+        ),
         (
             {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}},
             "spec.targetRef is a Deployment of apps/v1: use batch/v1 Job",
@@ -174,3 +190,14 @@ def test_of_two_targets_of_one_job_the_older_counts() -> None:
     found = look([target("late", created="2026-02-01T00:00:00Z"), target("early")], [job()])
     assert list(found.members) == ["team/early"]
     assert found.left_out == {"team/late": "ElasticTarget early points at Job train already"}
+
+
+def test_of_what_an_earlier_life_decided_about_only_what_is_over_now_is_to_be_told() -> None:
+    over = BatchJob().facts({**job(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+    then = seconds_of("2026-01-01T00:00:00Z")
+    where = ("Job", "team", "train")
+    kept = [elastic_target(target()), elastic_target(target("missing", targetRef={}))]
+    assert ended_since(frozenset({("team/train", then)}), kept, {where: over}) == {"uid-train"}
+    assert ended_since(frozenset({("team/train", then + 1)}), kept, {where: over}) == frozenset(), "made again"
+    assert ended_since(frozenset({("team/other", then)}), kept, {where: over}) == frozenset()
+    assert ended_since(frozenset({("team/train", then)}), kept, {where: BatchJob().facts(job())}) == frozenset()

@@ -1,0 +1,149 @@
+"""View of a cluster as it is now, for users' commands: read once, with whatever rights their user has.
+
+What may not be read is left out and said: whoever may see one namespace only still learns of their own jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cluster_agent.backends.kubernetes.backend import KINDS
+from cluster_agent.backends.kubernetes.observation import Observed, Seen, observed
+from cluster_agent.kubernetes.api_server import Json, Query
+from cluster_agent.kubernetes.capacity import node_facts, pod_facts
+from cluster_agent.kubernetes.errors import Expired, Forbidden, NotFound
+from cluster_agent.kubernetes.resources import EVENTS, NODES, PODS, Resource
+from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
+
+_PAGE_OBJECTS = 500
+_TRIES = 3
+"""Of a list whose pages are no longer kept before it is read to its end."""
+_MOST_EVENTS = 10
+
+
+class Reads(Protocol):
+    """The request that a view takes; `ApiServer` is one."""
+
+    def get(self, path: str, query: Query | None = None) -> Json:
+        """Read an object, or a page of a list."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """A cluster at one moment.
+
+    Attributes:
+        targets: by namespace and name.
+        serves_targets: whether the CRD is installed.
+        unseen: the plurals of what this user may not read everywhere.
+    """
+
+    seen: Seen
+    observed: Observed
+    targets: dict[str, ElasticTarget]
+    unix_seconds: float
+    serves_targets: bool
+    unseen: tuple[str, ...]
+
+    @property
+    def sees_room(self) -> bool:
+        """Whether it is known what is free."""
+        return not {"nodes", "pods"} & set(self.unseen)
+
+
+def look(api: Reads, namespace: str, unix_seconds: float, slot_seconds: float) -> ClusterView:
+    """Read a cluster.
+
+    Args:
+        namespace: whose targets and jobs, where the user may not read those of all; may be empty.
+
+    Raises:
+        ApiError: the server does not answer, or lets nothing be read.
+    """
+    unseen: list[str] = []
+
+    def read(resource: Resource) -> list[Json]:
+        try:
+            return listed(api, resource)
+        except Forbidden:
+            if resource.namespaced and not namespace:
+                raise
+        unseen.append(resource.plural)
+        return listed(api, resource, namespace) if resource.namespaced else []
+
+    serves_targets = True
+    try:
+        targets = [elastic_target(each) for each in read(ELASTIC_TARGETS)]
+    except NotFound:
+        targets, serves_targets = [], False
+    pods = [pod_facts(each) for each in read(PODS)]
+    found = {
+        (kind.resource.kind, str(each["metadata"].get("namespace")), str(each["metadata"]["name"])): kind.facts(each)
+        for kind in KINDS
+        for each in read(kind.resource)
+    }
+    nodes = sorted((node_facts(each) for each in read(NODES)), key=lambda node: node.name)
+    seen = Seen(nodes, [each for each in pods if each is not None], targets, found)
+    kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
+    return ClusterView(
+        seen,
+        observed(seen, kinds, unix_seconds, slot_seconds),
+        {f"{target.namespace}/{target.name}": target for target in targets},
+        unix_seconds,
+        serves_targets,
+        tuple(dict.fromkeys(unseen)),
+    )
+
+
+def listed(api: Reads, resource: Resource, namespace: str = "", query: Query | None = None) -> list[Json]:
+    """All objects of a kind, page by page.
+
+    Raises:
+        ApiError: they cannot be read.
+    """
+    path = resource.path(namespace)
+
+    def get(more: Query) -> Json:
+        return api.get(path, {**(query or {}), "limit": _PAGE_OBJECTS, **more})
+
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(Expired):
+            return _pages(get)
+    return _pages(get)
+
+
+def _pages(get: Callable[[Query], Json]) -> list[Json]:
+    found: list[Json] = []
+    more: Query = {}
+    while True:
+        page = get(more)
+        items = page.get("items")
+        found += [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+        token = (page.get("metadata") or {}).get("continue")
+        if not token:
+            return found
+        more = {"continue": str(token)}
+
+
+def events_of(api: Reads, namespace: str, uids: Iterable[str]) -> list[dict[str, Any]]:
+    """The newest events of objects, oldest first; plain JSON values."""
+    found: list[dict[str, Any]] = []
+    for uid in uids:
+        for each in listed(api, EVENTS, namespace, {"fieldSelector": f"involvedObject.uid={uid}"}):
+            series = each.get("series") or {}
+            time = series.get("lastObservedTime") or each.get("lastTimestamp") or each.get("eventTime")
+            found.append(
+                {
+                    "time": str(time or each["metadata"].get("creationTimestamp") or ""),
+                    "type": str(each.get("type") or ""),
+                    "reason": str(each.get("reason") or ""),
+                    "message": str(each.get("message") or each.get("note") or ""),
+                    "of": str((each.get("involvedObject") or {}).get("kind") or ""),
+                    "count": int(series.get("count") or each.get("count") or 1),
+                }
+            )
+    return sorted(found, key=lambda event: str(event["time"]))[-_MOST_EVENTS:]

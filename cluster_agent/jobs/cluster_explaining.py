@@ -1,0 +1,141 @@
+"""Explanation of a target of a Kubernetes cluster: read with its user's rights, and shown to people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from cluster_agent.backends.kubernetes.explanation import explain
+from cluster_agent.backends.kubernetes.views import events_of, look
+from cluster_agent.errors import JobRefused
+from cluster_agent.jobs.cluster_access import Cluster
+from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, facts_table
+from cluster_agent.kubernetes.errors import Forbidden
+from foundation.figures import percent
+from foundation.text import nearest, plain_line
+
+CRD = "deploy/kubernetes/crd-elastictargets.yaml"
+
+
+def explain_target(cluster: Cluster, name: str) -> dict[str, Any]:
+    """Why a target has what it has.
+
+    Args:
+        name: namespace/name.
+
+    Raises:
+        JobRefused: there is no such target, or the cluster knows none.
+        ApiError: the cluster cannot be read.
+    """
+    namespace, slash, short = name.partition("/")
+    if not (slash and namespace and short):
+        raise JobRefused(f"{name}: on a cluster a target is named NAMESPACE/NAME")
+    view = look(cluster.api, namespace, time.time(), cluster.settings.slot_seconds)
+    if not view.serves_targets:
+        raise JobRefused(f"{cluster.api.address} serves no ElasticTargets: apply {CRD}")
+    target = view.targets.get(name)
+    if target is None:
+        meant = nearest(name, view.targets)
+        raise JobRefused(f"no ElasticTarget {name}" + (f"; did you mean {meant}?" if meant else ""))
+    found = view.seen.found.get((target.ref.kind, namespace, target.ref.name))
+    answer_notes = []
+    try:
+        events = events_of(cluster.api, namespace, [target.uid, *([] if found is None else [found.uid])])
+    except Forbidden:
+        events = []
+        answer_notes.append(f"you may not read events in {namespace}")
+    answer = explain(view, name, cluster.state_dir, cluster.policy, events)
+    return answer | {"notes": answer["notes"] + answer_notes}
+
+
+def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
+    """The answer for people; lines fold where a terminal is narrow."""
+    rows = [*_rows(facts), *_decided(facts, now_unix_seconds)]
+    parts: list[Any] = [facts_table((head, plain_line(text)) for head, text in rows)]
+    if facts["gains"]:
+        head = plain_line(f"What more workers are believed to gain, by {facts['speedsFrom']}:")
+        parts += ["", head, _gains(facts)]
+    if facts["others"]:
+        parts += ["", "Others were given: " + ", ".join(f"{row['name']} {row['workers']}" for row in facts["others"])]
+    if facts["events"]:
+        parts += ["", "Events:", *(plain_line(_event(event)) for event in facts["events"])]
+    notes = [plain_line(note) for note in facts["notes"]]
+    return Group(*parts, *(["", *notes] if notes else []))
+
+
+def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    job, progress = facts["job"], facts["progress"]
+    yield "target", facts["name"]
+    yield "job", f"{job['kind']} {job['name']}, {facts['modelType']}"
+    yield "state", facts["state"]
+    yield "has", _workers(facts["workers"])
+    yield "may have", f"{facts['min']}–{facts['max']} workers, updateMode {facts['updateMode']}"
+    if progress is not None:
+        share = "" if progress["share"] is None else f", {percent(progress['share'])} of {progress['total']:,.0f}"
+        yield "progress", f"{progress['samples']:,.0f} samples{share}"
+    advice = facts["recommendation"]
+    if isinstance(advice, dict):
+        yield "advice", f"{_workers(advice.get('workers'))}: {advice.get('message', '')} ({advice.get('time', '')})"
+    else:
+        yield "advice", "none yet"
+    made = facts["allocation"]
+    if isinstance(made, dict):
+        who = f"by {made.get('policyVersion', 'an agent')}, decision {made.get('decisionId', '–')}"
+        yield "set", f"{_workers(made.get('workers'))} {who}: {made.get('reason', '')} ({made.get('time', '')})"
+    for each in facts["conditions"]:
+        yield plain_line(each["type"].lower(), 20), f"{each['status']}, {each['reason']}: {each['message']}"
+    yield "waits for", facts["waitsFor"] or "nothing: it has what was decided"
+
+
+def _decided(facts: dict[str, Any], now_unix_seconds: float) -> Iterator[tuple[str, str]]:
+    decision = facts["decision"]
+    if decision is None:
+        return
+    version = f" v{decision['version']}" if decision["version"] else ""
+    version = version if version.strip() != decision["policy"] else ""  # a fleet's version has no other name
+    given = _workers(decision["workers"])
+    if decision["from"] == "now":
+        yield "decided", f"{given} would be now; the agent's own decision is not at hand (--config)"
+        yield "by policy", f"{decision['policy']}{version}"
+        return
+    ago = clock_time(now_unix_seconds - decision["unixSeconds"])
+    yield "decided", f"{given}, {ago} ago (number {decision['number']})"
+    yield "because of", TRIGGERS.get(decision["trigger"], decision["trigger"])
+    yield "by policy", f"{decision['policy']}{version}"
+    yield "the guard", "; ".join(GUARD.get(word, word) for word in decision["guard"]) or "changed nothing"
+    for reason in decision["reasons"]:
+        yield "reason", reason
+
+
+def _gains(facts: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("workers", "samples/s", "times now", "score", "after", ""):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    advised = None if facts["decision"] is None else facts["decision"]["workers"]
+    for row in facts["gains"]:
+        step, speed, times = row["step"], row["samplesPerSecond"], row["timesAsFastAsNow"]
+        marks = ["now"] if row["workers"] == facts["workers"] else []
+        marks += ["advised"] if row["workers"] == advised else []
+        marks += ["no room"] if step is not None and not step["taken"] else []
+        table.add_row(
+            str(row["workers"]),
+            "–" if speed is None else f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}",
+            "–" if times is None else f"{times:.2f}",
+            "" if step is None else f"{step['score']:.3g}",
+            "" if step is None else str(step["rank"]),
+            ", ".join(marks),
+        )
+    return table
+
+
+def _event(event: dict[str, Any]) -> str:
+    times = f" ({event['count']} times)" if event["count"] > 1 else ""
+    return f"{event['time'][:19]}  {event['of']} {event['reason']}: {event['message']}{times}"
+
+
+def _workers(number: Any) -> str:
+    return "nothing" if not number else f"{number} worker" + "s" * (number != 1)

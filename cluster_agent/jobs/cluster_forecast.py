@@ -1,0 +1,225 @@
+"""Forecast of a Kubernetes Job: when it would start and end if its manifest were applied now.
+
+Twice: as sizes are today, each job with the workers that it asks for, and as the policy would set them. What is free is
+what kube-scheduler would count; pods of others stay as they are, and so do nodes. What is known of speeds is the
+agent's, where its state is at hand, else what each job did on average since it began.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+
+from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.backends.kubernetes.explanation import believed_speeds, measured_speeds
+from cluster_agent.backends.kubernetes.views import ClusterView, look
+from cluster_agent.errors import BadJobFile, ClusterRefused
+from cluster_agent.jobs.cluster_access import Cluster
+from cluster_agent.jobs.forecast import NEW, Draws, able_to_run, foreseen
+from cluster_agent.jobs.manifests import Asked, asked_job, namespace_of, read_manifest
+from cluster_agent.recording.last_decision import last_decision, policy_of
+from cluster_agent.settings import PolicySettings
+from foundation.figures import counted, duration
+from foundation.text import plain_line
+from policy_net.domain import CapacityMode, ClusterState, Job, PolicyContext, Progress
+from policy_net.errors import BadInput
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.policy import SchedulerPolicy, build_policy
+from policy_net.throughput.parametric import OnlineFit
+
+Json = dict[str, Any]
+AS_IT_IS = "fifo-backfill"
+"""Every job as large as it asks for, whoever fits first: what kube-scheduler does."""
+_LEAST_LEFT_SECONDS = 600.0
+"""Of a job that says nothing of its work, and has only begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job has to do, by its user's word: samples, or hours at the size of its manifest; neither may be known."""
+
+    samples: float | None = None
+    hours: float | None = None
+
+
+def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> Json:
+    """When a manifest's job would start and end, in seconds from now.
+
+    Raises:
+        BadJobFile: it is no such manifest, or there can never be room for the job.
+        ClusterRefused: this user may not see what is free.
+        ApiError: the cluster cannot be read.
+    """
+    if work.samples is not None and work.hours is not None:
+        raise BadJobFile("--samples and --hours both say how much work it is: give one of them")
+    manifest, target = read_manifest(file)
+    now = time.time()
+    view = look(cluster.api, namespace_of(manifest), now, cluster.settings.slot_seconds)
+    if not view.sees_room:
+        raise ClusterRefused(
+            f"you may not read {' and '.join(view.unseen)} of the whole cluster, so what is free is not known; ask for"
+            " the rights of the role fedl2-advice"
+        )
+    asked = asked_job(view, manifest, target, file)
+    notes = [] if view.serves_targets else ["no ElasticTargets here: all that runs counts as staying"]
+    speeds = _speeds(cluster, view, asked, notes)
+    environment = _environment(cluster, asked.cluster)
+    present = able_to_run([_with_left(job, speeds) for job in asked.cluster.jobs], environment, speeds)
+    if left_out := len(asked.cluster.jobs) - len(present):
+        notes.append(f"{counted(left_out, 'target')} left out: there is no room for them now, whatever else ends")
+    present.sort(key=lambda job: (job.current.workers == 0, job.submit_time_seconds))
+    spec = _spec(asked, work, speeds, notes)
+    advised, policy, version = _policy(cluster)
+    fixed = replace(spec, min_workers=spec.requested.workers, max_workers=spec.requested.workers)
+    try:
+        as_it_is = foreseen(
+            [_fixed(job) for job in present],
+            fixed,
+            environment,
+            lambda: build_policy(AS_IT_IS, PolicyContext()),
+            speeds,
+            draws,
+        )
+        under_advice = foreseen(present, spec, environment, advised, speeds, draws)
+    except BadInput as error:
+        said = str(error).removeprefix("workload 'now': ").replace(f"job {NEW!r}", "the job")
+        raise BadJobFile(f"{file}: {said}") from error
+    return {
+        "asItIs": as_it_is,
+        "advised": under_advice,
+        "workers": {"requested": spec.requested.workers, "min": spec.min_workers, "max": spec.max_workers},
+        "policy": policy,
+        "version": version,
+        "jobsPresent": len(present),
+        "runs": draws.runs,
+        "seed": draws.seed,
+        "notes": notes,
+    }
+
+
+def _speeds(cluster: Cluster, view: ClusterView, asked: Asked, notes: list[str]) -> OnlineFit:
+    """Speeds that the simulation takes for true on average."""
+    fit = None if cluster.state_dir is None else measured_speeds(cluster.state_dir)
+    if fit is None:
+        fit = OnlineFit()
+        for job in view.observed.state.jobs:
+            member = view.observed.members[job.job_id]
+            if member.samples and job.run_seconds > 0.0 and job.current.workers:
+                done = member.samples
+                fit.observe([Progress(job.job_id, job.job_type, job.current, job.run_seconds, done, done, 1.0)])
+        notes.append("speeds are what each job trained on average since it began: no agent's state is at hand")
+    fit.introduce([*view.observed.state.jobs, asked.job])
+    if not fit.allocations_seen(asked.job.job_type):
+        prior = believed_speeds(asked.job.job_type, None)
+        if prior.has_scale:
+            grid = prior.speeds
+            size = asked.job.requested
+            speed = grid.samples_per_second(asked.job.job_type, 0, size.workers)
+            fit.observe([Progress(NEW, asked.job.job_type, size, 1.0, speed, speed, 1.0)])
+            notes.append(f"nothing was measured of {asked.job.job_type} here: its speed is that of the shipped priors")
+        else:
+            notes.append(f"nothing was measured of {asked.job.job_type} here: its speed is a guess; --hours says more")
+    return fit
+
+
+def _environment(cluster: Cluster, state: ClusterState) -> Environment:
+    rooms = [node.capacity for node in state.nodes if node.capacity.cpu_milli > 0]
+    if not rooms:
+        raise BadJobFile("no node has any room that jobs of this cluster could have; nothing can be foreseen")
+    return Environment(
+        nodes=len(rooms),
+        node_sizes=tuple(rooms),
+        slot_seconds=cluster.settings.slot_seconds,
+        decide_on=DecideOn.EVENT,
+        debounce_seconds=cluster.settings.debounce_seconds,
+        capacity_mode=CapacityMode.NODES,
+    )
+
+
+def _with_left(job: Job, speeds: OnlineFit) -> Job:
+    """A job whose work nobody knows trains for as long again as it did."""
+    if job.work_known:
+        return job
+    size = job.current if job.current.workers else job.requested
+    speed = speeds.samples_per_second(job.job_type, 0, size.workers)
+    return replace(job, remaining_epochs=max(job.run_seconds, _LEAST_LEFT_SECONDS) * speed)
+
+
+def _fixed(job: Job) -> Job:
+    size = job.current if job.current.workers else job.requested
+    return replace(job, requested=size, min_workers=size.workers, max_workers=size.workers)
+
+
+def _spec(asked: Asked, work: Work, speeds: OnlineFit, notes: list[str]) -> JobSpec:
+    job = asked.job
+    speed = speeds.samples_per_second(job.job_type, 0, job.requested.workers)
+    total = work.samples if work.samples is not None else asked.total
+    if work.hours is not None:
+        total = work.hours * 3600.0 * speed
+    if total is None:
+        notes.append("its manifest does not say its work: an hour is taken; say --samples or --hours")
+    return JobSpec(
+        job_id=NEW,
+        job_type=job.job_type,
+        submit_time_seconds=0.0,
+        total_epochs=3600.0 * speed if total is None else total,
+        samples_per_epoch=1.0,
+        worker_demand=job.worker_demand,
+        ps_demand=job.ps_demand,
+        requested=job.requested,
+        max_workers=job.max_workers,
+        max_ps=0,
+        kind=job.kind,
+        min_workers=job.min_workers,
+        min_ps=0,
+        work_known=total is not None,
+    )
+
+
+def _policy(cluster: Cluster) -> tuple[Callable[[], SchedulerPolicy], str, int]:
+    """The policy that decides on this cluster, as far as it is at hand: how to make it, its name and version."""
+    line = None if cluster.state_dir is None else last_decision(cluster.state_dir)
+    if line is not None and cluster.state_dir is not None:
+        folder = cluster.state_dir
+        if policy_of(folder, line) is not None:
+            return lambda: policy_of(folder, line) or _named(cluster.policy), str(line["policy"]), int(line["version"])
+    return lambda: _named(cluster.policy), Path(cluster.policy).name, 0
+
+
+def _named(name: str) -> SchedulerPolicy:
+    return CandidateFactory(PolicySettings()).from_name_or_file(name).policy
+
+
+def sentences(answer: Json) -> Group:
+    """The answer for people; lines fold where a terminal is narrow."""
+    version = f" v{answer['version']}" if answer["version"] else ""
+    sizes, seed = answer["workers"], answer["seed"]
+    lines = []
+    fixed = counted(sizes["requested"], "worker")
+    elastic = f"{sizes['min']} to {sizes['max']} workers" if sizes["min"] < sizes["max"] else fixed
+    ways = {
+        "asItIs": f"with {fixed}, as sizes are today",
+        "advised": f"with {elastic}, as {answer['policy']}{version} sets sizes",
+    }
+    for key, words in ways.items():
+        start, end = answer[key]["start"], answer[key]["end"]
+        lines += [
+            f"{words}:",
+            f"  starts in {_times(start)}",
+            f"  ends in {_times(end)}",
+        ]
+    lines += [
+        f"simulated {counted(answer['runs'], 'time')} from seed {seed},"
+        f" beside {counted(answer['jobsPresent'], 'target')}; 8 of 10 runs lie within the bounds",
+    ]
+    return Group(*lines, *(plain_line(note) for note in answer["notes"]))
+
+
+def _times(spread: dict[str, float]) -> str:
+    return f"{duration(spread['median'])} ({duration(spread['low'])} to {duration(spread['high'])})"

@@ -1,0 +1,137 @@
+"""Forecast of one job: when it would start and end beside those that are there, under a policy, by the simulator.
+
+The project's own simulator runs the jobs that are there, and this one, once for each of some seeds, which draw how far
+speeds and unknown work are off.
+Deviation: what is drawn is an assumption (a fifth of the speed, a factor of two of work that nobody said), not a fit.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import quantiles
+
+from policy_net.domain import Job, SpeedModel
+from policy_net.errors import BadInput
+from policy_net.laboratory.simulation.admission import check_jobs_can_run
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.metrics import JobOutcome
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.policy import SchedulerPolicy
+
+NEW = "the-job-that-is-asked-about"
+"""Id of the job in the simulation."""
+_SPEED_DEVIATION = 0.2
+_WORK_DEVIATION = math.log(2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How often the future is drawn, and the first of the seeds."""
+
+    runs: int = 15
+    seed: int = 0
+
+
+def foreseen(
+    present: Sequence[Job],
+    asked: JobSpec,
+    environment: Environment,
+    policy: Callable[[], SchedulerPolicy],
+    speeds: SpeedModel,
+    draws: Draws,
+) -> dict[str, dict[str, float]]:
+    """`start` and `end` of the job in seconds from now, each as low (10%), median and high (90%).
+
+    Args:
+        present: the jobs that are there, in the order in which they came.
+        asked: its `job_id` is `NEW`, and it is submitted at 0.
+        environment: without a seed and without noise of jobs, which are set here.
+        policy: makes a fresh one for each run.
+        speeds: that are believed, and vary by job.
+
+    Raises:
+        BadInput: the job can never run there.
+    """
+    outcomes = [_run(present, asked, environment, policy(), speeds, draws.seed + run) for run in range(draws.runs)]
+    return {
+        "start": _spread([outcome.start_seconds or 0.0 for outcome in outcomes]),
+        "end": _spread([outcome.end_seconds or 0.0 for outcome in outcomes]),
+    }
+
+
+def able_to_run(jobs: Sequence[Job], environment: Environment, speeds: SpeedModel) -> list[Job]:
+    """Those of the jobs that there is room for at all; the simulator takes no others."""
+    able = []
+    for job in jobs:
+        spec = _spec_of(job, job.remaining_epochs)
+        try:
+            check_jobs_can_run(
+                Workload("one", (spec,)), environment, {job.job_type: speeds.grid(job.job_type).tolist()}
+            )
+        except BadInput:
+            continue
+        able.append(job)
+    return able
+
+
+def _run(
+    present: Sequence[Job],
+    asked: JobSpec,
+    environment: Environment,
+    policy: SchedulerPolicy,
+    speeds: SpeedModel,
+    seed: int,
+) -> JobOutcome:
+    draw = random.Random(seed)
+    jobs = tuple(_spec_of(job, _really_left(job, draw)) for job in present)
+    drawn = asked
+    if not asked.work_known:
+        drawn = replace(asked, total_epochs=_varied(asked.total_epochs, draw), declared_epochs=asked.total_epochs)
+    found = replay(
+        Workload("now", (*jobs, drawn)),
+        replace(environment, job_noise=_SPEED_DEVIATION, seed=seed),
+        policy,
+        speeds,
+        until_done=NEW,
+    )
+    return next(outcome for outcome in found.outcomes if outcome.job_id == NEW)
+
+
+def _really_left(job: Job, draw: random.Random) -> float:
+    return job.remaining_epochs if job.work_known else _varied(job.remaining_epochs, draw)
+
+
+def _varied(epochs: float, draw: random.Random) -> float:
+    return epochs * math.exp(draw.gauss(0.0, _WORK_DEVIATION))
+
+
+def _spec_of(job: Job, really_left: float) -> JobSpec:
+    """A job that is there, as one that comes now with what is left of it."""
+    return JobSpec(
+        job_id=job.job_id,
+        job_type=job.job_type,
+        submit_time_seconds=0.0,
+        total_epochs=really_left,
+        samples_per_epoch=job.samples_per_epoch,
+        worker_demand=job.worker_demand,
+        ps_demand=job.ps_demand,
+        requested=job.requested,
+        max_workers=job.max_workers,
+        max_ps=job.max_ps,
+        declared_epochs=job.remaining_epochs,
+        kind=job.kind,
+        min_workers=job.min_workers,
+        min_ps=job.min_ps,
+        work_known=job.work_known,
+    )
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    if len(seconds) == 1:
+        return dict.fromkeys(("low", "median", "high"), seconds[0])
+    tenths = quantiles(seconds, n=10, method="inclusive")
+    return {"low": tenths[0], "median": tenths[4], "high": tenths[8]}

@@ -1,0 +1,138 @@
+"""Manifest of a Kubernetes Job, with the ElasticTarget beside it, as a job that a policy could be asked about."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster_agent.backends.kubernetes.backend import KINDS
+from cluster_agent.backends.kubernetes.observation import Seen, observed
+from cluster_agent.backends.kubernetes.views import ClusterView
+from cluster_agent.errors import BadJobFile
+from cluster_agent.jobs.forecast import NEW
+from cluster_agent.kubernetes.resources import JOBS
+from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, MOST_WORKERS, ElasticTarget, elastic_target
+from foundation.figures import counted
+from policy_net.domain import ClusterState, Job
+
+Json = dict[str, Any]
+_LARGEST_BYTES = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A job as its manifest has it.
+
+    Attributes:
+        job: seen as if it were there; its work is `total`, None where the manifest does not say it.
+        cluster: the others that are there, and what nodes they and it could come to.
+    """
+
+    job: Job
+    total: float | None
+    cluster: ClusterState
+
+
+def read_manifest(file: Path) -> tuple[Json, Json | None]:
+    """A Job and, where the file has one for it, its ElasticTarget.
+
+    Raises:
+        BadJobFile: it cannot be read, or holds anything but one Job.
+    """
+    name = "standard input" if str(file) == "-" else str(file)
+    try:
+        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as stream:
+            content = stream.read(_LARGEST_BYTES + 1)
+        if len(content) > _LARGEST_BYTES:
+            raise BadJobFile(f"{name}: larger than {_LARGEST_BYTES >> 20} MB; is it a manifest?")
+        documents = [each for each in yaml.safe_load_all(content) if each is not None]
+    except OSError as error:
+        raise BadJobFile(f"{name}: cannot be read ({error.strerror}); name a manifest") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise BadJobFile(f"{name}: is no YAML: {said}") from error
+    found: dict[str, list[Json]] = {JOBS.kind: [], ELASTIC_TARGETS.kind: []}
+    for number, each in enumerate(documents, 1):
+        if not isinstance(each, dict) or not isinstance(each.get("metadata"), dict) or "kind" not in each:
+            raise BadJobFile(f"{name}, document {number}: is no Kubernetes object (kind, metadata)")
+        if each["kind"] not in found:
+            raise BadJobFile(f"{name}, document {number}: is a {each['kind']}: use a Job, and an ElasticTarget for it")
+        found[each["kind"]].append(each)
+    if len(found[JOBS.kind]) != 1 or len(found[ELASTIC_TARGETS.kind]) > 1:
+        counts = " and ".join(counted(len(each), kind) for kind, each in found.items())
+        raise BadJobFile(f"{name}: has {counts}: one Job is foreseen at a time, with one ElasticTarget at most")
+    (job,) = found[JOBS.kind]
+    if job.get("apiVersion") != JOBS.api_version:
+        raise BadJobFile(f"{name}: its Job is of {job.get('apiVersion')!r}: use {JOBS.api_version}")
+    return job, next(iter(found[ELASTIC_TARGETS.kind]), None)
+
+
+def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path) -> Asked:
+    """The job as it would be observed, once it were there.
+
+    Args:
+        file: for messages.
+
+    Raises:
+        BadJobFile: it could not be used.
+    """
+    metadata = manifest["metadata"]
+    name = str(metadata.get("name") or metadata.get("generateName") or NEW)
+    namespace = namespace_of(manifest)
+    manifest = {**manifest, "metadata": {**metadata, "name": name, "namespace": namespace, "uid": NEW}}
+    kind = next(each for each in KINDS if each.resource == JOBS)
+    try:
+        facts = kind.facts(manifest)
+    except (AttributeError, TypeError, ValueError, KeyError) as error:
+        raise BadJobFile(f"{file}: its Job cannot be read ({error}); check it with kubectl --dry-run=server") from error
+    if not isinstance(facts.requested, int) or not 1 <= facts.requested <= MOST_WORKERS:
+        raise BadJobFile(f"{file}: spec.parallelism is {facts.requested!r}: use 1 to {MOST_WORKERS}")
+    if target is None:
+        # Of a fixed size: nothing has to be said of its kind, as nobody changes it.
+        facts = replace(facts, obstacle="")
+        ref = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": name}
+        spec: Json = {"targetRef": ref, "min": facts.requested, "max": facts.requested}
+        target = {"metadata": {"name": name}, "spec": spec}
+    elif not _points_at(target.get("spec"), name):
+        raise BadJobFile(f"{file}: its ElasticTarget points at another Job: spec.targetRef.name is to be {name}")
+    else:
+        target = {**target, "spec": {"min": 1, **target["spec"]}}
+    elastic: ElasticTarget = elastic_target(
+        {**target, "metadata": {**target["metadata"], "name": NEW, "namespace": namespace}}
+    )
+    found = {**view.seen.found, (JOBS.kind, namespace, name): replace(facts, workers=0)}
+    others = [each for each in view.seen.targets if (each.namespace, each.ref.name) != (namespace, name)]
+    seen = Seen(view.seen.nodes, view.seen.pods, [*others, elastic], found)
+    kinds = frozenset({f"{JOBS.api_version} {JOBS.kind}"})
+    look_again = observed(seen, kinds, view.unix_seconds, view.observed.state.slot_seconds)
+    job_id = f"{namespace}/{NEW}"
+    if job_id in look_again.left_out:
+        raise BadJobFile(f"{file}: {look_again.left_out[job_id]}")
+    job = next(job for job in look_again.state.jobs if job.job_id == job_id)
+    member = look_again.members[job_id]
+    said = member.total_samples if member.samples is not None else _said_total(elastic, facts.annotations)
+    others_there = tuple(job for job in look_again.state.jobs if job.job_id != job_id)
+    return Asked(replace(job, job_id=NEW), said, replace(look_again.state, jobs=others_there))
+
+
+def namespace_of(manifest: Json) -> str:
+    """Where kubectl would put it, unless told otherwise."""
+    return str(manifest["metadata"].get("namespace") or "default")
+
+
+def _points_at(spec: Any, name: str) -> bool:
+    ref = spec.get("targetRef") if isinstance(spec, dict) else None
+    return isinstance(ref, dict) and ref.get("name") == name
+
+
+def _said_total(target: ElasticTarget, annotations: Any) -> float | None:
+    """Of a job that has not begun: how many samples there will be, if its annotations say it already."""
+    try:
+        total = float(annotations.get(target.progress.total)) if target.progress else None
+    except (TypeError, ValueError):
+        return None
+    return total if total is not None and 0.0 < total < float("inf") else None

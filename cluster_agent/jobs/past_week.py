@@ -1,0 +1,176 @@
+"""Past days of a cluster, as they were and as they would have been: its decision log, replayed by the simulator.
+
+Three averages of the same jobs: as recorded; simulated at the sizes that they asked for, whoever fits first; and
+simulated under the policy that advises. The first two differ by what the simulation leaves out; the last two are
+comparable, as both are simulated with the same jobs, speeds and nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cluster_agent.acting.active_policy import CandidateFactory, Identity
+from cluster_agent.errors import JobRefused
+from cluster_agent.recording.last_decision import last_decision
+from cluster_agent.recording.log_replay import default_finder
+from cluster_agent.settings import PolicySettings
+from foundation.figures import counted, duration, percent
+from policy_net.domain import PolicyContext, SpeedModel
+from policy_net.errors import BadInput
+from policy_net.laboratory.report import Comparison, prepare_folder, write_report
+from policy_net.laboratory.simulation.admission import check_jobs_can_run
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.replay import ReplayResult, replay
+from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
+from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.policy import SchedulerPolicy, build_policy
+from policy_net.policy_kinds import load_policy
+
+AS_IT_WAS = "fifo-backfill"
+"""Every job as large as it asked for, whoever fits first: what kube-scheduler does."""
+USUAL_POLICY = "set"
+_DAY_SECONDS = 86_400.0
+_FAR = 0.25
+"""A simulation that is further from what was recorded is to be believed less."""
+_DEBOUNCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is reported on.
+
+    Attributes:
+        log: a decision log, or an agent's state directory.
+        days: before the newest decision; jobs that ended in them count.
+        policy: that would have decided; empty: the one that the log's newest decision is by.
+        folder: where the page goes; None without.
+    """
+
+    log: Path
+    days: float
+    policy: str = ""
+    folder: Path | None = None
+
+
+def past_week(past: Past) -> dict[str, Any]:
+    """The three averages, and what to know about them; plain JSON values.
+
+    Raises:
+        BadInput: the log, the policy or the folder cannot be used.
+        JobRefused: no job has ended in those days.
+    """
+    recorded = read_recorded(past.log)
+    since = recorded.end_seconds - past.days * _DAY_SECONDS
+    ended = [spec for spec in recorded.workload.jobs if _end_of(recorded, spec) >= since]
+    environment = _environment(recorded)
+    jobs = _able_to_run(ended, environment, recorded.speeds)
+    if not jobs:
+        raise JobRefused(
+            f"{past.log}: no job has ended in the last {past.days:g} days of it; wait, or look further back with --days"
+        )
+    notes = _notes(recorded, len(jobs), len(ended) - len(jobs))
+    average = math.fsum(recorded.jct_seconds[job.job_id] for job in jobs) / len(jobs)
+    first = jobs[0].submit_time_seconds
+    shifted = tuple(replace(job, submit_time_seconds=job.submit_time_seconds - first) for job in jobs)
+    workload = Workload(
+        past.log.resolve().name,
+        shifted,
+        (*notes, f"as recorded, they were done in {duration(average)} on average"),
+        suggested_nodes=environment.nodes,
+    )
+    if past.folder is not None:
+        prepare_folder(past.folder, 1)
+    policy = _policy(past)
+    results = [
+        replay(workload, environment, each, recorded.speeds, record_timeline=past.folder is not None)
+        for each in (build_policy(AS_IT_WAS, PolicyContext()), policy)
+    ]
+    requested, advised = (_average(result) for result in results)
+    if abs(requested / average - 1) > _FAR:
+        notes.append(
+            f"caution: simulated at the sizes asked for they take {percent(abs(requested / average - 1))}"
+            f" {'less' if requested < average else 'more'} than was recorded; something else than sizes made them wait"
+        )
+    page = None
+    if past.folder is not None:
+        page, _ = write_report([Comparison(workload, environment, tuple(results))], past.folder)
+    return {
+        "log": str(past.log),
+        "days": past.days,
+        "untilUnixSeconds": recorded.end_seconds,
+        "jobs": len(jobs),
+        "nodes": environment.nodes,
+        "gpus": environment.gpus,
+        "recorded": {"avgJctSeconds": average},
+        "requested": {"policy": AS_IT_WAS, "avgJctSeconds": requested},
+        "advised": {"policy": policy.name, "avgJctSeconds": advised},
+        "page": None if page is None else str(page),
+        "notes": notes,
+    }
+
+
+def _end_of(recorded: RecordedJobs, spec: JobSpec) -> float:
+    """In the log's own time; before all times of a job that has not ended."""
+    jct = recorded.jct_seconds.get(spec.job_id)
+    return -math.inf if jct is None else recorded.start_seconds + spec.submit_time_seconds + jct
+
+
+def _environment(recorded: RecordedJobs) -> Environment:
+    rooms = [room for room in recorded.usual_nodes if room.cpu_milli > 0]
+    if not rooms:
+        raise BadInput("the log shows no node with any room for its jobs")
+    return Environment(
+        nodes=len(rooms),
+        node_sizes=tuple(rooms),
+        slot_seconds=recorded.slot_seconds,
+        decide_on=DecideOn.EVENT,
+        debounce_seconds=min(_DEBOUNCE_SECONDS, recorded.slot_seconds),
+    )
+
+
+def _able_to_run(jobs: Sequence[JobSpec], environment: Environment, speeds: SpeedModel) -> list[JobSpec]:
+    able = []
+    for spec in jobs:
+        grids = {spec.job_type: speeds.grid(spec.job_type).tolist()}
+        try:
+            check_jobs_can_run(Workload("one", (spec,)), environment, grids)
+        except BadInput:
+            continue
+        able.append(spec)
+    return able
+
+
+def _notes(recorded: RecordedJobs, jobs: int, too_large: int) -> list[str]:
+    notes = [f"{counted(jobs, 'job')} that ended, with the work that they did and the speeds that the log shows"]
+    if len(recorded.rooms) > 1:
+        notes.append("what was free for them changed; nodes are as they were in the middle of the time, by GPUs")
+    if too_large:
+        notes.append(f"{counted(too_large, 'job')} left out: too large for those nodes")
+    if recorded.left_out:
+        notes.append(f"{counted(recorded.left_out, 'job')} left out: their ends were not seen, or their work not said")
+    return notes
+
+
+def _policy(past: Past) -> SchedulerPolicy:
+    """The policy that is asked, as new: it learns speeds while the jobs run, as an agent does."""
+    if past.policy:
+        return load_policy(past.policy, PolicyContext())
+    folder = past.log if past.log.is_dir() else past.log.parent
+    line = last_decision(folder)
+    if line is None:
+        return load_policy(USUAL_POLICY, PolicyContext())
+    data = default_finder(folder, []).find(line["digest"])
+    if data is None:
+        name = str(line["policy"])
+        return load_policy(name, PolicyContext())
+    identity = Identity(line["policy"], int(line["version"]), int(line["head_step"]), line["digest"])
+    return CandidateFactory(PolicySettings()).from_bytes(data, identity).policy
+
+
+def _average(result: ReplayResult) -> float:
+    seconds = [outcome.jct_seconds for outcome in result.outcomes if outcome.jct_seconds is not None]
+    return math.fsum(seconds) / len(seconds)

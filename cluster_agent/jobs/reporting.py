@@ -1,0 +1,85 @@
+"""The command `cluster-agent report`: what the last days of a cluster were, and what they would have been."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cluster_agent.errors import BadConfig
+from cluster_agent.jobs.options import Debug, Form, Output, show
+from foundation.figures import counted, unit_for
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+Log = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[FILE]",
+        help="A decision log, or an agent's state directory; the configuration's unless given.",
+        show_default=False,
+    ),
+]
+Config = Annotated[Path | None, typer.Option("--config", help="The agent's configuration (YAML), whose state is read.")]
+Days = Annotated[float, typer.Option(min=0.01, max=3650.0, help="Before the newest decision; jobs that ended in them.")]
+Policy = Annotated[
+    str,
+    typer.Option(
+        "--policy", metavar="NAME|FILE", help="That would have decided; unless given, the one that decided last."
+    ),
+]
+Page = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FOLDER", help="Write a page (index.html) and a picture (report.png) as well."),
+]
+
+
+def report(
+    log: Log = None,
+    config: Config = None,
+    days: Days = 7.0,
+    policy: Policy = "",
+    folder: Page = None,
+    output: Output = Form.TABLE,
+    debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
+) -> None:
+    """Say how long jobs took in the last days, and how long they would have taken under the policy that advises.
+
+    Read from what the agent has logged; nothing is asked of a cluster.
+    """
+    if (log is None) == (config is None):
+        raise BadConfig("name one of the two: a decision log (or a state directory), or an agent's --config")
+    # Loaded here: this takes a second, and the program's other commands need nothing of it.
+    from cluster_agent.jobs.past_week import Past, past_week  # noqa: PLC0415
+    from cluster_agent.settings_file import read_settings  # noqa: PLC0415
+
+    source = read_settings(config).state_dir if config is not None else log
+    assert source is not None  # noqa: S101  (one of the two is there; narrows the type)
+    found = past_week(Past(source, days, policy, folder))
+    show(output, found, told(found))
+
+
+def told(found: dict[str, Any]) -> Group:
+    """The answer for people."""
+    from rich.console import Group  # noqa: PLC0415  (takes longer than a list of jobs)
+    from rich.table import Table  # noqa: PLC0415
+
+    ways = {
+        "as recorded": found["recorded"],
+        "simulated, at the sizes asked for": found["requested"],
+        f"simulated, under {found['advised']['policy']}": found["advised"],
+    }
+    seconds = [way["avgJctSeconds"] for way in ways.values()]
+    unit, base = unit_for(*seconds), found["requested"]["avgJctSeconds"]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(f"{counted(found['jobs'], 'job')}, {found['days']:g} days", overflow="fold")
+    table.add_column("average", justify="right", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    for (name, way), average in zip(ways.items(), seconds, strict=True):
+        change = f"{average / base - 1:+.0%}" if way is found["advised"] else ""
+        table.add_row(name, unit.text(average), change)
+    cluster = f"on {counted(found['nodes'], 'node')} with {counted(found['gpus'], 'GPU')}"
+    pages = [f"written: {found['page']}"] if found["page"] else []
+    return Group(table, "", f"from submission to end, {cluster}", *found["notes"], *pages)
