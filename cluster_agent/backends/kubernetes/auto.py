@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 
 from cluster_agent.backend_settings import KubernetesLimits
 from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, Outcome, advice, conditions_of
+from cluster_agent.backends.kubernetes.allocation import Made, allocation, as_note, changed, noted
 from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
 from cluster_agent.backends.kubernetes.fitting import fitted
 from cluster_agent.backends.kubernetes.limits import Reason, Situation, has_opted_in, limit_of
 from cluster_agent.backends.kubernetes.observation import Member, Observed, seconds_of
 from cluster_agent.backends.kubernetes.sight import ClusterSight
 from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitting_size
-from cluster_agent.kubernetes.api_server import Json, whole_time
+from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
-from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, UpdateMode
+from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, UpdateMode
 from cluster_agent.kubernetes.targets.target_kind import Hold
 from policy_net.domain import Decision, Origin
 
 _FALLBACK = "fallback:"
-_HOUR_SECONDS = 3600.0
 _LOOK_SECONDS = 1.0
 """Between two looks whether room has come: all pods are counted each time."""
 _NO_NEWS = frozenset({Reason.SET, Reason.WAITS, Reason.PENDING})
@@ -96,7 +96,7 @@ class Auto:
                     why,
                     stands if job_id in opted_in else None,
                     stands.reason == Reason.SET,
-                    old[job_id].allocation if job_id in old else None,
+                    self._last(member, old.get(job_id)),
                 )
         self._give_up_seconds = self._clocks.monotonic() + self._limits.room_seconds
         for change in changes_of(about, {job_id: size for job_id, size in sizes.items() if job_id not in fixed}):
@@ -124,6 +124,11 @@ class Auto:
         self._give_room()
         return None if self._outcomes == before else self._outcomes
 
+    def _last(self, member: Member, before: Outcome | None) -> Json | None:
+        """The last change of a job, which an earlier life may have made and not have said."""
+        found = noted(member) if self._writer.is_settled(member.target) else None
+        return found or (None if before is None else before.allocation)
+
     def _see_again(self) -> None:
         """Of what waits, keep what nobody has limited or changed meanwhile."""
         namespaces, unread = self._sight.namespaces()
@@ -148,8 +153,7 @@ class Auto:
         self._writer.forget(self._sight.uids())
         self._told = {key: reason for key, reason in self._told.items() if key[0] in members}
         self._changed = {
-            each.facts.uid: _recent({*_stated(each.target), *self._changed.get(each.facts.uid, ())}, now)
-            for each in members.values()
+            each.facts.uid: changed(each, self._changed.get(each.facts.uid, ()), now) for each in members.values()
         }
         failed = next((word.removeprefix(_FALLBACK) for word in decision.reasons if word.startswith(_FALLBACK)), "")
         return Situation(now, namespaces, unread, self._changed, self._writer.failing(), failed)
@@ -192,35 +196,32 @@ class Auto:
         elif self._clocks.monotonic() > self._give_up_seconds + self._limits.room_seconds:
             written, line = Written.NOT_NOW, "the API server takes too long: the next decision counts"
         else:
-            written, line = self._writer.set(replace(change, after=workers))
+            made = self._made(change, workers)
+            written, line = self._writer.set(replace(change, after=workers), as_note(made))
         if written is Written.SET:
-            self._on_set(change, workers)
+            self._on_set(change, made)
         else:
             self._is_undone = True
             reason = Reason.CHANGE_FAILED if written is Written.FAILED else Reason.PENDING
             self._note(change.member, Hold(reason, line))
 
-    def _on_set(self, change: Change, workers: int) -> None:
-        member, job_id, now = change.member, change.member.job_id, self._clocks.unix()
-        times = self._changed.setdefault(member.facts.uid, [])
-        if change.before:
-            times.append(float(int(now)))
+    def _made(self, change: Change, workers: int) -> Json:
+        """What is to be said of a change."""
         line = advice(change.before, workers)
         if workers < change.after:
             line += f"; {change.after} are wanted, and there is room for no more"
-        allocation: Json = {
-            "workers": workers,
-            "time": whole_time(now),
-            "policyVersion": self._origin.policy,
-            "decisionId": self._origin.number,
-            "leaseEpoch": self._epoch(),
-            "reason": line,
-            "recentChanges": [whole_time(each) for each in times],
-        }
+        now, times = self._clocks.unix(), self._changed.get(change.member.facts.uid, [])
+        recent = [*times, now] if change.before else times
+        return allocation(Made(workers, line, self._origin.policy, self._origin.number, self._epoch(), now), recent)
+
+    def _on_set(self, change: Change, made: Json) -> None:
+        member, job_id = change.member, change.member.job_id
+        workers, line = made["workers"], made["reason"]
+        self._changed[member.facts.uid] = [seconds_of(each) for each in made["recentChanges"]]
         reason = Reason.SET if workers == change.after else Reason.WAITS_FOR_ROOM
         resized = Hold(reason, f"has {workers} workers" if reason is Reason.SET else line)
         limited = self._outcomes[job_id].limited
-        self._outcomes[job_id] = Outcome(workers, limited, resized, reason is Reason.SET, allocation)
+        self._outcomes[job_id] = Outcome(workers, limited, resized, reason is Reason.SET, made)
         why = f"{line} (policy {self._origin.policy or 'unknown'}, decision {self._origin.number})"
         self._tell(member, "Resized" if change.before else "Started", why)
 
@@ -280,16 +281,3 @@ def _stands(member: Member, size: int, decided: int, limit: Hold | None) -> Hold
     if now == size:
         return Hold(Reason.SET, f"has {now} workers")
     return Hold(Reason.PENDING, "its change is under way")
-
-
-def _stated(target: ElasticTarget) -> list[float]:
-    """When the sizes of a target's job were changed, as its status has it."""
-    allocation = target.status.get("allocation")
-    times = allocation.get("recentChanges") if isinstance(allocation, dict) else None
-    found = [seconds_of(each) for each in times] if isinstance(times, list) else []
-    return [each for each in found if each]
-
-
-def _recent(times: set[float], now: float) -> list[float]:
-    # A clock may be set back; what is far ahead of it is nothing that happened.
-    return sorted(each for each in times if -_HOUR_SECONDS < now - each < _HOUR_SECONDS)

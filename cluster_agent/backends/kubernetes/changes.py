@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from cluster_agent.backends.kubernetes.allocation import ANNOTATION
 from cluster_agent.backends.kubernetes.sizing import Change
 from cluster_agent.kubernetes.api_server import ContentType, Json, Query
 from cluster_agent.kubernetes.cache import Cache, Entry, is_older
@@ -122,8 +123,12 @@ class SizeWriter:
         self._asked = {uid: each for uid, each in self._asked.items() if uid in uids}
         self._failures = {uid: each for uid, each in self._failures.items() if uid in uids}
 
-    def set(self, change: Change) -> tuple[Written, str]:
-        """Give a job its size; what came of it, and a line where it is not set."""
+    def set(self, change: Change, note: str = "") -> tuple[Written, str]:
+        """Give a job its size; what came of it, and a line where it is not set.
+
+        Args:
+            note: is written on the job with it.
+        """
         entry = self._entry(change.member.target)
         if entry is None or entry.uid != change.member.facts.uid:
             return Written.GONE, "it is not there any more"
@@ -131,11 +136,11 @@ class SizeWriter:
             return Written.CONFLICT, "it has changed since the decision: the next one counts"
         if not self._may_write():
             return Written.NOT_NOW, "another agent acts now"
-        return self._try(entry, change)
+        return self._try(entry, change, note)
 
-    def _try(self, entry: Entry[TargetFacts], change: Change) -> tuple[Written, str]:
+    def _try(self, entry: Entry[TargetFacts], change: Change, note: str) -> tuple[Written, str]:
         try:
-            self._patch(entry, change)
+            self._patch(entry, change, note)
         except (Conflict, NotFound):
             return Written.CONFLICT, "it was changed or deleted at the same moment: the next decision counts"
         except ApiError as error:
@@ -151,11 +156,13 @@ class SizeWriter:
         same = now.workers == change.before and not (now.hold or now.obstacle or now.is_over)
         return same and self._not_seen_yet(entry) is None
 
-    def _patch(self, entry: Entry[TargetFacts], change: Change) -> None:
+    def _patch(self, entry: Entry[TargetFacts], change: Change, note: str) -> None:
         target = change.member.target
         kind = self._kinds[target.ref.kind]
         path = kind.resource.path(target.namespace, target.ref.name)
-        metadata = {"uid": entry.uid, "resourceVersion": entry.version}
+        metadata: Json = {"uid": entry.uid, "resourceVersion": entry.version}
+        if note:
+            metadata["annotations"] = {ANNOTATION: note}
         body = {"metadata": metadata, **kind.resized(entry.kept, change.after)}
         try:
             made = _version_of(self._store.patch(path, body, ContentType.MERGE_PATCH))

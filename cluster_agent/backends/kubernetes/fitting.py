@@ -75,41 +75,46 @@ class _Fitting:
 
     def give_share(self, namespace: str, min_shares: Mapping[str, float]) -> None:
         """Grow a namespace's jobs to its share, from what is unused and then from who has more than a share."""
-        while self._share(namespace) < min_shares[namespace]:
-            grown = self._grows_next(namespace)
-            if grown is None:
-                return
-            step = self._step_up(self._free[grown])
-            given: list[tuple[str, int]] = []
-            while not self._fits(self._free[grown], step):
-                donor = self._gives_next(namespace, min_shares)
-                if donor is None:
-                    for job_id, count in given:
-                        self._move(job_id, count)
-                    return
-                down = self._step_down(self._free[donor])
-                self._move(donor, -down)
-                given.append((donor, down))
-            self._move(grown, step)
+        growing, donors = [], []
+        for number, job_id in enumerate(self._free):
+            if namespace_of(job_id) == namespace:
+                growing.append((self.sizes[job_id], number, job_id))
+            else:
+                donors.append((-self._growth(job_id), -self.sizes[job_id], number, job_id))
+        heapq.heapify(growing)
+        heapq.heapify(donors)
+        while growing and self._share(namespace) < min_shares[namespace]:
+            _, number, job_id = heapq.heappop(growing)
+            job = self._free[job_id]
+            step = self._step_up(job)
+            if self.sizes[job_id] + step <= job.max_workers and self._make_room(job, step, donors, min_shares):
+                self._move(job_id, step)
+                heapq.heappush(growing, (self.sizes[job_id], number, job_id))
 
-    def _grows_next(self, namespace: str) -> str | None:
-        able = [
-            job_id
-            for job_id, job in self._free.items()
-            if namespace_of(job_id) == namespace and self.sizes[job_id] + self._step_up(job) <= job.max_workers
-        ]
-        return min(able, key=lambda job_id: self.sizes[job_id], default=None)
+    def _make_room(
+        self, job: Job, step: int, donors: list[tuple[int, int, int, str]], min_shares: Mapping[str, float]
+    ) -> bool:
+        """Take from donors until a step fits; where that cannot be, nothing is taken."""
+        given: list[tuple[str, int, int]] = []
+        while donors and not self._fits(job, step):
+            _, _, number, job_id = heapq.heappop(donors)
+            down = self._step_down(self._free[job_id])
+            # Whoever cannot give now cannot later: sizes and shares of others only fall meanwhile.
+            if self._can_give(job_id, down, min_shares):
+                self._move(job_id, -down)
+                given.append((job_id, down, number))
+                heapq.heappush(donors, (-self._growth(job_id), -self.sizes[job_id], number, job_id))
+        if self._fits(job, step):
+            return True
+        for job_id, down, number in given:
+            self._move(job_id, down)
+            heapq.heappush(donors, (-self._growth(job_id), -self.sizes[job_id], number, job_id))
+        return False
 
-    def _gives_next(self, namespace: str, min_shares: Mapping[str, float]) -> str | None:
-        able = [
-            job_id
-            for job_id, job in self._free.items()
-            if namespace_of(job_id) != namespace
-            and self.sizes[job_id] > _floor(job)
-            and self._share(namespace_of(job_id), job.worker_demand * self._step_down(job))
-            >= min_shares.get(namespace_of(job_id), 0.0)
-        ]
-        return max(able, key=lambda job_id: (self._growth(job_id), self.sizes[job_id]), default=None)
+    def _can_give(self, job_id: str, down: int, min_shares: Mapping[str, float]) -> bool:
+        job, namespace = self._free[job_id], namespace_of(job_id)
+        left = self._share(namespace, job.worker_demand * down)
+        return self.sizes[job_id] > _floor(job) and left >= min_shares.get(namespace, 0.0)
 
     def _share(self, namespace: str, less: Resources = _NOTHING) -> float:
         return dominant_share(self._used_in[namespace] - less, self._total)

@@ -74,6 +74,7 @@ class Room:
         self._free = free_amounts(nodes, pods, _ANYWHERE)
         here = Counter(pod.owner for pod in pods if pod.node and not pod.is_terminating)
         there_is = Counter(pod.owner for pod in pods if pod.node)
+        self._full_for: set[tuple[frozenset[tuple[str, int]], str]] = set()
         self._is_coming = False
         for holder in holders:
             uid = holder.facts.uid
@@ -108,12 +109,18 @@ class Room:
         """A node for each worker, as far as there are any."""
         found: list[str] = []
         asks = facts.asks or {}
+        # Room only becomes less: what no node had for some pods, none has for others like them.
+        alike = (frozenset(asks.items()), repr(facts.tolerations))
+        if alike in self._full_for:
+            return found
         for node, free in self._free.items():
-            if not all(tolerates(facts.tolerations, taint) for taint in self._taints[node]):
-                continue
-            found += [node] * min(workers - len(found), _times(asks, free))
-            if len(found) == workers:
-                break
+            times = _times(asks, free)
+            if times and all(tolerates(facts.tolerations, taint) for taint in self._taints[node]):
+                found += [node] * min(workers - len(found), times)
+                if len(found) == workers:
+                    break
+        if not found:
+            self._full_for.add(alike)
         return found
 
 

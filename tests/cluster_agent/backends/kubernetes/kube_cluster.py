@@ -71,11 +71,16 @@ class KubeCluster:
         """Bring a Job's pods in line with its size, as its controller does: the highest indices go first.
 
         Args:
-            leaving: those that go are still on their way out.
+            leaving: those that go are still on their way out; else whatever is on its way out is gone.
         """
         job = self.server.call(lambda: self.server.store.get(JOBS, "team", name))
         wanted = 0 if job["spec"].get("suspend") else job["spec"]["parallelism"]
-        there = {pod["metadata"]["name"] for pod in self.server.call(lambda: list(self.server.store.all(PODS, "team")))}
+        there = set()
+        for found in self.server.call(lambda: list(self.server.store.all(PODS, "team"))):
+            if "deletionTimestamp" in found["metadata"] and not leaving:
+                self.remove_pod(found["metadata"]["name"])
+            else:
+                there.add(found["metadata"]["name"])
         for number in range(32):
             pod = f"{name}-{number}"
             if number < wanted and pod not in there:

@@ -1,5 +1,6 @@
 """Sizes that are set: who opted in gets what was decided, within limits, and is told why where not."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,15 @@ from kube_cluster import JOBS, TARGETS, KubeCluster, kube_cluster
 from cluster_agent.kubernetes.elector import Elector
 
 Json = dict[str, Any]
+NOTED = {
+    "workers": 2,
+    "time": "2026-01-01T00:00:00Z",
+    "policyVersion": "v1",
+    "decisionId": 1,
+    "leaseEpoch": 0,
+    "reason": "more",
+    "recentChanges": [],
+}
 
 
 @pytest.fixture
@@ -252,6 +262,36 @@ def test_a_job_changes_so_often_and_no_more_also_after_a_restart(
     assert cluster.size("train") == 4
     assert conditions(cluster)["Limited"] == ("True", "LimitedByRate")
     assert "2 changes within an hour, of at most 2" in message(cluster, "Limited")
+
+
+def test_what_an_agent_did_and_did_not_come_to_say_is_said_by_the_next(
+    cluster: KubeCluster, start: Callable[..., Agent]
+) -> None:
+    agent = start(limits={"changes_per_hour": 1})
+    auto(cluster)
+    cluster.server.faults = lambda asked: Fault(code=500) if asked.part == "status" else None
+    agent.decide(train=3)
+    assert cluster.size("train") == 3
+    assert cluster.status_of("train") == {}
+    agent.close()
+    cluster.server.faults = lambda asked: None
+    again = start(limits={"changes_per_hour": 1})
+    again.decide(train=2)
+    allocation = cluster.status_of("train")["allocation"]
+    assert (allocation["workers"], allocation["decisionId"]) == (3, 1)
+    assert conditions(cluster)["Limited"] == ("True", "LimitedByRate")
+    assert cluster.size("train") == 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[]", "{}", json.dumps({"workers": "many"}), json.dumps({**NOTED, "recentChanges": ["yesterday"]})],
+)
+def test_a_note_that_somebody_damaged_is_none(cluster: KubeCluster, agent: Agent, damage: str) -> None:
+    auto(cluster)
+    cluster.annotate("train", **{"fedl2.io/allocation": damage})
+    wait_for(lambda: bool(agent.decide(train=3)) and cluster.size("train") == 3)
+    assert cluster.status_of("train")["allocation"]["workers"] == 3
 
 
 def test_in_a_maintenance_window_nothing_changes(cluster: KubeCluster, start: Callable[..., Agent]) -> None:
