@@ -172,7 +172,8 @@ def _collect(value: Any, path: Path, keys: Keys, result: dict[Path, Any]) -> Non
         return
     for name, inner in value.items():
         here = (*path, f"f:{name}")
-        by = keys(path, name, inner) if isinstance(inner, list) and inner else ()
+        by = keys(path, name, inner) if isinstance(inner, list) else ()
+        # An empty list of items that are managed one by one says nothing of any.
         if by == ("",):
             for each in inner:
                 result[*here, f"v:{json.dumps(each)}"] = each

@@ -47,7 +47,8 @@ def components_of(model: str, found: dict[str, Json]) -> None:
     """Add the schema of a model, and of all that it refers to, by name."""
     if model in found:
         return
-    found[model] = schema = {"type": "object", "description": _description(model), "properties": {}}
+    schema: Json = {"type": "object", "description": _description(model), "properties": {}}
+    found[model] = schema
     required = []
     for name, (kind, text, is_required) in properties_of(model).items():
         schema["properties"][name] = _property(model, name, kind, text, found)

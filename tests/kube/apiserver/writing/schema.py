@@ -110,9 +110,9 @@ def _wrong(schema: Json, value: Any, where: str) -> Iterator[Json]:
         yield from _wrong_inside(schema, value, where)
     for inner in schema.get("allOf") or ():
         yield from _wrong(inner, value, where)
-    for name, fits in (("anyOf", lambda count: count > 0), ("oneOf", lambda count: count == 1)):
-        if name in schema and not fits(sum(not wrong_fields(each, value, where) for each in schema[name])):
-            how = "at least" if name == "anyOf" else "only"
+    for name, how in (("anyOf", "at least"), ("oneOf", "only")):
+        fitting = sum(not wrong_fields(each, value, where) for each in schema.get(name) or ())
+        if name in schema and (fitting == 0 or (fitting > 1 and name == "oneOf")):
             text = f'Invalid value: "{_kind(value)}": must validate {how} one schema ({name})'
             yield cause("FieldValueInvalid", text, where)
     if "not" in schema and not wrong_fields(schema["not"], value, where):
