@@ -10,7 +10,7 @@ from apiserver.store import Refused
 from apiserver.writing.models import components_of, has_model, model_of
 
 Json = dict[str, Any]
-_PARTS = {
+_PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     "pods": {"log": ("get",), "binding": ("create",), "eviction": ("create",)},
 }
 
@@ -73,7 +73,7 @@ def _entries(served: Served) -> list[Json]:
         **({"shortNames": list(served.short)} if served.short else {}),
         **({"categories": list(served.categories)} if served.categories else {}),
     }
-    parts = dict(_PARTS.get(served.plural, {})) if not served.is_custom else {}
+    parts: dict[str, tuple[str, ...]] = {} if served.is_custom else {**_PARTS.get(served.plural, {})}
     if served.has_status:
         parts["status"] = ("get", "patch", "update")
     more = [

@@ -1,15 +1,19 @@
-"""Requests of pods and room of nodes, counted as kube-scheduler counts them, in exact numbers.
+"""Requests of pods and room of nodes, counted as kube-scheduler counts them, exactly: in billionths, as whole numbers.
 
 Independent of the agent's own count on purpose: tests hold one against the other.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from fractions import Fraction
 from typing import Any
 
 Json = dict[str, Any]
-Amounts = dict[str, Fraction]
+Amounts = dict[str, int]
+"""Billionths of each resource."""
+ONE = 10**9
 
 _SUFFIXES = {
     "n": Fraction(1, 10**9),
@@ -21,8 +25,9 @@ _SUFFIXES = {
 }
 
 
-def amount(quantity: Any) -> Fraction:
-    """A quantity as a number.
+@functools.lru_cache(maxsize=4096)
+def amount(quantity: str | float) -> int:
+    """A quantity in billionths; what is less counts as one.
 
     Raises:
         ValueError: it is none.
@@ -32,7 +37,7 @@ def amount(quantity: Any) -> Fraction:
     suffix = text[len(number) :]
     if suffix not in _SUFFIXES:
         raise ValueError(f"{text} is no quantity")
-    return Fraction(number) * _SUFFIXES[suffix]
+    return math.ceil(Fraction(number) * _SUFFIXES[suffix] * ONE)
 
 
 def requests_of(pod: Json) -> Amounts:
@@ -59,7 +64,7 @@ def requests_of(pod: Json) -> Amounts:
     for name, value in _of(spec).items():
         total[name] = value
     _add(total, {name: amount(value) for name, value in (spec.get("overhead") or {}).items()})
-    total["pods"] = Fraction(1)
+    total["pods"] = ONE
     return total
 
 
@@ -78,9 +83,9 @@ def _of(container: Json) -> Amounts:
 
 def _add(total: Amounts, more: Amounts) -> None:
     for name, value in more.items():
-        total[name] = total.get(name, Fraction(0)) + value
+        total[name] = total.get(name, 0) + value
 
 
 def _raise_to(total: Amounts, least: Amounts) -> None:
     for name, value in least.items():
-        total[name] = max(total.get(name, Fraction(0)), value)
+        total[name] = max(total.get(name, 0), value)
