@@ -23,6 +23,7 @@ SPEC: Json = {
         "word": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5},
         "kind": {
             "type": "string",
+            "maxLength": 63,
             "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "kind is immutable"}],
         },
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},

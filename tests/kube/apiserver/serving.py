@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from apiserver.answers.discovery import discovered
+from apiserver.answers.encoding import Encoded
 from apiserver.answers.listing import listed
 from apiserver.answers.logs import log_of
 from apiserver.answers.tables import table_of, wants_table
@@ -70,6 +71,7 @@ class KubeServer:
         self.writer = Writer(self.store, self.schemas)
         self._loop = asyncio.new_event_loop()
         self._watches = Watches(self.store)
+        self._encoded = Encoded(self.store)
         self._turns = Turns(self.store, self._loop)
         self._tls: ssl.SSLContext | None = None
         self.ca_file: Path | None = None
@@ -249,7 +251,8 @@ class KubeServer:
     def _list(self, request: web.Request, served: Served, asked: Asked) -> web.Response:
         found = listed(self.store, served, asked.namespace, request.query)
         if not wants_table(request.headers.get("Accept", "")):
-            return answered(found)
+            text = self._encoded.list_of(served.table, found)
+            return web.Response(body=text, content_type="application/json")
         include = request.query.get("includeObject", "Metadata")
         return answered(table_of(served, found["items"], found["metadata"], self.store.seconds(), include))
 

@@ -151,7 +151,7 @@ class Store:
             part: "status" where only that is written; else all but the status is.
         """
         before = self.get(plural, namespace, name)
-        after = copied(found)
+        after: Json = copied(found)
         metadata, was = after.setdefault("metadata", {}), before["metadata"]
         for what in ("resourceVersion", "uid"):
             if metadata.get(what) and metadata[what] != was[what]:

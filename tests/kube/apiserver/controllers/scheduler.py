@@ -18,7 +18,7 @@ from apiserver.controllers.stepping import Pair, has_ended, pair_of, with_condit
 from apiserver.store import Change, Store
 
 Json = dict[str, Any]
-_SAMPLE = 100
+_SAMPLE = 20
 """Nodes with room among which one is chosen for a pod without affinity; the next pod's search begins after them."""
 
 

@@ -83,8 +83,12 @@ def apply(live: Json | None, config: Json, manager: str, keys: Keys, now: str, *
     others: set[Path] = set()
     for each in kept:
         others |= paths_in(each["fieldsV1"])
-    for path in sorted(mine - set(wanted) - others, key=len, reverse=True):
-        _remove(result, path)
+    for path in sorted(mine - set(wanted) - others, key=lambda path: (-len(path), path)):
+        item = path[:-1]
+        if path[-1] == "." and any(each[: len(item)] == item for each in others):
+            continue  # another has fields of the item
+        if not _is_key(path):
+            _remove(result, path)
     for path, value in wanted.items():
         _set(result, path, value)
     entry = _entry(manager, "Apply", config, wanted, now, part)
@@ -253,6 +257,11 @@ def _set(found: Any, path: Path, value: Any) -> None:
         if last:
             return
         at = item
+
+
+def _is_key(path: Path) -> bool:
+    """Whether a field is a key of its list's item, which goes with the item only."""
+    return len(path) > 1 and path[-2][:2] == "k:" and path[-1][2:] in json.loads(path[-2][2:])
 
 
 def _remove(found: Any, path: Path) -> None:
