@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -23,21 +24,24 @@ _SUFFIXES = {
     **{name: Fraction(1000**power) for power, name in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
     **{name: Fraction(1024**power) for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
 }
+_QUANTITY = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)([numkMGTPE]|[KMGTPE]i|)$")
 
 
-@functools.lru_cache(maxsize=4096)
-def amount(quantity: str | float) -> int:
+def amount(quantity: Any) -> int:
     """A quantity in billionths; what is less counts as one.
 
     Raises:
         ValueError: it is none.
     """
-    text = str(quantity)
-    number = text.rstrip("numkKMGTPEi")
-    suffix = text[len(number) :]
-    if suffix not in _SUFFIXES:
+    return _amount(str(quantity))
+
+
+@functools.lru_cache(maxsize=4096)
+def _amount(text: str) -> int:
+    found = _QUANTITY.match(text)
+    if found is None:
         raise ValueError(f"{text} is no quantity")
-    return math.ceil(Fraction(number) * _SUFFIXES[suffix] * ONE)
+    return math.ceil(Fraction(found[1]) * _SUFFIXES[found[2]] * ONE)
 
 
 def requests_of(pod: Json) -> Amounts:

@@ -246,8 +246,9 @@ def _set(found: Any, path: Path, value: Any) -> None:
                     at[name] = copy.deepcopy(value)
                 return
             following = path[number + 1]
-            if not at.get(name):
-                at[name] = [] if following[:2] in ("k:", "v:") else {}
+            kind: type = list if following[:2] in ("k:", "v:") else dict
+            if not isinstance(at.get(name), kind):
+                at[name] = kind()
             at = at[name]
             continue
         item = next((each for each in at if _matches(each, step)), None)

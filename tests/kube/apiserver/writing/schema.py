@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from apiserver.controllers.requests import amount
+
 Json = dict[str, Any]
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -90,6 +92,11 @@ def _wrong(schema: Json, value: Any, where: str) -> Iterator[Json]:
     if schema.get("x-kubernetes-int-or-string"):
         if not isinstance(value, int | str) or isinstance(value, bool):
             yield _of_wrong_type(value, where, "integer,string")
+        return
+    if schema.get("format") == "quantity":
+        if not _is_quantity(value):
+            text = f"Invalid value: {json.dumps(value)}: quantities must match the regular expression"
+            yield cause("FieldValueInvalid", text, where)
         return
     kinds = _TYPES.get(schema.get("type", ""), (object,))
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds and object not in kinds):
@@ -181,6 +188,13 @@ def _doubled(schema: Json, value: list[Any], where: str) -> Iterator[Json]:
         if key in seen:
             yield cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(key)}", f"{where}[{number}]")
         seen.append(key)
+
+
+def _is_quantity(value: Any) -> bool:
+    try:
+        return not isinstance(value, dict | list) and amount(value) is not None
+    except ValueError:
+        return False
 
 
 def _is_time(text: str) -> bool:
