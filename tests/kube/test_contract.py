@@ -1,86 +1,10 @@
-"""What faithful means: each of these holds on a real API server, and on the one that the tests use in its place."""
+"""What faithful means: each of these holds on a real API server, and on the one that the tests use in its place.
 
-import json
-import os
-import ssl
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+Here: versions, lists, watches, deletion. Beside it: what writes do, and custom resources.
+"""
 
 import pytest
-from apiserver.real import real_server
-from apiserver.serving import KubeServer
-
-Json = dict[str, Any]
-MAPS = "configmaps"
-
-
-class Server:
-    """Plain HTTP, without any code of ours in between; each test has a namespace of its own."""
-
-    def __init__(self, address: str, token: str = "") -> None:
-        self.address = address
-        self.headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-        # The certificate of a server that a test started is its own word.
-        self.tls = ssl._create_unverified_context()
-        code, found = self.ask("POST", "/api/v1/namespaces", {"metadata": {"generateName": "contract-"}})
-        assert code == 201
-        self.namespace = found["metadata"]["name"]
-
-    def open(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        if not path.startswith("/"):
-            path = f"/api/v1/namespaces/{self.namespace}/{path}"
-        data = None if body is None else json.dumps(body).encode()
-        headers = {**self.headers, "Content-Type": kind}
-        request = urllib.request.Request(self.address + path, data, headers, method=method)
-        return urllib.request.urlopen(request, timeout=30, context=self.tls)
-
-    def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Json]:
-        try:
-            with self.open(method, path, body, kind) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-
-    def make(self, name: str, **more: Any) -> Json:
-        code, found = self.ask("POST", MAPS, {"metadata": {"name": name, **more}, "data": {"a": "1"}})
-        assert code == 201
-        return found
-
-    def watch(self, query: str, events: int) -> list[Json]:
-        """The first events of a watch; fewer where it ends before."""
-        found = []
-        with self.open("GET", f"{MAPS}?watch=1&{query}") as answer:
-            for line in answer:
-                found.append(json.loads(line))
-                if len(found) == events:
-                    break
-        return found
-
-
-@pytest.fixture(scope="module", params=["ours", "real"])
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Address and token of a server."""
-    if request.param == "ours":
-        with KubeServer(bookmark_seconds=0.2).running() as ours:
-            yield ours.address, ""
-        return
-    binaries = os.environ.get("KUBEBUILDER_ASSETS")
-    if not binaries:
-        pytest.skip("KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver")
-    with real_server(Path(binaries), tmp_path_factory.mktemp("real")) as real:
-        yield real
-
-
-@pytest.fixture
-def server(running: tuple[str, str]) -> Server:
-    return Server(*running)
-
-
-def version(found: Json) -> int:
-    return int(found["metadata"]["resourceVersion"])
+from contract_client import MAPS, Json, Server, version
 
 
 def test_a_made_object_has_what_only_a_server_gives(server: Server) -> None:

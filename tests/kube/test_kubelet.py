@@ -84,6 +84,18 @@ def test_a_silent_kubelet_leaves_its_pods_as_they_are(cluster: Cluster) -> None:
     assert cluster.find(PODS, "a") is None
 
 
+def test_a_node_that_crashes_takes_its_pods_along_and_nobody_says_so(cluster: Cluster, clock: Clock) -> None:
+    cluster.make(PODS, pod("a"))
+    node = settled(cluster)["spec"]["nodeName"]
+    cluster.server.call(lambda: cluster.kubelet.crash(node))
+    assert phase_of(settled(cluster)) == "Running"
+    cluster.delete("nodes", node, "")
+    cluster.server.settle()
+    clock.now += 40.0
+    cluster.server.settle()
+    assert cluster.find(PODS, "a") is None
+
+
 def test_the_only_pod_of_a_service_has_its_address_also_when_made_anew(cluster: Cluster) -> None:
     address = service(cluster, "main", app="main")
     for name in ("one", "two"):

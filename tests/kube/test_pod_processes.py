@@ -187,7 +187,11 @@ def test_no_process_is_left_when_the_program_with_the_cluster_is_killed(tmp_path
         "    time.sleep(1000)\n"
     )
     here = Path(__file__).parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])]),
+        "TMPDIR": str(tmp_path),
+    }
     process = subprocess.Popen([sys.executable, "-c", program, str(told), MARK], env=environment)
     try:
         _wait(told.exists, "the pod's process")
@@ -197,6 +201,7 @@ def test_no_process_is_left_when_the_program_with_the_cluster_is_killed(tmp_path
         process.send_signal(signal.SIGKILL)
         process.wait(60)
     _wait(lambda: not marked(mark), "the end of all its processes")
+    _wait(lambda: not list(tmp_path.glob("fedl2-cluster-*")), "the end of its folder")
 
 
 def _wait(holds: object, what: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from apiserver.cluster import Cluster, Node
-from apiserver.controllers.requests import amount, requests_of
+from apiserver.controllers.requests import ONE, amount, requests_of
 from hypothesis import given
 from hypothesis import strategies as st
 from kube_objects import PODS, Json, pod, pod_spec
@@ -124,14 +124,14 @@ def test_requests_count_sidecars_the_largest_init_container_overhead_and_the_pod
     assert requests_of({"spec": spec})["cpu"] == amount("4100m")
     assert requests_of({"spec": {**spec, "resources": {"requests": {"cpu": "7"}}}})["cpu"] == amount("7.1")
     limited = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 2}}}]}
-    assert requests_of({"spec": limited})["nvidia.com/gpu"] == 2
+    assert requests_of({"spec": limited})["nvidia.com/gpu"] == 2 * ONE
 
 
 @given(st.integers(0, 10**6))
 def test_quantities(number: int) -> None:
-    assert amount(f"{number}Ki") == 1024 * number
-    assert amount(f"{number}m") * 1000 == number
-    assert amount(number) == amount(f"{number}e0") == number
+    assert amount(f"{number}Ki") == 1024 * number * ONE
+    assert amount(f"{number}m") * 1000 == number * ONE
+    assert amount(number) == amount(f"{number}e0") == number * ONE
 
 
 @given(gpus=st.lists(st.integers(1, 5), min_size=1, max_size=12))
@@ -153,8 +153,6 @@ def test_no_node_is_ever_over_committed(gpus: list[int]) -> None:
             store.delete(PODS, "team", first["metadata"]["name"], {"gracePeriodSeconds": 0})
         on: dict[str, int] = {}
         for found in store.all(PODS):
-            if "nodeName" in found["spec"]:
-                on[found["spec"]["nodeName"]] = on.get(found["spec"]["nodeName"], 0) + int(
-                    requests_of(found)["nvidia.com/gpu"]
-                )
-        assert all(used <= 4 for used in on.values())
+            node = found["spec"].get("nodeName", "")
+            on[node] = on.get(node, 0) + requests_of(found)["nvidia.com/gpu"]
+        assert all(used <= 4 * ONE for node, used in on.items() if node)

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from aiohttp import web
 
+from apiserver.protobuf import decoded
 from apiserver.store import Refused
 
 Json = dict[str, Any]
@@ -111,9 +112,11 @@ async def body_of(request: web.Request) -> Any:
     """The body, from JSON or YAML.
 
     Raises:
-        Refused: 400, it is none of them.
+        Refused: 400, it is none of them; 415, it is in a form that is not read here.
     """
     text = await request.read()
+    if request.content_type == "application/vnd.kubernetes.protobuf":
+        return decoded(text)
     try:
         if "yaml" in request.content_type and not text.lstrip().startswith(b"{"):
             return yaml.safe_load(text)

@@ -58,6 +58,15 @@ BUILT_IN = (
     Served("batch", "v1", "jobs", "Job", categories=("all",)),
     Served("coordination.k8s.io", "v1", "leases", "Lease", has_status=False),
     Served(
+        "authentication.k8s.io",
+        "v1",
+        "selfsubjectreviews",
+        "SelfSubjectReview",
+        namespaced=False,
+        has_status=False,
+        verbs=("create",),
+    ),
+    Served(
         "authorization.k8s.io",
         "v1",
         "selfsubjectaccessreviews",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from apiserver.answers.discovery import discovered
+from apiserver.answers.encoding import Encoded
 from apiserver.answers.listing import listed
 from apiserver.answers.logs import log_of
 from apiserver.answers.tables import table_of, wants_table
@@ -34,7 +36,7 @@ __all__ = ["Asked", "Fault", "KubeServer", "webhook_down"]
 
 Json = dict[str, Any]
 Result = TypeVar("Result")
-_REVIEWS = "selfsubjectaccessreviews.authorization.k8s.io"
+_REVIEWS = ("selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectreviews.authentication.k8s.io")
 
 
 class KubeServer:
@@ -69,8 +71,12 @@ class KubeServer:
         self.writer = Writer(self.store, self.schemas)
         self._loop = asyncio.new_event_loop()
         self._watches = Watches(self.store)
+        self._encoded = Encoded(self.store)
         self._turns = Turns(self.store, self._loop)
-        self._tls, self.ca_file = certified(certificates) if certificates else (None, None)
+        self._tls: ssl.SSLContext | None = None
+        self.ca_file: Path | None = None
+        if certificates is not None:
+            self._tls, self.ca_file = certified(certificates)
         for name in ("default", "kube-system", *namespaces):
             self.store.create("namespaces", {"metadata": {"name": name}, "status": {"phase": "Active"}})
         self.store.on_change.append(self._tell)
@@ -195,7 +201,7 @@ class KubeServer:
         dry_run = request.query.get("dryRun") == "All"
         asked = Asked(verb, served.table, namespace, place.name, place.part, user, dry_run)
         self.asked.append(asked)
-        if served.table != _REVIEWS:
+        if served.table not in _REVIEWS:
             self._check_rights(asked, place.group, place.plural)
         fault = self.faults(asked) or Fault()
         if fault.code:
@@ -245,7 +251,8 @@ class KubeServer:
     def _list(self, request: web.Request, served: Served, asked: Asked) -> web.Response:
         found = listed(self.store, served, asked.namespace, request.query)
         if not wants_table(request.headers.get("Accept", "")):
-            return answered(found)
+            text = self._encoded.list_of(served.table, found)
+            return web.Response(body=text, content_type="application/json")
         include = request.query.get("includeObject", "Metadata")
         return answered(table_of(served, found["items"], found["metadata"], self.store.seconds(), include))
 
@@ -264,7 +271,7 @@ class KubeServer:
             code = 201 if new else 200
         elif not isinstance(body, dict):
             raise Refused(400, "BadRequest", "the body is no object")
-        elif served.table == _REVIEWS:
+        elif served.table in _REVIEWS:
             found, code = reviewed(body, asked.user, self.may), 201
         elif asked.part in ("binding", "eviction"):
             if asked.part == "binding":

@@ -6,7 +6,6 @@ conflict, how deletion waits for finalizers, what a continued list and a watch f
 
 from __future__ import annotations
 
-import copy
 import itertools
 import random
 import string
@@ -123,7 +122,7 @@ class Store:
 
     def create(self, plural: str, found: Json, *, dry_run: bool = False) -> Json:
         """Take an object as new."""
-        found = copy.deepcopy(found)
+        found = copied(found)
         metadata = found.setdefault("metadata", {})
         for name in (*_SYSTEM, "resourceVersion"):
             metadata.pop(name, None)
@@ -152,17 +151,17 @@ class Store:
             part: "status" where only that is written; else all but the status is.
         """
         before = self.get(plural, namespace, name)
-        after = copy.deepcopy(found)
+        after: Json = copied(found)
         metadata, was = after.setdefault("metadata", {}), before["metadata"]
         for what in ("resourceVersion", "uid"):
             if metadata.get(what) and metadata[what] != was[what]:
                 raise conflict(plural, name, what, was[what], metadata[what])
         if part == "status":
-            after = {**copy.deepcopy(before), "status": after.get("status", {})}
+            after = {**copied(before), "status": after.get("status", {})}
         elif "status" in before or "status" in after:
             after.pop("status", None)
             if "status" in before:
-                after["status"] = copy.deepcopy(before["status"])
+                after["status"] = copied(before["status"])
         metadata = after.setdefault("metadata", {})
         for what in _SYSTEM:
             metadata.pop(what, None)
@@ -197,7 +196,7 @@ class Store:
         waits_for_kubelet = plural == "pods" and grace > 0 and _is_graceful(plural, before)
         if not finalizers and not waits_for_kubelet:
             return before if dry_run else self._write(plural, before, None)
-        after = copy.deepcopy(before)
+        after = copied(before)
         if "deletionTimestamp" not in was:
             after["metadata"]["deletionTimestamp"] = self.now()
         after["metadata"]["deletionGracePeriodSeconds"] = grace
@@ -239,6 +238,13 @@ class Store:
 
     def changes_after(self, version: int) -> Iterator[Change]:
         return itertools.dropwhile(lambda change: change.version <= version, iter(self.history))
+
+
+def copied(value: Any) -> Any:
+    """A copy of a JSON value; several times as fast as one that looks for cycles."""
+    if isinstance(value, dict):
+        return {name: copied(each) for name, each in value.items()}
+    return [copied(each) for each in value] if isinstance(value, list) else value
 
 
 def key_of(found: Json) -> Key:

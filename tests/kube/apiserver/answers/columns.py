@@ -81,7 +81,7 @@ def duration(seconds: int) -> str:
         return f"{minutes}m" if hours < 3 else _both(hours, "h", minutes % 60, "m")
     if days < 8:
         return f"{hours}h" if hours < 48 else _both(days, "d", hours % 24, "h")
-    return f"{days}d" if days < 730 else f"{days // 365}y"
+    return f"{days}d" if days < 730 else _both(days // 365, "y", days % 365, "d")
 
 
 def _both(large: int, unit: str, small: int, small_unit: str) -> str:

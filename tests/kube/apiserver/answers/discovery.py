@@ -10,7 +10,7 @@ from apiserver.store import Refused
 from apiserver.writing.models import components_of, has_model, model_of
 
 Json = dict[str, Any]
-_PARTS = {
+_PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     "pods": {"log": ("get",), "binding": ("create",), "eviction": ("create",)},
 }
 
@@ -50,10 +50,9 @@ def _groups(registry: Registry, parts: list[str]) -> Json | None:
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
     if parts[:1] == ["apis"] and len(parts) == 2 and parts[1] in groups:
         return {"kind": "APIGroup", "apiVersion": "v1", **_group(parts[1], groups[parts[1]])}
-    group_version = ("", parts[1]) if parts[:1] == ["api"] and len(parts) == 2 else tuple(parts[1:])
-    if parts[:1] not in (["api"], ["apis"]) or len(group_version) != 2:
+    if (parts[:1], len(parts)) not in ((["api"], 2), (["apis"], 3)):
         return None
-    found = registry.of(*group_version)
+    found = registry.of("" if len(parts) == 2 else parts[1], parts[-1])
     resources = [entry for each in found for entry in _entries(each)]
     head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "/".join(parts[1:])}
     return {**head, "resources": resources} if found else None
@@ -74,7 +73,7 @@ def _entries(served: Served) -> list[Json]:
         **({"shortNames": list(served.short)} if served.short else {}),
         **({"categories": list(served.categories)} if served.categories else {}),
     }
-    parts = dict(_PARTS.get(served.plural, {})) if not served.is_custom else {}
+    parts: dict[str, tuple[str, ...]] = {} if served.is_custom else {**_PARTS.get(served.plural, {})}
     if served.has_status:
         parts["status"] = ("get", "patch", "update")
     more = [

@@ -8,7 +8,6 @@ a suspended Job has no pods. Not there: the tracking finalizer of pods, `podFail
 
 from __future__ import annotations
 
-import copy
 import random
 from calendar import timegm
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Any
 
 from apiserver.controllers.events import record
 from apiserver.controllers.stepping import Due, Pair, controller_of, has_ended, is_true, pair_of, with_condition
-from apiserver.store import Change, Refused, Store
+from apiserver.store import Change, Refused, Store, copied
 
 Json = dict[str, Any]
 JOBS = "jobs.batch"
@@ -225,7 +224,7 @@ class JobController:
 
     def _make(self, job: Json, index: int | None) -> Json:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-        template = copy.deepcopy(job["spec"]["template"])
+        template = copied(job["spec"]["template"])
         metadata, spec = template.get("metadata") or {}, template["spec"]
         labels = {
             **(metadata.get("labels") or {}),

@@ -126,12 +126,12 @@ class Kubelet:
                 self._due.add(pair_of(pod))
         self._wake()
 
-    def end(self) -> None:
-        """Kill everything, as at the end of a test."""
-        for uid in list(self._runs):
-            self._runtime.send(uid, signal.SIGKILL)
-            self._runtime.forget(uid)
-        self._runs.clear()
+    def crash(self, node: str) -> None:
+        """Let a node die with all that runs there; nobody says so, and its pods are Running until they are deleted."""
+        self.silent.add(node)
+        for pod in self._store.all("pods"):
+            if (pod.get("spec") or {}).get("nodeName") == node and pod["metadata"]["uid"] in self._runs:
+                self._runtime.send(pod["metadata"]["uid"], signal.SIGKILL)
 
     def _look_at(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]

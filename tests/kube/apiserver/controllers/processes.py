@@ -3,7 +3,7 @@
 Deviation from a node: no image is pulled and no namespace made. A pod without a `command` runs what is registered for
 its image; it starts in a folder of its own, with the packages of this checkout; `python` is the one that runs the test.
 Paths and names are rewritten as `environment` says. Every process dies with the process that started the cluster, and a
-guard ends what they have started in turn.
+guard ends what they have started in turn, and takes the folder away.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ Json = dict[str, Any]
 MARK = "FEDL2_TEST_CLUSTER"
 _LONGEST_WORDS, _LOG_END_CHARACTERS = 4096, 2048
 _CHECKOUT = Path(__file__).parents[4]
-_GUARD = "import sys; from foundation.marked_processes import end_marked; sys.stdin.read(); end_marked(*sys.argv[1:])"
+_GUARD = """
+import shutil, sys
+from foundation.marked_processes import end_marked
+sys.stdin.read()
+end_marked(*sys.argv[1:3])
+shutil.rmtree(sys.argv[3], ignore_errors=True)
+"""
 
 
 @dataclass(slots=True)
@@ -54,7 +60,7 @@ class Processes:
     """A runtime of processes; to be closed. Used in the thread of the loop, on which the processes' lives depend.
 
     Args:
-        root: folder of volumes and logs.
+        root: folder of volumes and logs; gone after `close`.
         images: entry points of images, which a pod without a `command` runs.
         variables: of the environment, for every process.
     """
@@ -73,7 +79,7 @@ class Processes:
         self._runs: dict[str, _Run] = {}
         self._mark = uuid.uuid4().hex
         self._guard = subprocess.Popen(
-            [sys.executable, "-c", _GUARD, MARK, self._mark],
+            [sys.executable, "-c", _GUARD, MARK, self._mark, str(root)],
             stdin=subprocess.PIPE,
             start_new_session=True,
             cwd=_CHECKOUT,

@@ -1,15 +1,20 @@
-"""Requests of pods and room of nodes, counted as kube-scheduler counts them, in exact numbers.
+"""Requests of pods and room of nodes, counted as kube-scheduler counts them, exactly: in billionths, as whole numbers.
 
 Independent of the agent's own count on purpose: tests hold one against the other.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+import re
 from fractions import Fraction
 from typing import Any
 
 Json = dict[str, Any]
-Amounts = dict[str, Fraction]
+Amounts = dict[str, int]
+"""Billionths of each resource."""
+ONE = 10**9
 
 _SUFFIXES = {
     "n": Fraction(1, 10**9),
@@ -19,20 +24,24 @@ _SUFFIXES = {
     **{name: Fraction(1000**power) for power, name in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
     **{name: Fraction(1024**power) for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
 }
+_QUANTITY = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)([numkMGTPE]|[KMGTPE]i|)$")
 
 
-def amount(quantity: Any) -> Fraction:
-    """A quantity as a number.
+def amount(quantity: Any) -> int:
+    """A quantity in billionths; what is less counts as one.
 
     Raises:
         ValueError: it is none.
     """
-    text = str(quantity)
-    number = text.rstrip("numkKMGTPEi")
-    suffix = text[len(number) :]
-    if suffix not in _SUFFIXES:
+    return _amount(str(quantity))
+
+
+@functools.lru_cache(maxsize=4096)
+def _amount(text: str) -> int:
+    found = _QUANTITY.match(text)
+    if found is None:
         raise ValueError(f"{text} is no quantity")
-    return Fraction(number) * _SUFFIXES[suffix]
+    return math.ceil(Fraction(found[1]) * _SUFFIXES[found[2]] * ONE)
 
 
 def requests_of(pod: Json) -> Amounts:
@@ -59,7 +68,7 @@ def requests_of(pod: Json) -> Amounts:
     for name, value in _of(spec).items():
         total[name] = value
     _add(total, {name: amount(value) for name, value in (spec.get("overhead") or {}).items()})
-    total["pods"] = Fraction(1)
+    total["pods"] = ONE
     return total
 
 
@@ -78,9 +87,9 @@ def _of(container: Json) -> Amounts:
 
 def _add(total: Amounts, more: Amounts) -> None:
     for name, value in more.items():
-        total[name] = total.get(name, Fraction(0)) + value
+        total[name] = total.get(name, 0) + value
 
 
 def _raise_to(total: Amounts, least: Amounts) -> None:
     for name, value in least.items():
-        total[name] = max(total.get(name, Fraction(0)), value)
+        total[name] = max(total.get(name, 0), value)

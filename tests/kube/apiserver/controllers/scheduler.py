@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from fractions import Fraction
 from typing import Any
 
 from apiserver.controllers.events import record
@@ -19,7 +18,8 @@ from apiserver.controllers.stepping import Pair, has_ended, pair_of, with_condit
 from apiserver.store import Change, Store
 
 Json = dict[str, Any]
-_ONE = Fraction(1)
+_SAMPLE = 20
+"""Nodes with room among which one is chosen for a pod without affinity; the next pod's search begins after them."""
 
 
 class Scheduler:
@@ -38,6 +38,8 @@ class Scheduler:
         self._pending: dict[Pair, None] = {}
         self._waiting: dict[Pair, None] = {}  # tried in vain; again when something has changed
         self._freed = False
+        self._names: list[str] | None = None  # of all nodes, sorted; None when they have to be sorted again
+        self._start = 0
         for table in ("nodes", "pods"):
             for found in store.all(table):
                 self.note(Change(store.version, table, None, found))
@@ -66,6 +68,8 @@ class Scheduler:
 
     def _note_node(self, change: Change) -> None:
         name = change.seen["metadata"]["name"]
+        if change.before is None or change.after is None:
+            self._names = None
         if change.after is None:
             del self._nodes[name], self._room[name]
             return
@@ -88,7 +92,7 @@ class Scheduler:
             self._takes[uid] = (on, takes)
             used = self._used.setdefault(on, {})
             for resource, value in takes.items():
-                used[resource] = used.get(resource, Fraction(0)) + value
+                used[resource] = used.get(resource, 0) + value
         if had is not None and (gone or had[1] != self._takes[uid][1]):
             self._freed = True
         self._waiting.pop(name, None)
@@ -109,19 +113,7 @@ class Scheduler:
             return
         kind = json.dumps(_request(pod), sort_keys=True)
         if kind not in vain:
-            takes = requests_of(pod)
-            reasons: Counter[str] = Counter()
-            best = ""
-            best_score: tuple[float, float] = (0.0, 0.0)
-            for name in sorted(self._nodes):
-                why = refusal(pod, self._nodes[name])
-                short = [] if why else self._short_of(name, takes)
-                if why or short:
-                    reasons.update([why] if why else short)
-                    continue
-                score = (float(preference(pod, self._nodes[name])), self._free_share(name, takes))
-                if not best or score > best_score:
-                    best, best_score = name, score
+            best, reasons = self._best(pod)
             if best:
                 self._bind(pod, best)
                 return
@@ -131,22 +123,40 @@ class Scheduler:
             record(self._store, pod, "Pod", "FailedScheduling", vain[kind], self._name, warns=True)
         self._waiting[pair_of(pod)] = None
 
+    def _best(self, pod: Json) -> tuple[str, Counter[str]]:
+        """The node for a pod; empty where none has room, with the reasons."""
+        takes = requests_of(pod)
+        reasons: Counter[str] = Counter()
+        fitting: list[tuple[float, float, str]] = []
+        names = self._names if self._names is not None else sorted(self._nodes)
+        self._names = names
+        # In a large cluster the real one looks at a part of the nodes as well, unless a pod has wishes: see `_SAMPLE`.
+        enough = len(names) if (pod.get("spec") or {}).get("affinity") else _SAMPLE
+        for number in range(len(names)):
+            name = names[(self._start + number) % len(names)]
+            why = refusal(pod, self._nodes[name])
+            short = [] if why else self._short_of(name, takes)
+            if why or short:
+                reasons.update([why] if why else short)
+                continue
+            fitting.append((-preference(pod, self._nodes[name]), -self._free_share(name, takes), name))
+            if len(fitting) >= enough:
+                self._start = (self._start + number + 1) % len(names)
+                break
+        return (min(fitting)[2] if fitting else ""), reasons
+
     def _short_of(self, node: str, takes: Amounts) -> list[str]:
         room, used = self._room[node], self._used.get(node, {})
-        short = [
-            name for name, value in takes.items() if value and room.get(name, Fraction(0)) - used.get(name, 0) < value
-        ]
+        short = [name for name, value in takes.items() if value and room.get(name, 0) - used.get(name, 0) < value]
         return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
 
     def _free_share(self, node: str, takes: Amounts) -> float:
         """The mean share of cpu and memory that would be left, by which the emptier node is taken."""
         room, used = self._room[node], self._used.get(node, {})
         shares = [
-            _ONE - (used.get(name, Fraction(0)) + takes.get(name, Fraction(0))) / room[name]
-            for name in ("cpu", "memory")
-            if room.get(name)
+            1.0 - (used.get(name, 0) + takes.get(name, 0)) / room[name] for name in ("cpu", "memory") if room.get(name)
         ]
-        return float(sum(shares) / len(shares)) if shares else 0.0
+        return sum(shares) / len(shares) if shares else 0.0
 
     def _bind(self, pod: Json, node: str) -> None:
         namespace, name = pair_of(pod)

@@ -83,8 +83,12 @@ def apply(live: Json | None, config: Json, manager: str, keys: Keys, now: str, *
     others: set[Path] = set()
     for each in kept:
         others |= paths_in(each["fieldsV1"])
-    for path in sorted(mine - set(wanted) - others, key=len, reverse=True):
-        _remove(result, path)
+    for path in sorted(mine - set(wanted) - others, key=lambda path: (-len(path), path)):
+        item = path[:-1]
+        if path[-1] == "." and any(each[: len(item)] == item for each in others):
+            continue  # another has fields of the item
+        if not _is_key(path):
+            _remove(result, path)
     for path, value in wanted.items():
         _set(result, path, value)
     entry = _entry(manager, "Apply", config, wanted, now, part)
@@ -172,7 +176,8 @@ def _collect(value: Any, path: Path, keys: Keys, result: dict[Path, Any]) -> Non
         return
     for name, inner in value.items():
         here = (*path, f"f:{name}")
-        by = keys(path, name, inner) if isinstance(inner, list) and inner else ()
+        by = keys(path, name, inner) if isinstance(inner, list) else ()
+        # An empty list of items that are managed one by one says nothing of any.
         if by == ("",):
             for each in inner:
                 result[*here, f"v:{json.dumps(each)}"] = each
@@ -241,8 +246,9 @@ def _set(found: Any, path: Path, value: Any) -> None:
                     at[name] = copy.deepcopy(value)
                 return
             following = path[number + 1]
-            if not at.get(name):
-                at[name] = [] if following[:2] in ("k:", "v:") else {}
+            kind: type = list if following[:2] in ("k:", "v:") else dict
+            if not isinstance(at.get(name), kind):
+                at[name] = kind()
             at = at[name]
             continue
         item = next((each for each in at if _matches(each, step)), None)
@@ -252,6 +258,11 @@ def _set(found: Any, path: Path, value: Any) -> None:
         if last:
             return
         at = item
+
+
+def _is_key(path: Path) -> bool:
+    """Whether a field is a key of its list's item, which goes with the item only."""
+    return len(path) > 1 and path[-2][:2] == "k:" and path[-1][2:] in json.loads(path[-2][2:])
 
 
 def _remove(found: Any, path: Path) -> None:

@@ -12,11 +12,13 @@ from typing import Any
 
 from apiserver.registry import Served
 from apiserver.writing.patches import LIST_KEYS, SETS
-from apiserver.writing.schema import complete, unknown_fields
+from apiserver.writing.schema import complete, unknown_fields, wrong_fields
 
 Json = dict[str, Any]
 _CONTAINER = re.compile(r"^(List|Dict)\[(?:str, )?(.+)\]$")
 _SIMPLE = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+_QUANTITIES = ("limits", "requests", "hard", "used", "capacity", "allocatable", "overhead")
+_QUANTITY = {"format": "quantity"}
 _FREE = ("object", "Object", "V1FieldsV1", "JSON", "V1JSONSchemaProps")
 
 
@@ -47,7 +49,8 @@ def components_of(model: str, found: dict[str, Json]) -> None:
     """Add the schema of a model, and of all that it refers to, by name."""
     if model in found:
         return
-    found[model] = schema = {"type": "object", "description": _description(model), "properties": {}}
+    schema: Json = {"type": "object", "description": _description(model), "properties": {}}
+    found[model] = schema
     required = []
     for name, (kind, text, is_required) in properties_of(model).items():
         schema["properties"][name] = _property(model, name, kind, text, found)
@@ -75,12 +78,23 @@ def prune(served: Served, found: Json) -> None:
         complete(_whole(model_of(served)), found)
 
 
+def wrong_types(served: Served, found: Json) -> list[Json]:
+    """Causes of a Status for fields of an object of a built-in type, or the metadata of another, of the wrong type."""
+    model = model_of(served)
+    if served.is_custom or not has_model(model):
+        return wrong_fields(_whole("V1ObjectMeta"), found.get("metadata", {}), "metadata")
+    return wrong_fields(_whole(model), found)
+
+
 def _inlined(model: str, above: tuple[str, ...]) -> Json:
     if model in above or not has_model(model):
         return {"x-kubernetes-preserve-unknown-fields": True}
-    inner = {}
+    inner: Json = {}
     for name, (kind, _, _) in properties_of(model).items():
-        inner[name] = _inlined_type(kind, (*above, model))
+        if name in _QUANTITIES and kind == "Dict[str, str]":  # numbers are taken too
+            inner[name] = {"type": "object", "additionalProperties": _QUANTITY}
+        else:
+            inner[name] = _inlined_type(kind, (*above, model))
     return {"type": "object", "properties": inner}
 
 

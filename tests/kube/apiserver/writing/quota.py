@@ -5,10 +5,9 @@ Counted as the real server counts: requests and limits of pods that have not end
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
-from apiserver.controllers.requests import Amounts, amount, requests_of
+from apiserver.controllers.requests import ONE, Amounts, amount, requests_of
 from apiserver.controllers.stepping import has_ended
 from apiserver.store import Change, Refused, Store
 
@@ -36,10 +35,10 @@ class Quotas:
             takes = {name: value for name, value in _takes(table, found).items() if name in hard}
             self._require_stated(table, found, quota, hard)
             used = self._used(namespace, set(takes))
-            over = sorted(name for name, value in takes.items() if used.get(name, Fraction(0)) + value > hard[name])
+            over = sorted(name for name, value in takes.items() if used.get(name, 0) + value > hard[name])
             if over:
                 parts = [
-                    f"{what}: " + ",".join(f"{name}={_text(values.get(name, Fraction(0)))}" for name in over)
+                    f"{what}: " + ",".join(f"{name}={_text(values.get(name, 0))}" for name in over)
                     for what, values in (("requested", takes), ("used", used), ("limited", hard))
                 ]
                 line = f"exceeded quota: {quota['metadata']['name']}, {', '.join(parts)}"
@@ -56,7 +55,7 @@ class Quotas:
             for quota in list(self._of(namespace)):
                 hard = quota["spec"].get("hard") or {}
                 used = self._used(namespace, set(hard))
-                status = {"hard": hard, "used": {name: _text(used.get(name, Fraction(0))) for name in hard}}
+                status = {"hard": hard, "used": {name: _text(used.get(name, 0)) for name in hard}}
                 if quota.get("status") != status:
                     name = quota["metadata"]["name"]
                     self._store.replace(_TABLE, namespace, name, {**quota, "status": status}, "status")
@@ -72,7 +71,7 @@ class Quotas:
             for found in self._store.all(table, namespace):
                 for name, value in _takes(table, found).items():
                     if name in names:
-                        total[name] = total.get(name, Fraction(0)) + value
+                        total[name] = total.get(name, 0) + value
         return total
 
     def _require_stated(self, table: str, found: Json, quota: Json, hard: Amounts) -> None:
@@ -97,12 +96,11 @@ _COUNTED = {"configmaps", "secrets", "services", "persistentvolumeclaims", "reso
 
 
 def _takes(table: str, found: Json) -> Amounts:
-    one = Fraction(1)
-    takes: Amounts = {f"count/{table}": one}
+    takes: Amounts = {f"count/{table}": ONE}
     if table in _COUNTED:
-        takes[table] = one
+        takes[table] = ONE
     if table == "pods" and not has_ended(found):
-        takes["pods"] = one
+        takes["pods"] = ONE
         for name, value in requests_of(found).items():
             if name != "pods":
                 takes[f"requests.{name}"] = value
@@ -110,7 +108,7 @@ def _takes(table: str, found: Json) -> Amounts:
                     takes[name] = value
         for container in found["spec"].get("containers") or ():
             for name, stated in ((container.get("resources") or {}).get("limits") or {}).items():
-                takes[f"limits.{name}"] = takes.get(f"limits.{name}", Fraction(0)) + amount(stated)
+                takes[f"limits.{name}"] = takes.get(f"limits.{name}", 0) + amount(stated)
     return takes
 
 
@@ -123,13 +121,11 @@ def _forbidden(table: str, found: Json, line: str) -> Refused:
     return Refused(403, "Forbidden", f'{plural} "{name}" is forbidden: {line}', {"name": name, "kind": plural})
 
 
-def _text(value: Fraction) -> str:
-    if value.denominator == 1:
-        return next(
-            (f"{value.numerator // size}{suffix}" for suffix, size in _BINARY if value and value.numerator % size == 0),
-            str(value.numerator),
-        )
-    return f"{int(value * 1000)}m"
+def _text(value: int) -> str:
+    whole, rest = divmod(value, ONE)
+    if rest:
+        return f"{value * 1000 // ONE}m"
+    return next((f"{whole // size}{suffix}" for suffix, size in _BINARY if whole and whole % size == 0), str(whole))
 
 
 _BINARY = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))

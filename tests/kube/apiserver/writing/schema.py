@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from apiserver.controllers.requests import amount
+
 Json = dict[str, Any]
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -91,6 +93,11 @@ def _wrong(schema: Json, value: Any, where: str) -> Iterator[Json]:
         if not isinstance(value, int | str) or isinstance(value, bool):
             yield _of_wrong_type(value, where, "integer,string")
         return
+    if schema.get("format") == "quantity":
+        if not _is_quantity(value):
+            text = f"Invalid value: {json.dumps(value)}: quantities must match the regular expression"
+            yield cause("FieldValueInvalid", text, where)
+        return
     kinds = _TYPES.get(schema.get("type", ""), (object,))
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds and object not in kinds):
         yield _of_wrong_type(value, where, schema["type"])
@@ -110,9 +117,9 @@ def _wrong(schema: Json, value: Any, where: str) -> Iterator[Json]:
         yield from _wrong_inside(schema, value, where)
     for inner in schema.get("allOf") or ():
         yield from _wrong(inner, value, where)
-    for name, fits in (("anyOf", lambda count: count > 0), ("oneOf", lambda count: count == 1)):
-        if name in schema and not fits(sum(not wrong_fields(each, value, where) for each in schema[name])):
-            how = "at least" if name == "anyOf" else "only"
+    for name, how in (("anyOf", "at least"), ("oneOf", "only")):
+        fitting = sum(not wrong_fields(each, value, where) for each in schema.get(name) or ())
+        if name in schema and (fitting == 0 or (fitting > 1 and name == "oneOf")):
             text = f'Invalid value: "{_kind(value)}": must validate {how} one schema ({name})'
             yield cause("FieldValueInvalid", text, where)
     if "not" in schema and not wrong_fields(schema["not"], value, where):
@@ -181,6 +188,13 @@ def _doubled(schema: Json, value: list[Any], where: str) -> Iterator[Json]:
         if key in seen:
             yield cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(key)}", f"{where}[{number}]")
         seen.append(key)
+
+
+def _is_quantity(value: Any) -> bool:
+    try:
+        return not isinstance(value, dict | list) and amount(value) is not None
+    except ValueError:
+        return False
 
 
 def _is_time(text: str) -> bool:

@@ -8,11 +8,12 @@ from typing import Any
 from apiserver.asked import Asked
 from apiserver.registry import Served
 from apiserver.selection import selected
-from apiserver.store import Refused, Store, conflict
+from apiserver.store import Refused, Store, conflict, copied
 from apiserver.writing import applying, builtin, models
-from apiserver.writing.custom import admitted, established, unknown_in
+from apiserver.writing.custom import admitted, established, invalid, unknown_in
 from apiserver.writing.patches import SETS, list_keys, merged, patched, strategically_merged
 from apiserver.writing.quota import Quotas
+from apiserver.writing.schema import wrong_fields
 
 Json = dict[str, Any]
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -72,10 +73,10 @@ class Writer:
         self, served: Served, asked: Asked, body: Json, query: Mapping[str, str], agent: str
     ) -> tuple[Json, list[str]]:
         """Take a new object; also: fields that it names and that there are not."""
-        self._check_place(served, asked, body)
+        body, unknown = self._taken(served, asked, body, query)
         if served.namespaced:
             self._may_be_made_in(asked)
-        body, unknown = self._prepared(served, body, None, "", query)
+        body = self._prepared(served, body, None, "")
         if served.has_status and served.table not in ("pods", "nodes"):
             body = {name: value for name, value in body.items() if name != "status"}
         manager = query.get("fieldManager") or agent
@@ -86,9 +87,9 @@ class Writer:
         self, served: Served, asked: Asked, body: Json, query: Mapping[str, str], agent: str
     ) -> tuple[Json, list[str]]:
         """Take an object in another's place."""
-        self._check_place(served, asked, body)
+        body, unknown = self._taken(served, asked, body, query)
         before = self._store.get(served.table, asked.namespace, asked.name)
-        body, unknown = self._prepared(served, body, before, asked.part, query)
+        body = self._prepared(served, body, before, asked.part)
         manager = query.get("fieldManager") or agent
         body = applying.updated(before, body, manager, self._keys(served), self._store.now(), asked.part)
         return self._replace(served, asked, body), unknown
@@ -124,10 +125,11 @@ class Writer:
         if not manager:
             line = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
             raise Refused(422, "Invalid", line)
-        if not isinstance(config, dict) or "managedFields" in config.get("metadata", {}):
+        config, unknown = self._taken(served, asked, config, query)
+        if "managedFields" in config["metadata"]:
             raise Refused(400, "BadRequest", "metadata.managedFields must be nil")
-        config.setdefault("metadata", {}).setdefault("name", asked.name)
-        self._check_place(served, asked, config)
+        self._check_config(served, config)
+        config["metadata"].setdefault("name", asked.name)
         live = self._store.objects.get(served.table, {}).get((asked.namespace, asked.name))
         stated = config["metadata"].get("resourceVersion")
         if live is not None and stated and stated != live["metadata"]["resourceVersion"]:
@@ -137,16 +139,15 @@ class Writer:
         if live is None:
             if served.namespaced:
                 self._may_be_made_in(asked)
-            body, unknown = self._prepared(served, config, None, "", query)
+            body = self._prepared(served, config, None, "")
             body = applying.with_managers(
                 body,
                 applying.apply(None, config, manager, keys, now, force=force, part="")["metadata"]["managedFields"],
             )
             return self._store.create(served.table, body, dry_run=asked.dry_run), unknown, True
-        unknown = self._unknown(served, config, query)
         body = applying.apply(live, config, manager, keys, now, force=force, part=asked.part)
         managers = body["metadata"].get("managedFields") or []
-        body, _ = self._prepared(served, body, live, asked.part, {})
+        body = self._prepared(served, body, live, asked.part)
         return self._replace(served, asked, applying.with_managers(body, managers)), unknown, False
 
     def _replace(self, served: Served, asked: Asked, body: Json) -> Json:
@@ -187,10 +188,37 @@ class Writer:
             raise Refused(400, "BadRequest", f"{line}: strict decoding error: {unknown}")
         return found
 
-    def _prepared(
-        self, served: Served, body: Json, before: Json | None, part: str, query: Mapping[str, str]
-    ) -> tuple[Json, list[str]]:
-        unknown = self._unknown(served, body, query) if query else []
+    def _taken(self, served: Served, asked: Asked, body: Any, query: Mapping[str, str]) -> tuple[Json, list[str]]:
+        """A body as this server reads it, in a copy; also: fields in it that there are not.
+
+        Raises:
+            Refused: 400, it is no such object.
+        """
+        if not isinstance(body, dict) or not isinstance(body.get("metadata") or {}, dict):
+            raise Refused(400, "BadRequest", f"the body is no {served.kind}: it, or its metadata, is no object")
+        body = copied(body)
+        body["metadata"] = body.get("metadata") or {}
+        unknown = self._unknown(served, body, query)
+        if not served.is_custom and served.table != CRDS:
+            models.prune(served, body)
+        wrong = models.wrong_types(served, body) if served.table != CRDS else []
+        if wrong:
+            line = f'{served.kind} in version "{served.version}" cannot be handled as a {served.kind}'
+            raise Refused(400, "BadRequest", f"{line}: {wrong[0]['field']}: {wrong[0]['message']}")
+        self._check_place(served, asked, body)
+        return body, unknown
+
+    def _check_config(self, served: Served, config: Json) -> None:
+        """Hold what is applied of a custom resource, which may be a part of it, against its schema."""
+        schema = self._schemas.get((served.table, served.version))
+        body = {name: value for name, value in config.items() if name not in ("apiVersion", "kind", "metadata")}
+        causes = wrong_fields(schema, body) if schema is not None else []
+        causes = [each for each in causes if each["reason"] != "FieldValueRequired"]
+        if causes:
+            raise invalid(f"{served.kind}.{served.group}", served.kind, config["metadata"].get("name", ""), causes)
+
+    def _prepared(self, served: Served, body: Json, before: Json | None, part: str) -> Json:
+        """A body with its defaults, and held against what its type takes."""
         schema = self._schemas.get((served.table, served.version))
         if part == "status" and before is not None:
             body = {**before, "metadata": body["metadata"], "status": body.get("status") or {}}
@@ -199,13 +227,11 @@ class Writer:
             body = admitted(served, schema, body, before)
             builtin.check(served, body, before, "status")
         else:
-            body = {**body}
-            if served.table != CRDS:
-                models.prune(served, body)
+            body = copied(body)
             builtin.defaulted(served.table, body)
         if not served.is_custom:
             builtin.check(served, body, before, part)
-        return {**body, "kind": served.kind, "apiVersion": served.api_version}, unknown
+        return {**body, "kind": served.kind, "apiVersion": served.api_version}
 
     def _complete_new(self, table: str, found: Json) -> None:
         """What every new object gets, whoever makes it."""
