@@ -65,7 +65,14 @@ class LargeCluster:
         name = f"job-{self._made}"
         self._made += 1
         requests = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "1"}
-        template = {"spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}
+        template = {
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [
+                    {"name": "main", "image": "example.com/team/train:1", "resources": {"requests": requests}}
+                ],
+            }
+        }
         spec = {"completionMode": "Indexed", "parallelism": 1, "completions": 1, "suspend": True, "template": template}
         self._make(_JOBS, {"metadata": {"name": name, "namespace": "team"}, "spec": spec, "status": {}})
         ref = {"apiVersion": "batch/v1", "kind": "Job", "name": name}

@@ -40,7 +40,7 @@ class KubeCluster:
     ) -> Json:
         """An Indexed Job and its pods, on a node if one is named; a suspended one has none."""
         requests = {"cpu": cpu, "memory": "1Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
-        containers = [{"name": "main", "resources": {"requests": requests}}]
+        containers = [{"name": "main", "image": "example.com/team/train:1", "resources": {"requests": requests}}]
         job = self.make(
             JOBS,
             {
@@ -49,7 +49,7 @@ class KubeCluster:
                     "parallelism": workers,
                     "completions": workers,
                     "completionMode": "Indexed",
-                    "template": {"spec": {"containers": containers}},
+                    "template": {"spec": {"restartPolicy": "Never", "containers": containers}},
                     **spec,
                 },
                 "status": {},

@@ -117,8 +117,15 @@ def test_a_node_that_comes_is_a_reason_to_decide(cluster: KubeCluster, tmp_path:
     agent = Agent(cluster, tmp_path, slot_seconds=600.0)
     cluster.job("train", workers=2, on="a")
     cluster.target("train")
-    threading.Timer(0.5, lambda: cluster.node("b")).start()
+
+    def join() -> None:
+        wait_for(lambda: "recommendation" in cluster.status_of("train"))
+        cluster.node("b")
+
+    joining = threading.Thread(target=join)
+    joining.start()
     agent.decide()
+    joining.join()
     found = agent.backend.observe()
     assert found is not None
     assert found[1] is Trigger.NODE_CHANGE
