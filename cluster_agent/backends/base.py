@@ -72,6 +72,11 @@ class Backend(Protocol):
         """The job types seen so far, in order of appearance."""
         ...
 
+    @property
+    def not_ready(self) -> str:
+        """Why no decision could be taken now, in a line; empty where one could. May be asked from any thread."""
+        ...
+
     def start(self) -> None:
         """Begin what runs beside the decisions, if anything; called once, before the first is asked for."""
         ...
