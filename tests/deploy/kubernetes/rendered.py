@@ -1,0 +1,134 @@
+"""Objects of an installation, as Helm and kustomize make them, and the programs of others that judge them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helm_python import Chart
+
+Json = dict[str, Any]
+DEPLOY = Path(__file__).parents[3] / "deploy"
+CHART = DEPLOY / "charts" / "fedl2"
+MODES = ("advice", "auto", "training")
+CERTIFIED: Json = {"enabled": True, "address": "learner.example.org:7070", "tlsSecret": "fedl2-tls"}
+ENROLLED: Json = {"enabled": True, "address": "learner.example.org:7070", "enrollmentSecret": {"name": "invitation"}}
+MONITORED: Json = {name: {"enabled": True} for name in ("serviceMonitor", "rules", "dashboards")}
+VALUES: dict[str, Json] = {
+    **{mode: {"mode": mode} for mode in MODES},
+    **{f"{mode} of one namespace": {"mode": mode, "namespaces": ["team"]} for mode in MODES},
+    "with certificates": {"learner": CERTIFIED, "replicas": 1},
+    "enrolled": {"learner": ENROLLED, "replicas": 1, "state": {"size": "5Gi"}},
+    "with state": {"state": {"size": "5Gi", "storageClass": "fast"}},
+    "monitored": {"monitoring": MONITORED},
+    "one's own account": {"serviceAccount": {"name": "mine"}, "crds": {"install": False}},
+}
+"""Ways to install, each by its values."""
+
+
+@functools.cache
+def _rendered(values: str, name: str, namespace: str) -> dict[str, str]:
+    with Chart.load(CHART) as chart:
+        return chart.render(json.loads(values), name=name, namespace=namespace)
+
+
+def by_helm(values: Json | None = None, name: str = "fedl2", namespace: str = "fedl2") -> list[Json]:
+    """All objects of a release."""
+    files = _rendered(json.dumps(values or {}, sort_keys=True), name, namespace)
+    texts = [text for path, text in files.items() if path.endswith(".yaml")]
+    return [found for text in texts for found in yaml.safe_load_all(text) if found]
+
+
+def notes(values: Json) -> str:
+    """What is printed after an installation."""
+    return _rendered(json.dumps(values, sort_keys=True), "fedl2", "fedl2")["fedl2/templates/NOTES.txt"]
+
+
+def tool(name: str, package: str) -> str:
+    """The path of a program; tests are skipped without, except where they must not be."""
+    path = shutil.which(name)
+    if path is None:
+        said = f"no {name}: install Debian's {package}"
+        if os.environ.get("FEDL2_KUBE_TOOLS_REQUIRED"):
+            pytest.fail(said)
+        pytest.skip(said)
+    return path
+
+
+@functools.cache
+def _kustomized(overlay: str, kubectl: str) -> str:
+    command = [kubectl, "kustomize", str(DEPLOY / "kustomize" / "overlays" / overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def by_kustomize(overlay: str) -> list[Json]:
+    """All objects of an overlay."""
+    return list(yaml.safe_load_all(_kustomized(overlay, tool("kubectl", "kubernetes-client"))))
+
+
+def of_kind(objects: list[Json], *kinds: str) -> list[Json]:
+    """The objects of some kinds."""
+    return [found for found in objects if found["kind"] in kinds]
+
+
+def one(objects: list[Json], kind: str, name: str = "") -> Json:
+    """The only object of a kind, or of a name."""
+    (found,) = [each for each in of_kind(objects, kind) if not name or each["metadata"]["name"] == name]
+    return found
+
+
+def workload(objects: list[Json]) -> Json:
+    """Whatever runs the pods."""
+    (found,) = of_kind(objects, "Deployment", "StatefulSet")
+    return found
+
+
+def pod_spec(objects: list[Json]) -> Json:
+    """The pods' specification."""
+    spec: Json = workload(objects)["spec"]["template"]["spec"]
+    return spec
+
+
+def settings_text(objects: list[Json]) -> str:
+    """The agent's configuration file."""
+    (mounted,) = [each for each in pod_spec(objects)["volumes"] if each["name"] == "settings"]
+    text: str = one(objects, "ConfigMap", mounted["configMap"]["name"])["data"]["agent.yaml"]
+    return text
+
+
+def grants(objects: list[Json], everywhere: str = "") -> set[tuple[str, ...]]:
+    """All that the agent's account may do: where, API group, resource, name, verb.
+
+    Args:
+        everywhere: in place of the namespace of what is granted in all.
+    """
+    account = pod_spec(objects)["serviceAccountName"]
+    roles = {
+        (role["kind"], role["metadata"].get("namespace"), role["metadata"]["name"]): role["rules"]
+        for role in of_kind(objects, "Role", "ClusterRole")
+    }
+    found = set()
+    for binding in of_kind(objects, "RoleBinding", "ClusterRoleBinding"):
+        (subject,) = binding["subjects"]
+        assert (subject["kind"], subject["name"], subject["namespace"]) == ("ServiceAccount", account, "fedl2")
+        kind, place = binding["roleRef"]["kind"], binding["metadata"].get("namespace")
+        rules = roles.pop((kind, place if kind == "Role" else None, binding["roleRef"]["name"]))
+        found |= {
+            (place or everywhere, group, resource, name, verb)
+            for rule in rules
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for name in rule.get("resourceNames", [""])
+            for verb in rule["verbs"]
+        }
+    assert not roles, f"nobody is bound to {list(roles)}"
+    return found

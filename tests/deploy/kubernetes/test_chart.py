@@ -1,0 +1,270 @@
+"""The Helm chart: what it renders is valid, has the rights of its mode and no others, and wrong values are one line."""
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from helm_python import HelmError, lint
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rendered import (
+    CERTIFIED,
+    CHART,
+    ENROLLED,
+    MODES,
+    VALUES,
+    by_helm,
+    grants,
+    notes,
+    of_kind,
+    one,
+    pod_spec,
+    settings_text,
+    workload,
+)
+
+from cluster_agent.settings import AgentSettings
+from cluster_agent.settings_file import read_settings
+
+Json = dict[str, Any]
+READ = {"get", "list", "watch"}
+CUSTOM = {"ServiceMonitor", "PrometheusRule"}
+OLDEST, NEWEST = "1.26", "1.37"
+each_way = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+
+
+@each_way
+def test_helm_finds_nothing_to_say(values: Json) -> None:
+    report = lint(CHART, values, strict=True)
+    assert report["errors"] == []
+    assert [found["error"] for found in report["messages"]] == ["icon is recommended"]
+
+
+@each_way
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_every_object_is_valid_and_has_no_unknown_field(values: Json, version: str) -> None:
+    objects = [found for found in by_helm(values) if found["kind"] not in CUSTOM]
+    assert len(objects) > 10
+    for found in objects:
+        kubernetes_validate.validate(found, version, strict=True)
+
+
+@each_way
+def test_every_object_has_a_name_of_its_own_and_says_its_namespace(values: Json) -> None:
+    objects = by_helm(values, name="other", namespace="fedl2")
+    names = [(found["kind"], found["metadata"].get("namespace"), found["metadata"]["name"]) for found in objects]
+    assert len(names) == len(set(names))
+    for kind, namespace, name in names:
+        cluster_wide = kind in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
+        assert cluster_wide == (namespace is None)
+        assert name.startswith("other-fedl2-") or name.endswith(".fedl2.io") or name == "mine"
+
+
+def read(objects: list[Json], folder: Path) -> AgentSettings:
+    path = folder / "agent.yaml"
+    path.write_text(settings_text(objects), encoding="utf-8")
+    return read_settings(path)
+
+
+@each_way
+def test_the_agent_takes_its_settings(values: Json, tmp_path: Path) -> None:
+    found = read(by_helm(values), tmp_path)
+    assert found.backend.kind == "kubernetes"
+    assert found.backend.lease_namespace == "fedl2"
+    assert found.backend.namespace == "".join(values.get("namespaces", []))
+    assert (found.learner is not None) == ("learner" in values)
+    (port,) = pod_spec(by_helm(values))["containers"][0]["ports"]
+    assert (found.telemetry.metrics_port, found.telemetry.metrics_host) == (port["containerPort"], "0.0.0.0")  # noqa: S104
+
+
+def test_settings_that_are_stated_reach_the_agent_and_the_charts_own_stay(tmp_path: Path) -> None:
+    stated: Json = {
+        "backend": {"slot_seconds": 60, "debounce_seconds": 2.5},
+        "policy": {"initial": "drf", "seed": 7},
+        "guard": {"deadline_ms": 500},
+        "decision_log": {"max_bytes": 640_000_000, "enabled": False},
+        "telemetry": {"log_level": "debug"},
+    }
+    found = read(by_helm({"settings": stated}), tmp_path)
+    for section, values in stated.items():
+        for name, value in values.items():
+            assert getattr(getattr(found, section), name) == value
+    assert found.telemetry.metrics_port == 9090
+
+
+SECTIONS = {
+    "policy": {"initial": st.sampled_from(["set", "drf", "srtf"]), "seed": st.integers(0, 2**40)},
+    "guard": {"deadline_ms": st.floats(0.5, 3_600_000.0)},
+    "decision_log": {"max_bytes": st.integers(1_000, 2**50), "keep": st.integers(1, 10_000)},
+    "backend": {"slot_seconds": st.floats(0.001, 604_800.0), "request_seconds": st.integers(1, 1000)},
+}
+
+
+@settings(max_examples=20)
+@given(st.fixed_dictionaries({}, optional={k: st.fixed_dictionaries({}, optional=v) for k, v in SECTIONS.items()}))
+def test_numbers_come_to_the_agent_as_they_were_written(stated: Json) -> None:
+    content = yaml.safe_load(settings_text(by_helm({"settings": stated})))
+    found = AgentSettings.model_validate(content)
+    for section, values in stated.items():
+        for name, value in values.items():
+            assert getattr(getattr(found, section), name) == value
+
+
+@each_way
+def test_pods_may_do_nothing_on_their_node(values: Json) -> None:
+    objects = by_helm(values)
+    spec = pod_spec(objects)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert all(set(volume) & {"configMap", "secret", "emptyDir"} for volume in spec["volumes"])
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"].keys() >= {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+        assert not container["image"].endswith(":latest")
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        claims = workload(objects)["spec"].get("volumeClaimTemplates", [])
+        there = {volume["name"] for volume in spec["volumes"]} | {claim["metadata"]["name"] for claim in claims}
+        assert mounted == there
+
+
+@each_way
+def test_selectors_find_the_pods_and_a_drain_is_never_held_up(values: Json) -> None:
+    objects = by_helm(values)
+    labels = workload(objects)["spec"]["template"]["metadata"]["labels"].items()
+    budget = one(objects, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert "minAvailable" not in budget
+    selectors = [
+        workload(objects)["spec"]["selector"]["matchLabels"],
+        budget["selector"]["matchLabels"],
+        one(objects, "Service")["spec"]["selector"],
+        *(policy["spec"]["podSelector"]["matchLabels"] for policy in of_kind(objects, "NetworkPolicy")),
+    ]
+    assert all(selector.items() <= labels for selector in selectors)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rights_are_those_of_the_files_and_advice_writes_nothing_but_status_and_lease(mode: str) -> None:
+    from kube_roles import granted_by_files
+
+    rights = grants(by_helm({"mode": mode}))
+    assert rights == granted_by_files(mode)
+    if mode == "advice":
+        written = {(place, resource, verb) for place, _, resource, _, verb in rights if verb not in READ}
+        assert written == {
+            ("", "elastictargets/status", "patch"),
+            ("fedl2", "leases", "create"),
+            ("fedl2", "leases", "update"),
+        }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_namespaces_rights_are_the_same_there_and_elsewhere_only_reading_what_fills_the_cluster(mode: str) -> None:
+    everywhere = grants(by_helm({"mode": mode}))
+    limited = grants(by_helm({"mode": mode, "namespaces": ["team"]}))
+    assert {(place or "team", *rest) for place, *rest in everywhere} == {
+        (place or "team", *rest) for place, *rest in limited
+    }
+    cluster_wide = {(resource, verb) for place, _, resource, _, verb in limited if not place}
+    assert {resource for resource, _ in cluster_wide} <= {"nodes", "pods", "namespaces"}
+    assert {verb for _, verb in cluster_wide} == READ
+
+
+def test_no_mode_may_do_everything_or_read_secrets() -> None:
+    for _, group, resource, _, verb in grants(by_helm({"mode": "training"})):
+        assert "*" not in (group, resource, verb)
+        assert resource != "secrets" or verb == "create"
+
+
+def test_with_a_size_each_replica_keeps_its_state_and_without_the_notes_say_that_it_goes() -> None:
+    kept = workload(by_helm({"state": {"size": "5Gi"}}))
+    assert kept["kind"] == "StatefulSet"
+    (claim,) = kept["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "5Gi"
+    assert "go with their pod" in notes({})
+    assert "go with their pod" not in notes({"state": {"size": "5Gi"}})
+    assert workload(by_helm({}))["kind"] == "Deployment"
+
+
+@pytest.mark.parametrize("learner", [CERTIFIED, ENROLLED], ids=["certified", "enrolled"])
+def test_what_the_learner_knows_the_cluster_by_is_mounted_for_the_agent_alone(learner: Json, tmp_path: Path) -> None:
+    objects = by_helm({"learner": learner, "replicas": 1, "state": {"size": "1Gi"}})
+    (volume,) = [each["secret"] for each in pod_spec(objects)["volumes"] if each["name"] == "identity"]
+    assert volume["defaultMode"] == 0o440
+    (mount,) = [each for each in pod_spec(objects)["containers"][0]["volumeMounts"] if each["name"] == "identity"]
+    found = read(objects, tmp_path).learner
+    assert found is not None
+    paths = [found.enrollment_file] if found.tls is None else [path for _, path in found.tls]
+    keys = [item["path"] for item in volume.get("items", [])] or ["ca.crt", "tls.crt", "tls.key"]
+    assert sorted(map(str, paths)) == sorted(f"{mount['mountPath']}/{key}" for key in keys)
+    ports = [port["port"] for rule in one(objects, "NetworkPolicy")["spec"]["egress"] for port in rule["ports"]]
+    assert 7070 in ports
+    assert (7072 in ports) == (learner is ENROLLED)
+
+
+def test_only_metrics_come_in_and_only_training_asks_coordinators() -> None:
+    for mode in MODES:
+        objects = by_helm({"mode": mode})
+        policies = of_kind(objects, "NetworkPolicy")
+        (rule,) = [rule for policy in policies for rule in policy["spec"].get("ingress", [])]
+        assert [port["port"] for port in rule["ports"]] == ["metrics"]
+        assert len(policies) == (2 if mode == "training" else 1)
+    limited = by_helm({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/32"], "ports": [6443]}}})
+    assert {"ports": [{"port": 6443, "protocol": "TCP"}], "to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]} in one(
+        limited, "NetworkPolicy"
+    )["spec"]["egress"]
+
+
+def test_definitions_stay_when_the_release_goes_and_can_be_left_to_others() -> None:
+    for crd in of_kind(by_helm({}), "CustomResourceDefinition"):
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert of_kind(by_helm({"crds": {"install": False}}), "CustomResourceDefinition") == []
+
+
+def test_other_settings_are_other_pods() -> None:
+    first, same, other = (
+        workload(by_helm(values))["spec"]["template"]["metadata"]["annotations"]
+        for values in ({}, {"replicas": 3}, {"cluster": "other"})
+    )
+    assert first == same != other
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"typo": 1}, "additional properties 'typo' not allowed"),
+        ({"mode": "full"}, "at '/mode': value must be one of 'advice', 'auto', 'training'"),
+        ({"cluster": "Bad_Name"}, "at '/cluster': 'Bad_Name' does not match"),
+        ({"replicas": 0}, "at '/replicas': minimum: got 0, want 1"),
+        ({"settings": {"polcy": {}}}, "at '/settings': additional properties 'polcy' not allowed"),
+        ({"settings": {"policy": {"inital": "set"}}}, "at '/settings/policy': additional properties 'inital'"),
+        ({"settings": {"guard": {"deadline_ms": -1}}}, "at '/settings/guard/deadline_ms'"),
+        ({"settings": {"backend": {"kubeconfig": "x"}}}, "at '/settings/backend': additional properties 'kubeconfig'"),
+        ({"settings": {"telemetry": {"metrics_port": 1}}}, "additional properties 'metrics_port' not allowed"),
+        ({"state": {"size": "much"}}, "at '/state/size': 'much' does not match"),
+        ({"namespaces": ["a", "b"]}, "namespaces: name one, or none for all"),
+        ({"image": {"tag": "latest"}}, "image.tag: name a version"),
+        ({"learner": {"enabled": True}}, "learner.address is missing: write HOST:PORT"),
+        ({"learner": {"address": "a:1"}}, "something is set, but learner.enabled is false"),
+        ({"learner": CERTIFIED}, "replicas is 2: with a learner it has to be 1"),
+        ({"learner": {"enabled": True, "address": "a:1"}}, "name either enrollmentSecret.name or tlsSecret"),
+        ({"learner": {**CERTIFIED, **ENROLLED}}, "name either enrollmentSecret.name or tlsSecret"),
+        ({"learner": ENROLLED, "replicas": 1}, "learner.enrollmentSecret needs state.size"),
+    ],
+    ids=str,
+)
+def test_wrong_values_are_one_line_that_says_where(values: Json, said: str) -> None:
+    with pytest.raises(HelmError) as caught:
+        by_helm(values)
+    (line,) = [line for line in str(caught.value).splitlines() if said in line]
+    wrong = [line for line in str(caught.value).splitlines() if line.startswith("- at ")]
+    assert len(wrong) <= 1, line
