@@ -1,4 +1,4 @@
-"""Writer of the parts of the chart that have their place elsewhere: `python -m deploy.packaging`, or `make chart`.
+"""Writer of the dashboards, and of what the chart has copies of: `python -m deploy.packaging`, or `make chart`.
 
 Helm reads nothing outside of a chart's folder. A test compares every copy with its source.
 """
@@ -9,6 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
+from deploy.packaging.dashboards import dashboards
 from deploy.packaging.settings_schema import settings_definitions
 
 DEPLOY = Path(__file__).parents[1]
@@ -17,13 +18,13 @@ DEPLOY = Path(__file__).parents[1]
 def chart_files() -> dict[str, str]:
     """Contents of the chart's copies, by their paths in its folder; whatever else lies in `files` does not belong."""
     kustomize = DEPLOY / "kustomize"
+    made = {f"files/dashboards/{name}": text for name, text in dashboards().items()}
     sources = {
         "crds": [path for path in (DEPLOY / "crds").glob("*.yaml") if path.name != "kustomization.yaml"],
         "roles": [*kustomize.glob("base/*-role.yaml"), *kustomize.glob("overlays/*/*-role.yaml")],
         "alerts": list((DEPLOY / "alerts").glob("*.rules.yaml")),
-        "dashboards": list((DEPLOY / "dashboards").glob("*.json")),
     }
-    return {
+    return made | {
         f"files/{folder}/{path.name}": path.read_text(encoding="utf-8")
         for folder, paths in sources.items()
         for path in sorted(paths)
@@ -40,6 +41,8 @@ def values_schema(present: str) -> str:
 def main() -> None:
     """Write everything."""
     chart = DEPLOY / "charts" / "fedl2"
+    for name, text in dashboards().items():
+        (DEPLOY / "dashboards" / name).write_text(text, encoding="utf-8")
     shutil.rmtree(chart / "files", ignore_errors=True)
     schema = chart / "values.schema.json"
     contents = chart_files() | {schema.name: values_schema(schema.read_text(encoding="utf-8"))}
