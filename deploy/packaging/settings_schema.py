@@ -1,51 +1,69 @@
-"""JSON schemas of the agent's settings, for values of a chart: what it refuses is refused before it starts."""
+"""JSON schemas of the programs' settings, for values of a chart: what they refuse is refused before they start."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
 
 from cluster_agent.settings import AgentSettings
+from global_learner.settings import LearnerSettings
 
 Json = dict[str, Any]
 
-_CHARTS_OWN = {
+LEARNER: Final = "Learner."
+"""Before the names of the learner's sections: some are also the agent's."""
+_AGENT_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "KubernetesBackendSettings": ("kind", "kubeconfig", "context", "namespace", "lease_namespace", "lease_name"),
+    "PolicySettings": (),
+    "GuardSettings": (),
+    "LearningSettings": (),
+    "SharingSettings": (),
+    "DecisionLogSettings": (),
     "TelemetrySettings": ("metrics_port", "metrics_host"),
 }
-"""Settings that the chart makes itself, and that no value says."""
-_USED = (
-    "KubernetesBackendSettings",
-    "PolicySettings",
-    "GuardSettings",
-    "LearningSettings",
-    "SharingSettings",
-    "DecisionLogSettings",
-    "TelemetrySettings",
-)
+"""Sections that values may state, and of each what the chart says itself."""
+_LEARNER_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "LearnerSettings": ("state_dir", "initial_policy", "listen", "port_file", "tls"),
+    "TelemetrySettings": ("http_listen",),
+    "IdentitySettings": ("names", "ca_certificate_file", "ca_key_file"),
+}
 
 
 def settings_definitions() -> Json:
-    """The sections that values may state, each by its class, and all that they refer to."""
-    everything: Json = AgentSettings.model_json_schema(by_alias=True)["$defs"]
-    wanted, found = list(_USED), {}
+    """All sections that values may state, each by its class, and all that they refer to."""
+    agent = _definitions(AgentSettings, _AGENT_SECTIONS, "")
+    return dict(sorted((agent | _definitions(LearnerSettings, _LEARNER_SECTIONS, LEARNER)).items()))
+
+
+def _definitions(model: type[BaseModel], sections: Mapping[str, tuple[str, ...]], prefix: str) -> Json:
+    whole: Json = model.model_json_schema(by_alias=True)
+    everything: Json = whole.pop("$defs") | {model.__name__: whole}
+    wanted, found = list(sections), {}
     while wanted:
         name = wanted.pop()
-        if name in found:
+        if prefix + name in found:
             continue
-        found[name] = _plain(everything[name])
-        for left_out in _CHARTS_OWN.get(name, ()):
-            found[name]["properties"].pop(left_out)
-        wanted += _references(found[name])
-    return dict(sorted(found.items()))
+        schema = _plain(everything[name])
+        for left_out in sections.get(name, ()):
+            del schema["properties"][left_out]
+        if left := [each for each in schema.get("required", ()) if each in schema["properties"]]:
+            schema["required"] = left
+        else:
+            schema.pop("required", None)
+        wanted += _references(schema)
+        found[prefix + name] = _renamed(schema, prefix)
+    return found
 
 
 def _plain(schema: Any) -> Any:
-    """Without prose, which the guide has, and without defaults, which are the agent's."""
+    """Without prose, which the guide has, and without defaults, which are the programs'."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    prose = ("title", "description", "default", "format")
+    prose = ("title", "description", "default", "format", "discriminator")
     # Below `properties` these words would be names.
     return {
         key: {name: _plain(each) for name, each in value.items()} if key == "properties" else _plain(value)
@@ -61,3 +79,14 @@ def _references(schema: Any) -> list[str]:
         return []
     own = [str(schema["$ref"]).rpartition("/")[2]] if "$ref" in schema else []
     return own + [name for value in schema.values() for name in _references(value)]
+
+
+def _renamed(schema: Any, prefix: str) -> Any:
+    if isinstance(schema, list):
+        return [_renamed(each, prefix) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: f"#/$defs/{prefix}{str(value).rpartition('/')[2]}" if key == "$ref" else _renamed(value, prefix)
+        for key, value in schema.items()
+    }

@@ -18,14 +18,16 @@ Json = dict[str, Any]
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CHART = DEPLOY / "charts" / "fedl2"
 MODES = ("advice", "auto", "training")
-CERTIFIED: Json = {"enabled": True, "address": "learner.example.org:7070", "tlsSecret": "fedl2-tls"}
-ENROLLED: Json = {"enabled": True, "address": "learner.example.org:7070", "enrollmentSecret": {"name": "invitation"}}
+CERTIFIED: Json = {"address": "learner.example.org:7070", "tlsSecret": "fedl2-tls"}
+ENROLLED: Json = {"address": "learner.example.org:7070", "enrollmentSecret": {"name": "invitation"}}
 MONITORED: Json = {name: {"enabled": True} for name in ("serviceMonitor", "rules", "dashboards")}
+LEARNER: Json = {"enabled": True, "names": ["learner.example.org"]}
 VALUES: dict[str, Json] = {
     **{mode: {"mode": mode} for mode in MODES},
     **{f"{mode} of one namespace": {"mode": mode, "namespaces": ["team"]} for mode in MODES},
-    "with certificates": {"learner": CERTIFIED, "replicas": 1},
-    "enrolled": {"learner": ENROLLED, "replicas": 1, "state": {"size": "5Gi"}},
+    "with certificates": {"fleet": CERTIFIED, "replicas": 1},
+    "enrolled": {"fleet": ENROLLED, "replicas": 1, "state": {"size": "5Gi"}},
+    "a learner beside": {"learner": LEARNER, "monitoring": MONITORED},
     "with state": {"state": {"size": "5Gi", "storageClass": "fast"}},
     "monitored": {"monitoring": MONITORED},
     "one's own account": {"serviceAccount": {"name": "mine"}, "crds": {"install": False}},
@@ -86,22 +88,28 @@ def one(objects: list[Json], kind: str, name: str = "") -> Json:
     return found
 
 
-def workload(objects: list[Json]) -> Json:
+def part(objects: list[Json], component: str = "agent") -> list[Json]:
+    """What belongs to the agent, or to another component."""
+    label = "app.kubernetes.io/component"
+    return [found for found in objects if found["metadata"].get("labels", {}).get(label, "agent") == component]
+
+
+def workload(objects: list[Json], component: str = "agent") -> Json:
     """Whatever runs the pods."""
-    (found,) = of_kind(objects, "Deployment", "StatefulSet")
+    (found,) = of_kind(part(objects, component), "Deployment", "StatefulSet")
     return found
 
 
-def pod_spec(objects: list[Json]) -> Json:
+def pod_spec(objects: list[Json], component: str = "agent") -> Json:
     """The pods' specification."""
-    spec: Json = workload(objects)["spec"]["template"]["spec"]
+    spec: Json = workload(objects, component)["spec"]["template"]["spec"]
     return spec
 
 
-def settings_text(objects: list[Json]) -> str:
-    """The agent's configuration file."""
-    (mounted,) = [each for each in pod_spec(objects)["volumes"] if each["name"] == "settings"]
-    text: str = one(objects, "ConfigMap", mounted["configMap"]["name"])["data"]["agent.yaml"]
+def settings_text(objects: list[Json], component: str = "agent") -> str:
+    """The configuration file."""
+    (mounted,) = [each for each in pod_spec(objects, component)["volumes"] if each["name"] == "settings"]
+    text: str = one(objects, "ConfigMap", mounted["configMap"]["name"])["data"][f"{component}.yaml"]
     return text
 
 

@@ -13,6 +13,7 @@ from rendered import (
     CERTIFIED,
     CHART,
     ENROLLED,
+    LEARNER,
     MODES,
     VALUES,
     by_helm,
@@ -20,11 +21,13 @@ from rendered import (
     notes,
     of_kind,
     one,
+    part,
     pod_spec,
     settings_text,
     workload,
 )
 
+import global_learner.settings
 from cluster_agent.settings import AgentSettings
 from cluster_agent.settings_file import read_settings
 
@@ -74,9 +77,31 @@ def test_the_agent_takes_its_settings(values: Json, tmp_path: Path) -> None:
     assert found.backend.kind == "kubernetes"
     assert found.backend.lease_namespace == "fedl2"
     assert found.backend.namespace == "".join(values.get("namespaces", []))
-    assert (found.learner is not None) == ("learner" in values)
+    assert (found.learner is not None) == ("fleet" in values)
     (port,) = pod_spec(by_helm(values))["containers"][0]["ports"]
     assert (found.telemetry.metrics_port, found.telemetry.metrics_host) == (port["containerPort"], "0.0.0.0")  # noqa: S104
+
+
+def test_a_learner_takes_its_settings_and_is_called_where_it_listens(tmp_path: Path) -> None:
+    stated = {"publish": {"every_steps": 250}, "identity": {"token_minutes": 5}, "telemetry": {"log_level": "debug"}}
+    objects = by_helm({"learner": {**LEARNER, "settings": stated}})
+    (tmp_path / "learner.yaml").write_text(settings_text(objects, "learner"), encoding="utf-8")
+    found = global_learner.settings.read_settings(tmp_path / "learner.yaml")
+    assert found.publish.every_steps == 250
+    assert found.telemetry.log_level == "debug"
+    assert found.identity is not None
+    assert (found.identity.names, found.identity.token_minutes) == (("learner.example.org",), 5)
+    assert found.authenticated
+    listens = {found.listen, found.enroll_address, found.telemetry.http_listen}
+    (container,) = pod_spec(objects, "learner")["containers"]
+    assert {f"0.0.0.0:{port['containerPort']}" for port in container["ports"]} == listens
+    named = {port["name"] for port in container["ports"]}
+    services = of_kind(part(objects, "learner"), "Service")
+    assert {port["targetPort"] for service in services for port in service["spec"]["ports"]} == named
+    (policy,) = of_kind(part(objects, "learner"), "NetworkPolicy")
+    assert {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]} == named
+    assert policy["spec"]["egress"] == []
+    assert pod_spec(objects, "learner")["automountServiceAccountToken"] is False
 
 
 def test_settings_that_are_stated_reach_the_agent_and_the_charts_own_stay(tmp_path: Path) -> None:
@@ -112,10 +137,22 @@ def test_numbers_come_to_the_agent_as_they_were_written(stated: Json) -> None:
             assert getattr(getattr(found, section), name) == value
 
 
-@each_way
-def test_pods_may_do_nothing_on_their_node(values: Json) -> None:
+def components(values: Json) -> list[str]:
+    return ["agent", "learner"] if "learner" in values else ["agent"]
+
+
+EACH_COMPONENT = [
+    pytest.param(values, component, id=f"{name}-{component}")
+    for name, values in VALUES.items()
+    for component in components(values)
+]
+each_component = pytest.mark.parametrize(("values", "component"), EACH_COMPONENT)
+
+
+@each_component
+def test_pods_may_do_nothing_on_their_node(values: Json, component: str) -> None:
     objects = by_helm(values)
-    spec = pod_spec(objects)
+    spec = pod_spec(objects, component)
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -131,25 +168,30 @@ def test_pods_may_do_nothing_on_their_node(values: Json) -> None:
         assert "memory" in container["resources"]["limits"]
         assert not container["image"].endswith(":latest")
         mounted = {mount["name"] for mount in container["volumeMounts"]}
-        claims = workload(objects)["spec"].get("volumeClaimTemplates", [])
+        claims = workload(objects, component)["spec"].get("volumeClaimTemplates", [])
         there = {volume["name"] for volume in spec["volumes"]} | {claim["metadata"]["name"] for claim in claims}
         assert mounted == there
 
 
-@each_way
-def test_selectors_find_the_pods_and_a_drain_is_never_held_up(values: Json) -> None:
-    objects = by_helm(values)
-    labels = workload(objects)["spec"]["template"]["metadata"]["labels"].items()
+@each_component
+def test_selectors_find_the_pods_and_a_drain_is_never_held_up(values: Json, component: str) -> None:
+    objects = part(by_helm(values), component)
+    labels = workload(objects, component)["spec"]["template"]["metadata"]["labels"].items()
     budget = one(objects, "PodDisruptionBudget")["spec"]
     assert budget["maxUnavailable"] == 1
     assert "minAvailable" not in budget
     selectors = [
-        workload(objects)["spec"]["selector"]["matchLabels"],
+        workload(objects, component)["spec"]["selector"]["matchLabels"],
         budget["selector"]["matchLabels"],
-        one(objects, "Service")["spec"]["selector"],
+        *(service["spec"]["selector"] for service in of_kind(objects, "Service")),
         *(policy["spec"]["podSelector"]["matchLabels"] for policy in of_kind(objects, "NetworkPolicy")),
     ]
     assert all(selector.items() <= labels for selector in selectors)
+    others = [pod for pod in of_kind(by_helm(values), "Deployment", "StatefulSet") if pod not in objects]
+    for pod in others:
+        assert not any(
+            selector.items() <= pod["spec"]["template"]["metadata"]["labels"].items() for selector in selectors
+        )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -195,9 +237,9 @@ def test_with_a_size_each_replica_keeps_its_state_and_without_the_notes_say_that
     assert workload(by_helm({}))["kind"] == "Deployment"
 
 
-@pytest.mark.parametrize("learner", [CERTIFIED, ENROLLED], ids=["certified", "enrolled"])
-def test_what_the_learner_knows_the_cluster_by_is_mounted_for_the_agent_alone(learner: Json, tmp_path: Path) -> None:
-    objects = by_helm({"learner": learner, "replicas": 1, "state": {"size": "1Gi"}})
+@pytest.mark.parametrize("fleet", [CERTIFIED, ENROLLED], ids=["certified", "enrolled"])
+def test_what_the_learner_knows_the_cluster_by_is_mounted_for_the_agent_alone(fleet: Json, tmp_path: Path) -> None:
+    objects = by_helm({"fleet": fleet, "replicas": 1, "state": {"size": "1Gi"}})
     (volume,) = [each["secret"] for each in pod_spec(objects)["volumes"] if each["name"] == "identity"]
     assert volume["defaultMode"] == 0o440
     (mount,) = [each for each in pod_spec(objects)["containers"][0]["volumeMounts"] if each["name"] == "identity"]
@@ -208,7 +250,7 @@ def test_what_the_learner_knows_the_cluster_by_is_mounted_for_the_agent_alone(le
     assert sorted(map(str, paths)) == sorted(f"{mount['mountPath']}/{key}" for key in keys)
     ports = [port["port"] for rule in one(objects, "NetworkPolicy")["spec"]["egress"] for port in rule["ports"]]
     assert 7070 in ports
-    assert (7072 in ports) == (learner is ENROLLED)
+    assert (7072 in ports) == (fleet is ENROLLED)
 
 
 def test_only_metrics_come_in_and_only_training_asks_coordinators() -> None:
@@ -253,12 +295,19 @@ def test_other_settings_are_other_pods() -> None:
         ({"state": {"size": "much"}}, "at '/state/size': 'much' does not match"),
         ({"namespaces": ["a", "b"]}, "namespaces: name one, or none for all"),
         ({"image": {"tag": "latest"}}, "image.tag: name a version"),
-        ({"learner": {"enabled": True}}, "learner.address is missing: write HOST:PORT"),
-        ({"learner": {"address": "a:1"}}, "something is set, but learner.enabled is false"),
-        ({"learner": CERTIFIED}, "replicas is 2: with a learner it has to be 1"),
-        ({"learner": {"enabled": True, "address": "a:1"}}, "name either enrollmentSecret.name or tlsSecret"),
-        ({"learner": {**CERTIFIED, **ENROLLED}}, "name either enrollmentSecret.name or tlsSecret"),
-        ({"learner": ENROLLED, "replicas": 1}, "learner.enrollmentSecret needs state.size"),
+        ({"fleet": {"tlsSecret": "x"}}, "fleet.address is missing: write the learner's HOST:PORT"),
+        ({"fleet": {"address": "nowhere"}}, "at '/fleet/address': 'nowhere' does not match"),
+        ({"fleet": CERTIFIED}, "replicas is 2: in a fleet it has to be 1"),
+        ({"fleet": {"address": "a:1"}}, "name either enrollmentSecret.name or tlsSecret"),
+        ({"fleet": {**CERTIFIED, **ENROLLED}}, "name either enrollmentSecret.name or tlsSecret"),
+        ({"fleet": ENROLLED, "replicas": 1}, "fleet.enrollmentSecret needs state.size"),
+        ({"learner": {"enabled": True}}, "learner.names is empty: list what agents dial"),
+        (
+            {"learner": {**LEARNER, "settings": {"listen": "x"}}},
+            "at '/learner/settings': additional properties 'listen'",
+        ),
+        ({"learner": {**LEARNER, "settings": {"publish": {"every": 1}}}}, "additional properties 'every' not allowed"),
+        ({"learner": {**LEARNER, "image": {"tag": "latest"}}}, "learner.image.tag: name a version"),
     ],
     ids=str,
 )

@@ -3,26 +3,19 @@
 import json
 import re
 import shlex
-import signal
-import subprocess
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
-from bare_site import REMOVED, ROOT, bare_python, distributions, installed_files, make_site, requirements, run_bare
-from kube_cluster import kube_cluster
+from bare_site import REMOVED, ROOT, distributions, installed_files, make_site, requirements, run_bare
 from packaging.requirements import Requirement
 from rendered import CHART, DEPLOY, by_helm, by_kustomize, pod_spec
-
-from cluster_agent.settings_file import read_settings
 
 IMAGES = ("agent", "trainer", "learner", "runtime")
 INSTRUCTIONS = {"FROM", "ARG", "WORKDIR", "RUN", "COPY", "ENV", "USER", "ENTRYPOINT"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MOST_BYTES = 300 * 10**6
-DEADLINE_SECONDS = 120.0
 each_image = pytest.mark.parametrize("image", IMAGES)
 
 
@@ -147,54 +140,6 @@ def test_whatever_runs_in_it_is_imported_from_its_packages_alone(image: str, tmp
     absent = run_bare(site, "import torch")
     assert (absent.returncode == 0) == (image in ("trainer", "runtime"))
     assert run_bare(site, "import pytest").returncode != 0, "the folder is not what Python sees alone"
-
-
-@pytest.mark.heavy
-def test_the_agent_advises_with_its_images_packages_and_the_charts_settings(tmp_path: Path) -> None:
-    site = make_site("agent", tmp_path / "site")
-    with kube_cluster() as cluster:
-        cluster.node("a", gpus=4)
-        cluster.job("train", workers=1, on="a")
-        cluster.target("train", most=4)
-        kubeconfig = {
-            "clusters": [{"name": "c", "cluster": {"server": cluster.server.address}}],
-            "users": [{"name": "u", "user": {"token": "agent"}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        (tmp_path / "kubeconfig.yaml").write_text(yaml.safe_dump(kubeconfig), encoding="utf-8")
-        objects = by_helm({"settings": {"backend": {"slot_seconds": 1, "debounce_seconds": 0.1}}})
-        (settings,) = [each["data"]["agent.yaml"] for each in objects if each["kind"] == "ConfigMap"]
-        stated = yaml.safe_load(settings)
-        # Of what the chart says, only the paths and the port are this machine's.
-        stated |= {"state_dir": "state"}
-        stated["backend"]["kubeconfig"] = "kubeconfig.yaml"
-        stated["telemetry"] |= {"metrics_port": 0, "metrics_host": "127.0.0.1"}
-        path = tmp_path / "agent.yaml"
-        path.write_text(yaml.safe_dump(stated), encoding="utf-8")
-        read_settings(path)
-        command, environment = bare_python(site, "-m", "cluster_agent.cli", "run", "--config", str(path))
-        process = subprocess.Popen(
-            command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        try:
-            deadline = time.monotonic() + DEADLINE_SECONDS
-            while not cluster.status_of("train").get("recommendation"):
-                assert process.poll() is None, process.communicate()[0]
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            output, _ = process.communicate(timeout=DEADLINE_SECONDS)
-        assert process.returncode == 0, output
-        written = {
-            (asked.verb, asked.resource) for asked in cluster.server.asked if asked.user == "agent" and asked.writes
-        }
-        assert written == {
-            ("patch", "elastictargets.fedl2.io"),
-            ("create", "leases.coordination.k8s.io"),
-            ("update", "leases.coordination.k8s.io"),
-        }
 
 
 DECIDED = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
-from rendered import DEPLOY, MONITORED, by_helm, of_kind, one, tool
+from rendered import DEPLOY, LEARNER, MONITORED, by_helm, of_kind, one, part, tool
 
 import cluster_agent.telemetry
 import global_learner.telemetry
@@ -124,15 +124,19 @@ def test_prometheus_takes_the_dashboards_expressions(tmp_path: Path) -> None:
 
 
 def test_the_chart_brings_them_where_operators_look() -> None:
-    objects = by_helm({"monitoring": MONITORED | {"rules": {"enabled": True, "labels": {"release": "prometheus"}}}})
+    beside = {"learner": LEARNER}
+    labelled = MONITORED | {"rules": {"enabled": True, "labels": {"release": "prometheus"}}}
+    objects = by_helm({**beside, "monitoring": labelled})
     rule = one(objects, "PrometheusRule")
     assert rule["metadata"]["labels"]["release"] == "prometheus"
     assert [found for group in rule["spec"]["groups"] for found in group["rules"]] == RULES
     shown = [found for found in of_kind(objects, "ConfigMap") if found["metadata"]["labels"].get("grafana_dashboard")]
     assert {name: json.loads(text) for found in shown for name, text in found["data"].items()} == DASHBOARDS
-    monitor, service = one(objects, "ServiceMonitor")["spec"], one(objects, "Service")
-    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert [each["port"] for each in monitor["endpoints"]] == [each["name"] for each in service["spec"]["ports"]]
+    for component in ("agent", "learner"):
+        monitor = one(part(objects, component), "ServiceMonitor")["spec"]
+        wanted = monitor["selector"]["matchLabels"].items()
+        (service,) = [each for each in of_kind(objects, "Service") if wanted <= each["metadata"]["labels"].items()]
+        assert [each["port"] for each in monitor["endpoints"]] == [each["name"] for each in service["spec"]["ports"]]
     assert of_kind(by_helm({}), "ServiceMonitor", "PrometheusRule") == []
 
 

@@ -28,3 +28,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "fedl2.modes" -}}
 {{- if eq .Values.mode "training" }}advice auto training{{ else if eq .Values.mode "auto" }}advice auto{{ else }}advice{{ end }}
 {{- end }}
+
+{{- define "fedl2.learner" -}}
+{{ include "fedl2.name" . }}-learner
+{{- end }}
+
+{{- define "fedl2.learnerSelector" -}}
+app.kubernetes.io/name: fedl2
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: learner
+{{- end }}
+
+{{- define "fedl2.learnerLabels" -}}
+{{ include "fedl2.learnerSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
