@@ -113,30 +113,31 @@ def settings_text(objects: list[Json], component: str = "agent") -> str:
     return text
 
 
-def grants(objects: list[Json], everywhere: str = "") -> set[tuple[str, ...]]:
-    """All that the agent's account may do: where, API group, resource, name, verb.
-
-    Args:
-        everywhere: in place of the namespace of what is granted in all.
-    """
+def rules(objects: list[Json]) -> list[Json]:
+    """All rules for the agent's account, each with its namespace unless it holds everywhere."""
     account = pod_spec(objects)["serviceAccountName"]
     roles = {
         (role["kind"], role["metadata"].get("namespace"), role["metadata"]["name"]): role["rules"]
         for role in of_kind(objects, "Role", "ClusterRole")
     }
-    found = set()
+    found = []
     for binding in of_kind(objects, "RoleBinding", "ClusterRoleBinding"):
         (subject,) = binding["subjects"]
         assert (subject["kind"], subject["name"], subject["namespace"]) == ("ServiceAccount", account, "fedl2")
         kind, place = binding["roleRef"]["kind"], binding["metadata"].get("namespace")
-        rules = roles.pop((kind, place if kind == "Role" else None, binding["roleRef"]["name"]))
-        found |= {
-            (place or everywhere, group, resource, name, verb)
-            for rule in rules
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for name in rule.get("resourceNames", [""])
-            for verb in rule["verbs"]
-        }
+        of_role = roles.pop((kind, place if kind == "Role" else None, binding["roleRef"]["name"]))
+        found += [{**rule, **({"namespace": place} if place else {})} for rule in of_role]
     assert not roles, f"nobody is bound to {list(roles)}"
     return found
+
+
+def grants(objects: list[Json]) -> set[tuple[str, ...]]:
+    """All that the agent's account may do: where (empty: everywhere), API group, resource, name, verb."""
+    return {
+        (rule.get("namespace", ""), group, resource, name, verb)
+        for rule in rules(objects)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
+from apiserver.rbac import allowed_by
 from bare_site import bare_python, make_site
 from kube_cluster import kube_cluster
-from rendered import LEARNER, by_helm, pod_spec, settings_text
+from rendered import LEARNER, by_helm, pod_spec, rules, settings_text
 
 pytestmark = pytest.mark.heavy
 DEADLINE_SECONDS = 120.0
@@ -87,9 +88,14 @@ def configured(folder: Path, name: str, text: str, **changes: dict[str, Any] | s
     return path
 
 
-def test_the_agent_advises_under_the_rights_of_its_mode(tmp_path: Path) -> None:
+@pytest.mark.parametrize("namespaces", [[], ["team"]], ids=["everywhere", "one namespace"])
+def test_the_agent_advises_under_the_rights_that_the_chart_gives_it(tmp_path: Path, namespaces: list[str]) -> None:
     site = make_site("agent", tmp_path / "site")
+    backend = {"slot_seconds": 1, "debounce_seconds": 0.1}
+    objects = by_helm({"settings": {"backend": backend}, "namespaces": namespaces})
     with kube_cluster() as cluster:
+        may, refused = allowed_by({"agent": rules(objects)}), list[Any]()
+        cluster.server.may = lambda asked: may(asked) or bool(refused.append(asked))
         cluster.node("a", gpus=4)
         cluster.job("train", workers=1, on="a")
         cluster.target("train", most=4)
@@ -103,7 +109,7 @@ def test_the_agent_advises_under_the_rights_of_its_mode(tmp_path: Path) -> None:
         path = configured(
             tmp_path,
             "agent.yaml",
-            settings_text(by_helm({"settings": {"backend": {"slot_seconds": 1, "debounce_seconds": 0.1}}})),
+            settings_text(objects),
             state_dir="state",
             backend={"kubeconfig": "kubeconfig.yaml"},
             telemetry={"metrics_port": 0, "metrics_host": "127.0.0.1"},
@@ -117,6 +123,7 @@ def test_the_agent_advises_under_the_rights_of_its_mode(tmp_path: Path) -> None:
             )
             for probe in _probes("agent"):
                 assert answered(f"http://127.0.0.1:{port}{probe}") == 200
+        assert refused == []
         asked = [each for each in cluster.server.asked if each.user == "agent" and each.writes]
         assert {(each.verb, each.resource) for each in asked} == {
             ("patch", "elastictargets.fedl2.io"),
