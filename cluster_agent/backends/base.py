@@ -131,7 +131,7 @@ class AgentParts:
         state_dir: where it may keep files of its own.
         fallback: the name of the scheduler that decides in a faulty policy's place.
         backlog: None where nothing is learned.
-        wait: see `Wait`.
+        wait: see `Wait`; for the thread of decisions alone, which is known by it to go on.
         clock: monotonic seconds.
     """
 
