@@ -88,17 +88,31 @@ def configured(folder: Path, name: str, text: str, **changes: dict[str, Any] | s
     return path
 
 
+WRITES = {
+    "advice": {
+        ("patch", "elastictargets.fedl2.io"),
+        ("create", "leases.coordination.k8s.io"),
+        ("update", "leases.coordination.k8s.io"),
+    }
+}
+WRITES["auto"] = WRITES["advice"] | {("patch", "jobs.batch"), ("create", "events")}
+
+
+@pytest.mark.parametrize("mode", WRITES)
 @pytest.mark.parametrize("namespaces", [[], ["team"]], ids=["everywhere", "one namespace"])
-def test_the_agent_advises_under_the_rights_that_the_chart_gives_it(tmp_path: Path, namespaces: list[str]) -> None:
+def test_the_agent_does_what_its_mode_says_under_the_rights_of_the_chart(
+    tmp_path: Path, mode: str, namespaces: list[str]
+) -> None:
     site = make_site("agent", tmp_path / "site")
     backend = {"slot_seconds": 1, "debounce_seconds": 0.1}
-    objects = by_helm({"settings": {"backend": backend}, "namespaces": namespaces})
+    objects = by_helm({"mode": mode, "settings": {"backend": backend}, "namespaces": namespaces})
     with kube_cluster() as cluster:
         may, refused = allowed_by({"agent": rules(objects)}), list[Any]()
         cluster.server.may = lambda asked: may(asked) or bool(refused.append(asked))
         cluster.node("a", gpus=4)
-        cluster.job("train", workers=1, on="a")
-        cluster.target("train", most=4)
+        cluster.job("train", workers=1, suspend=True)
+        cluster.opt_in()
+        cluster.target("train", most=4, updateMode="Auto" if mode == "auto" else "Off")
         kubeconfig = {
             "clusters": [{"name": "c", "cluster": {"server": cluster.server.address}}],
             "users": [{"name": "u", "user": {"token": "agent"}}],
@@ -123,13 +137,13 @@ def test_the_agent_advises_under_the_rights_that_the_chart_gives_it(tmp_path: Pa
             )
             for probe in _probes("agent"):
                 assert answered(f"http://127.0.0.1:{port}{probe}") == 200
+            if mode == "auto":
+                wait_for(lambda: cluster.size("train") > 0 and bool(cluster.events()), process)
+        assert (cluster.size("train") > 0) == (mode == "auto")
         assert refused == []
         asked = [each for each in cluster.server.asked if each.user == "agent" and each.writes]
-        assert {(each.verb, each.resource) for each in asked} == {
-            ("patch", "elastictargets.fedl2.io"),
-            ("create", "leases.coordination.k8s.io"),
-            ("update", "leases.coordination.k8s.io"),
-        }
+        # What is said again is counted in the event that there is.
+        assert {(each.verb, each.resource) for each in asked} - {("patch", "events")} == WRITES[mode]
 
 
 def test_the_learner_serves_from_a_new_volume(tmp_path: Path) -> None:
