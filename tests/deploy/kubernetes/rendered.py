@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from helm_python import Chart
@@ -17,6 +19,11 @@ from helm_python import Chart
 Json = dict[str, Any]
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CHART = DEPLOY / "charts" / "fedl2"
+VERSIONS = (
+    re.findall(r"\d+\.\d+", yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["kubeVersion"])[0],
+    kubernetes_validate.latest_version(),
+)
+"""The oldest Kubernetes that the chart takes, and the newest whose schemas are here."""
 MODES = ("advice", "auto", "training")
 CERTIFIED: Json = {"address": "learner.example.org:7070", "tlsSecret": "fedl2-tls"}
 ENROLLED: Json = {"address": "learner.example.org:7070", "enrollmentSecret": {"name": "invitation"}}

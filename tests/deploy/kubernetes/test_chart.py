@@ -16,6 +16,7 @@ from rendered import (
     LEARNER,
     MODES,
     VALUES,
+    VERSIONS,
     by_helm,
     grants,
     notes,
@@ -34,7 +35,6 @@ from cluster_agent.settings_file import read_settings
 Json = dict[str, Any]
 READ = {"get", "list", "watch"}
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}
-OLDEST, NEWEST = "1.26", "1.37"
 each_way = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 
 
@@ -46,7 +46,7 @@ def test_helm_finds_nothing_to_say(values: Json) -> None:
 
 
 @each_way
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_every_object_is_valid_and_has_no_unknown_field(values: Json, version: str) -> None:
     objects = [found for found in by_helm(values) if found["kind"] not in CUSTOM]
     assert len(objects) > 10

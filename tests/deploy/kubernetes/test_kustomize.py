@@ -7,7 +7,19 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from rendered import DEPLOY, MODES, by_helm, by_kustomize, grants, of_kind, one, pod_spec, settings_text, workload
+from rendered import (
+    DEPLOY,
+    MODES,
+    VERSIONS,
+    by_helm,
+    by_kustomize,
+    grants,
+    of_kind,
+    one,
+    pod_spec,
+    settings_text,
+    workload,
+)
 
 from cluster_agent.settings_file import read_settings
 
@@ -16,7 +28,7 @@ each_mode = pytest.mark.parametrize("mode", MODES)
 
 
 @each_mode
-@pytest.mark.parametrize("version", ["1.26", "1.37"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_every_object_is_valid_and_has_no_unknown_field(mode: str, version: str) -> None:
     for found in by_kustomize(mode):
         kubernetes_validate.validate(found, version, strict=True)
